@@ -1,0 +1,63 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO_ARGS ?=
+BUNDLE ?= demo/bundle
+.PHONY: demo test lint fix bench bench-losses bench-calibration bench-server serve lock clean
+.DEFAULT_GOAL := help
+# The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
+unexport PYTHONPATH
+
+help:
+	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
+	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
+	@echo "also: lint fix bench bench-losses bench-calibration bench-server serve lock clean"
+
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
+	  { echo "Florilege needs Python 3.11 to 3.13; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv .venv
+	touch $@
+
+# One plain `pip install` with hashes, then the project itself in place.
+.venv/%: requirements/%.txt pyproject.toml | .venv/made
+	@echo "Installing requirements/$*.txt into .venv (torch is large: a few minutes on a slow line)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: .venv/train
+	$(BIN)/florilege demo $(DEMO_ARGS)
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: bench-losses bench-calibration bench-server
+
+bench-losses bench-calibration bench-server: bench-%: .venv/dev
+	$(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
+
+serve: .venv/train
+	$(BIN)/florilege serve $(BUNDLE)
+
+# Lock files with hashes and without any index address; `train` and `serve` are subsets of `dev`.
+COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
+lock: .venv/dev
+	$(COMPILE) --extra cpu --extra train --group dev --output-file requirements/dev.txt
+	$(COMPILE) --extra cpu --extra train --group build --constraint requirements/dev.txt --output-file requirements/train.txt
+	$(COMPILE) --extra cpu --group build --constraint requirements/dev.txt --output-file requirements/serve.txt
+	$(COMPILE) --extra gpu --group build --output-file requirements/serve-gpu.txt
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

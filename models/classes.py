@@ -1,0 +1,114 @@
+"""The classes a network knows, in the order of its outputs, and what is known about each."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from models.errors import BundleError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassInfo:
+    """One class.
+
+    Attributes:
+        id: Stable name: the folder's name or the manifest's ``class_id``. Always a string.
+        scientific_name: Shown to people; the id where nothing better is known.
+        genus: For roll-up, or None.
+        family: For roll-up, or None.
+        gbif: Key in the GBIF backbone, as a string, or None.
+        common_names: Names by language code, best first.
+        training_count: Training images, or None where unknown.
+    """
+
+    id: str
+    scientific_name: str
+    genus: str | None = None
+    family: str | None = None
+    gbif: str | None = None
+    common_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    training_count: int | None = None
+
+
+@dataclass(frozen=True)
+class ClassTable(Sequence[ClassInfo]):
+    """All classes; position ``i`` belongs to output ``i`` of the network."""
+
+    items: tuple[ClassInfo, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.ids)) != len(self.items):
+            twice = sorted({name for name in self.ids if self.ids.count(name) > 1})
+            raise BundleError(f"class ids must be unique; these stand there twice: {twice[:5]}")
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[ClassInfo]:
+        return iter(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """The ids in output order."""
+        return tuple(item.id for item in self.items)
+
+    @cached_property
+    def index_of(self) -> Mapping[str, int]:
+        """Output index by class id."""
+        return {name: index for index, name in enumerate(self.ids)}
+
+    @property
+    def counts(self) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+        """Training images a class, shape ``(classes,)``, or None where any is unknown."""
+        counts = [item.training_count for item in self.items]
+        if any(count is None for count in counts):
+            return None
+        return np.array(counts, dtype=np.int64)
+
+    def to_json(self) -> str:
+        """The content of ``classes.json``: a list in output order."""
+        return json.dumps([_to_plain(item) for item in self.items], ensure_ascii=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "ClassTable":
+        """Read ``classes.json``.
+
+        Raises:
+            BundleError: The text is no such list.
+        """
+        try:
+            return cls(tuple(_from_plain(entry) for entry in json.loads(text)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BundleError(f"classes.json is damaged: {error!r}") from error
+
+
+def _to_plain(item: ClassInfo) -> dict[str, object]:
+    return {
+        "id": item.id,
+        "scientific_name": item.scientific_name,
+        "genus": item.genus,
+        "family": item.family,
+        "gbif": item.gbif,
+        "common_names": {language: list(names) for language, names in item.common_names.items()},
+        "training_count": item.training_count,
+    }
+
+
+def _from_plain(entry: Mapping[str, Any]) -> ClassInfo:
+    names = entry.get("common_names") or {}
+    return ClassInfo(
+        id=str(entry["id"]),
+        scientific_name=str(entry.get("scientific_name") or entry["id"]),
+        genus=entry.get("genus"),
+        family=entry.get("family"),
+        gbif=entry.get("gbif"),
+        common_names={language: tuple(values) for language, values in names.items()},
+        training_count=entry.get("training_count"),
+    )

@@ -1,0 +1,43 @@
+"""The errors a person can do something about, each with the exit code of the command line.
+
+A message names what is wrong, where, and what to do next. Everything else that is raised is a
+bug and ends with exit code 1.
+"""
+
+from typing import ClassVar
+
+
+class FlorilegeError(Exception):
+    """Base of the errors that the command line prints as one clear line."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(FlorilegeError):
+    """A flag, a setting or a configuration file that cannot be used."""
+
+    exit_code = 2
+
+
+class DataError(FlorilegeError):
+    """A data set that cannot be read or does not fit."""
+
+    exit_code = 3
+
+
+class BundleError(FlorilegeError):
+    """A bundle, run folder or checkpoint that is damaged, incomplete or does not fit."""
+
+    exit_code = 4
+
+
+class GateFailed(FlorilegeError):
+    """A new bundle is worse than the gate allows."""
+
+    exit_code = 5
+
+
+class SomeInputsFailed(FlorilegeError):
+    """Some inputs failed, each of them listed; the others were answered."""
+
+    exit_code = 6

@@ -1,0 +1,53 @@
+"""Progress of long work: a bar with time left on a terminal, nothing elsewhere.
+
+It goes to stderr, so that results on stdout stay clean.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+class Advance(Protocol):
+    """Say that some more steps are done, and optionally what to show beside the bar."""
+
+    def __call__(self, steps: int = 1, note: str = "") -> None: ...
+
+
+@contextmanager
+def progress(total: int, description: str) -> Iterator[Advance]:
+    """Show a bar of ``total`` steps on stderr while the block runs.
+
+    Example:
+        >>> with progress(3, "counting") as advance:
+        ...     for _ in range(3):
+        ...         advance()
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    bar = Progress(*columns, console=console, disable=not console.is_terminal)
+    with bar:
+        task = bar.add_task(description, total=total, note="")
+
+        def advance(steps: int = 1, note: str = "") -> None:
+            bar.update(task, advance=steps, **({"note": note} if note else {}))
+
+        yield advance
