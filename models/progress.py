@@ -48,6 +48,8 @@ def progress(total: int, description: str) -> Iterator[Advance]:
         task = bar.add_task(description, total=total, note="")
 
         def advance(steps: int = 1, note: str = "") -> None:
-            bar.update(task, advance=steps, **({"note": note} if note else {}))
+            if note:
+                bar.update(task, note=note)
+            bar.advance(task, steps)
 
         yield advance

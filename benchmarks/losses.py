@@ -1,0 +1,208 @@
+"""Cost of each loss, forward and backward, as a ratio to ``F.cross_entropy`` in the same run.
+
+``python -m benchmarks.losses`` prints a Markdown table with the project's goals beside. The
+repetitions of all losses are interleaved and medians compared, so that a busy moment of the
+machine meets all of them. ``--against module:callable`` times any other loss beside ours: the
+callable takes ``(classes, k)`` and returns ``loss(logits, labels)``. ``--step resnet50``
+times a whole training step instead.
+"""
+
+import argparse
+import importlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.memory import peak_bytes
+from training.losses import LOSSES, build
+
+BATCH = 256
+UNIT = "F.cross_entropy"
+
+Step = Callable[[], None]
+
+GOALS: dict[tuple[str, int, int | None], float] = {
+    ("smooth_top_k", 1_000, 5): 14,
+    ("smooth_top_k", 1_000, 10): 28,
+    ("smooth_top_k", 10_000, 5): 15,
+    ("smooth_top_k", 10_000, 10): 20,
+    ("noised_top_k", 1_000, 5): 60,
+    ("noised_top_k", 1_000, 10): 60,
+    ("noised_top_k (shared)", 1_000, 5): 14,
+    ("noised_top_k (shared)", 1_000, 10): 14,
+    ("two_head_average_k", 1_000, 5): 10,
+    ("two_head_average_k", 1_000, 10): 10,
+    ("assume_negative", 1_000, None): 6,
+    ("expected_positive", 1_000, 5): 6,
+    ("expected_positive", 1_000, 10): 6,
+    ("role", 1_000, 5): 12,
+    ("role", 1_000, 10): 12,
+    ("focal", 1_000, None): 2.5,
+    ("ldam", 1_000, None): 2.5,
+}
+"""The largest ratio wanted on two CPU threads, by loss, classes and k."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One loss at one size, ready to run."""
+
+    name: str
+    classes: int
+    k: int | None
+    step: Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What was measured for one case."""
+
+    case: Case
+    seconds: float
+    ratio: float
+    peak: float  # in (batch x classes) float32
+
+
+def main() -> None:
+    """Read the command line and print the table."""
+    arguments = _parser().parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    if arguments.step:
+        from benchmarks.training_step import print_table
+
+        print_table(arguments.step, arguments.device, arguments.repetitions)
+        return
+    print(f"{_machine(arguments.device)}, batch {BATCH}, forward and backward\n")
+    print("| loss | classes | k | ms | ratio | goal | peak memory, batch x classes |")
+    print("|---|---|---|---|---|---|---|")
+    for classes in arguments.classes:
+        cases = list(_cases(classes, arguments.k, arguments.device, arguments.against))
+        for row in measure(cases, arguments.repetitions, arguments.device):
+            print(_line(row), flush=True)
+
+
+def measure(cases: list[Case], repetitions: int, device: str) -> list[Row]:
+    """Time every case once per repetition, in turn; the first case is the unit."""
+    for case in cases:
+        _timed(case.step, device)
+    times: list[list[float]] = [[] for _ in cases]
+    for _ in range(repetitions):
+        for case, taken in zip(cases, times, strict=True):
+            taken.append(_timed(case.step, device))
+    medians = [statistics.median(taken) for taken in times]
+    floats = 4 * BATCH * cases[0].classes
+    return [
+        Row(
+            case=case,
+            seconds=median,
+            ratio=median / medians[0],
+            peak=peak_bytes(case.step, device) / floats,
+        )
+        for case, median in zip(cases, medians, strict=True)
+    ]
+
+
+def _timed(step: Step, device: str) -> float:
+    """Seconds per step: enough steps for two milliseconds, at least one."""
+    done, start = 0, time.perf_counter()
+    while (passed := time.perf_counter() - start) < 0.002:
+        step()
+        done += 1
+        if device == "cuda":
+            torch.cuda.synchronize()
+    return passed / done
+
+
+def _cases(classes: int, sizes: list[int], device: str, against: str | None) -> Iterator[Case]:
+    def case(name: str, k: int | None, loss: Callable[..., Tensor], heads: int = 1) -> Case:
+        return Case(name=name, classes=classes, k=k, step=_step(loss, classes, heads, device))
+
+    yield case(UNIT, None, F.cross_entropy)
+    counts = torch.randint(1, 1000, (classes,))
+    rows = torch.arange(BATCH)
+    for name, loss in LOSSES.items():
+        needs = _needs(loss, counts)
+        for k in sizes if "k" in needs or "average_k" in needs else [None]:
+            given = {key: k if value is None else value for key, value in needs.items()}
+            module: Any = build(name, **given).to(device)
+            if name == "role":
+                yield case(name, k, lambda z, y, m=module: m(z, y, rows))
+            else:
+                yield case(name, k, module, heads=2 if module.head == "two_head" else 1)
+            if name == "noised_top_k":
+                shared = build(name, sharing="shared", **given).to(device)
+                yield case("noised_top_k (shared)", k, shared)
+    for k in sizes if against else []:
+        yield case(str(against), k, _load(str(against))(classes, k))
+
+
+def _needs(loss: type, counts: Tensor) -> dict[str, Any]:
+    """The parameters that a benchmark sets; None stands for the k that is measured."""
+    from training.losses.base import parameters
+
+    wanted = {"k": None, "average_k": None, "class_counts": counts, "rows": 4 * BATCH}
+    return {name: value for name, value in wanted.items() if name in parameters(loss)}
+
+
+def _step(loss: Callable[..., Tensor], classes: int, heads: int, device: str) -> Step:
+    logits = [torch.randn(BATCH, classes, device=device).requires_grad_() for _ in range(heads)]
+    labels = torch.randint(classes, (BATCH,), device=device)
+
+    def step() -> None:
+        for each in logits:
+            each.grad = None
+        loss(*logits, labels).backward()
+
+    return step
+
+
+def _load(against: str) -> Callable[[int, int], Callable[..., Tensor]]:
+    module, name = against.split(":")
+    found: Callable[[int, int], Callable[..., Tensor]]
+    found = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _line(row: Row) -> str:
+    case = row.case
+    goal = GOALS.get((case.name, case.classes, case.k))
+    shown = "" if goal is None else f"{goal:g}{' ✗' if row.ratio > goal else ''}"
+    cells = (
+        case.name,
+        f"{case.classes:,}",
+        "" if case.k is None else str(case.k),
+        f"{row.seconds * 1e3:.3f}",
+        f"{row.ratio:.1f}",
+        shown,
+        f"{row.peak:.1f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _machine(device: str) -> str:
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.losses", description=__doc__)
+    parser.add_argument("--against", metavar="MODULE:CALLABLE", help="another loss to time")
+    parser.add_argument("--classes", type=int, nargs="+", default=[100, 1_000, 10_000])
+    parser.add_argument("--k", type=int, nargs="+", default=[5, 10])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=30)
+    parser.add_argument("--step", metavar="BACKBONE", help="time training steps, e.g. resnet50")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

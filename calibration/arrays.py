@@ -1,0 +1,79 @@
+"""What every function of this package asks of the arrays it is given."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.floating[Any]]
+"""float16, float32 or float64."""
+
+
+def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
+    """Check an array of scores and return it; float16, float32 and float64 are kept as they are.
+
+    Args:
+        scores: Shape ``(rows, classes)``; other numbers than floats become float64. ``-inf``
+            marks a class that is in no set.
+        first_row: What the first row is called in a message.
+
+    Raises:
+        ValueError: Not two axes, no row, no class, or a NaN or +inf; the message names its row.
+    """
+    array = np.asarray(scores)
+    if array.dtype not in (np.float16, np.float32, np.float64):
+        array = array.astype(np.float64)
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(
+            "scores must have shape (rows, classes) with at least one row and one class, "
+            f"got {array.shape}"
+        )
+    refuse_nan_and_inf(array, first_row=first_row)
+    return array
+
+
+def refuse_nan_and_inf(scores: FloatArray, *, first_row: int = 0) -> None:
+    """Raise ValueError naming the first row that holds a NaN or +inf.
+
+    NumPy sorts a NaN above every number, so one of them moves the threshold by one rank without
+    an error.
+    """
+    if scores.max() < np.inf:  # False for a NaN too, which max() hands on
+        return
+    row, column = np.argwhere(~(scores < np.inf))[0]
+    raise ValueError(
+        f"scores must be below +inf and no NaN, got {scores[row, column]} in row "
+        f"{first_row + row}, class {column}"
+    )
+
+
+def as_labels(labels: ArrayLike, *, rows: int, classes: int) -> NDArray[np.int64]:
+    """Check true class indices and return them as int64, shape ``(rows,)``.
+
+    Raises:
+        ValueError: Another shape, no integers, or an index outside ``[0, classes)``.
+    """
+    array = np.asarray(labels)
+    if array.shape != (rows,):
+        raise ValueError(f"labels must have shape ({rows},), one a row, got {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"labels must be integers, got {array.dtype}")
+    wrong = np.flatnonzero((array < 0) | (array >= classes))
+    if wrong.size:
+        row = wrong[0]
+        raise ValueError(f"labels must be in [0, {classes}), got {array[row]} in row {row}")
+    return array.astype(np.int64)
+
+
+def as_counts(class_counts: ArrayLike, *, classes: int) -> NDArray[np.int64]:
+    """Check images a class and return them as int64, shape ``(classes,)``.
+
+    Raises:
+        ValueError: Another shape, no integers, or a negative count.
+    """
+    array = np.asarray(class_counts)
+    if array.shape != (classes,):
+        raise ValueError(f"class_counts must have shape ({classes},), got {array.shape}")
+    if array.dtype.kind not in "iu" or (array < 0).any():
+        raise ValueError("class_counts must be integers of at least 0")
+    return array.astype(np.int64)

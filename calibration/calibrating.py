@@ -1,0 +1,134 @@
+"""Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from calibration.card import updated_files
+from calibration.conformal import conformal_rank
+from calibration.fitting import fit_record, passes
+from calibration.record import CalibrationRecord
+from calibration.scoring import score_split
+from calibration.settings import DEFAULT_COVERAGES, Settings, default_ks
+from data.sources import open_dataset
+from models.bundle import CALIBRATION, Bundle, open_bundle, replace_files
+from models.errors import BundleError, UsageError
+from models.progress import progress
+
+PROVENANCE = "provenance.json"
+FEW_ROWS = 1000
+
+
+def calibrate_bundle(
+    path: str | Path,
+    data: str,
+    split: str = "val",
+    *,
+    ks: Sequence[float] | None = None,
+    coverages: Sequence[float] = DEFAULT_COVERAGES,
+    min_size: int = 1,
+    micro_weight: float = 0.5,
+    device: str = "auto",
+) -> CalibrationRecord:
+    """Calibrate every rule that the data allow and replace the calibration inside the bundle.
+
+    Args:
+        path: The bundle's folder.
+        data: What ``--data`` takes.
+        split: Name of the split.
+        ks: Mean set sizes to offer besides the grid; by default 1, 2, 3, 5 and 10 as far as
+            there are classes.
+        coverages: Coverages to offer.
+        min_size: 1 to keep the best class in every set, else 0.
+        micro_weight: For the balanced rules, from 0 (macro) to 1 (micro).
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Returns:
+        The record that now stands in the bundle.
+
+    Raises:
+        UsageError: A K, a coverage or another setting out of range.
+        DataError: The data cannot be opened, or photos cannot be read.
+        BundleError: The bundle is damaged or cannot be written.
+    """
+    bundle = open_bundle(path)
+    settings = _settings(len(bundle.classes), ks, coverages, min_size, micro_weight)
+    dataset = open_dataset(data, splits=[split], classes=bundle.classes)
+    scoring = score_split(bundle, dataset.split(split), device=device)
+    with closing(scoring.logits):
+        rows = passes(scoring) * len(scoring.logits.labels)
+        with progress(rows, "choosing thresholds") as advance:
+            record = fit_record(
+                scoring,
+                settings,
+                class_counts=bundle.classes.counts,
+                chose_checkpoint=chose_checkpoint(bundle, scoring.split),
+                advance=advance,
+            )
+    replace_files(path, updated_files(bundle, record))
+    return record
+
+
+def read_record(bundle: Bundle) -> CalibrationRecord:
+    """The calibration of a bundle.
+
+    Raises:
+        BundleError: There is none, it is damaged, or it belongs to another network.
+    """
+    if not bundle.has(CALIBRATION):
+        raise BundleError(
+            f"{bundle.path} is not calibrated: run `florilege calibrate {bundle.path} --data DATA`"
+        )
+    record = CalibrationRecord.from_json(bundle.read(CALIBRATION))
+    if record.classes != len(bundle.classes) or record.head not in bundle.heads:
+        raise BundleError(
+            f"{CALIBRATION} of {bundle.path} belongs to another network: calibrate it again"
+        )
+    return record
+
+
+def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
+    """Whether the split also chose the checkpoint, as far as ``provenance.json`` tells."""
+    if not bundle.has(PROVENANCE):
+        return None
+    chosen_on = json.loads(bundle.read(PROVENANCE)).get("checkpoint_split")
+    return None if chosen_on is None else bool(chosen_on == split)
+
+
+def cautions(record: CalibrationRecord) -> list[str]:
+    """What a person should know about a calibration, one sentence each."""
+    found, rows = [], record.measured.rows
+    if rows < FEW_ROWS:
+        found.append(
+            f"only {rows} photos: thresholds and intervals are coarse, {FEW_ROWS} or more are "
+            "better"
+        )
+    found += [
+        f"coverage {level:g} needs more than {rows} photos: until then its sets hold every class"
+        for level in record.asked_coverage
+        if conformal_rank(level, rows) == 0
+    ]
+    absent = record.classes - record.measured.classes_seen
+    if absent:
+        found.append(f"{absent} of {record.classes} classes have no photo in this split")
+    return found
+
+
+def _settings(
+    classes: int,
+    ks: Sequence[float] | None,
+    coverages: Sequence[float],
+    min_size: int,
+    micro_weight: float,
+) -> Settings:
+    try:
+        return Settings(
+            classes=classes,
+            ks=default_ks(classes) if ks is None else tuple(dict.fromkeys(map(float, ks))),
+            coverages=tuple(dict.fromkeys(map(float, coverages))),
+            min_size=min_size,
+            micro_weight=micro_weight,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error

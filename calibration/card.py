@@ -1,0 +1,71 @@
+"""The part of a bundle's model card and metrics that calibration writes."""
+
+import json
+import re
+
+from calibration.record import CalibrationRecord
+from models.bundle import Bundle
+
+CARD = "MODEL_CARD.md"
+METRICS = "metrics.json"
+TITLE = "Calibration"
+
+
+def card_with(card: str, record: CalibrationRecord) -> str:
+    """The model card with its section on calibration written anew, the rest untouched."""
+    lines = [
+        f"Calibrated on the {record.measured.rows:,} photos of the split "
+        f"`{record.measured.split}`, head `{record.head}`, scores `{record.score_kind}`.",
+        "",
+        "| K | lambda | mean size | hit rate | 95 % interval |",
+        "|---|---|---|---|---|",
+    ]
+    for k in sorted(record.asked_k):
+        point = record.point("average_k", k=k)
+        low, high = point.hit_rate.ci95
+        lines.append(
+            f"| {k:g} | {point.lambda_val:.6g} | {point.expected_size.value:.3f} "
+            f"| {point.hit_rate.value:.4f} | {low:.4f} to {high:.4f} |"
+        )
+    return replace_section(card, TITLE, "\n".join(lines))
+
+
+def metrics_with(metrics: bytes | None, record: CalibrationRecord) -> bytes:
+    """``metrics.json`` with what this calibration measured under ``calibration``."""
+    content = json.loads(metrics) if metrics is not None else {}
+    points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
+    content["calibration"] = {
+        "split": record.measured.split,
+        "rows": record.measured.rows,
+        "average_k": [
+            {"k": point.k, "mean_set_size": point.expected_size.value,
+             "hit_rate": point.hit_rate.value}
+            for point in points
+        ],
+    }  # fmt: skip
+    return json.dumps(content, indent=1).encode()
+
+
+def replace_section(text: str, title: str, body: str) -> str:
+    """Write ``body`` as the section ``## title``, in place of an older one or at the end.
+
+    Example:
+        >>> replace_section("# Card\\n\\n## A\\n\\nold\\n\\n## B\\n\\nkept\\n", "A", "new")
+        '# Card\\n\\n## A\\n\\nnew\\n\\n## B\\n\\nkept\\n'
+    """
+    section = f"## {title}\n\n{body}\n\n"
+    found = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+    if found.search(text):
+        return found.sub(lambda _: section, text, count=1).rstrip("\n") + "\n"
+    return f"{text.rstrip()}\n\n{section}".strip() + "\n"
+
+
+def updated_files(bundle: Bundle, record: CalibrationRecord) -> dict[str, bytes]:
+    """Everything in the bundle that a new calibration changes."""
+    card = bundle.read(CARD).decode() if bundle.has(CARD) else f"# {bundle.name}\n"
+    metrics = bundle.read(METRICS) if bundle.has(METRICS) else None
+    return {
+        "calibration.json": record.to_json().encode(),
+        CARD: card_with(card, record).encode(),
+        METRICS: metrics_with(metrics, record),
+    }

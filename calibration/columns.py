@@ -1,0 +1,122 @@
+"""Tables as columns, and their text: one line a column, every float with all its digits."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One threshold and what it does.
+
+    Attributes:
+        value: K or the coverage asked for.
+        lambda_val: The threshold; None for ``top_k``.
+        size: Mean set size, ``size_low`` and ``size_high`` its 95 % interval.
+        size_deviation: Standard deviation of the set size.
+        hit_rate: Share of sets with the truth, ``hit_low`` and ``hit_high`` its 95 % interval.
+        macro_hit_rate: The same class by class, then the mean over classes.
+        empty_rate: Share of empty sets.
+        ties: Scores kept beyond the rank.
+        size_histogram: Sets in each bin, without the zeros at its end.
+    """
+
+    value: float
+    lambda_val: float | None
+    size: float
+    size_low: float
+    size_high: float
+    size_deviation: float
+    hit_rate: float
+    hit_low: float
+    hit_high: float
+    macro_hit_rate: float
+    empty_rate: float
+    ties: int
+    size_histogram: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Many rows, column by column; the attributes are those of :class:`Row`."""
+
+    value: tuple[float, ...]
+    lambda_val: tuple[float | None, ...]
+    size: tuple[float, ...]
+    size_low: tuple[float, ...]
+    size_high: tuple[float, ...]
+    size_deviation: tuple[float, ...]
+    hit_rate: tuple[float, ...]
+    hit_low: tuple[float, ...]
+    hit_high: tuple[float, ...]
+    macro_hit_rate: tuple[float, ...]
+    empty_rate: tuple[float, ...]
+    ties: tuple[int, ...]
+    size_histogram: tuple[tuple[int, ...], ...]
+
+    def row(self, index: int) -> Row:
+        """The threshold at ``index``."""
+        return Row(**{field.name: getattr(self, field.name)[index] for field in fields(Row)})
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Columns":
+        """Columns of some rows."""
+        return cls(
+            **{field.name: tuple(getattr(row, field.name) for row in rows) for field in fields(Row)}
+        )
+
+
+def table_from_plain(plain: Mapping[str, Any]) -> Columns:
+    """Columns from what json gives.
+
+    Raises:
+        ValueError: Columns of different lengths, or something that is no finite number.
+        TypeError: A column is missing or unknown.
+    """
+    columns = Columns(**{name: tuple(column) for name, column in plain.items()})
+    length = len(columns.value)
+    for field in fields(Columns):
+        column = getattr(columns, field.name)
+        if len(column) != length:
+            raise ValueError(f"column {field.name} has {len(column)} entries, value has {length}")
+        if field.name not in ("lambda_val", "size_histogram"):
+            _check_numbers(field.name, column)
+    _check_numbers("lambda_val", [entry for entry in columns.lambda_val if entry is not None])
+    histograms = tuple(tuple(entry) for entry in columns.size_histogram)
+    for entry in histograms:
+        _check_numbers("size_histogram", entry)
+    return Columns(**{**vars(columns), "size_histogram": histograms})
+
+
+def scalars(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The same mapping with tuples in place of lists."""
+    return {
+        name: tuple(entry) if isinstance(entry, list) else entry for name, entry in plain.items()
+    }
+
+
+def dump(plain: Any) -> str:
+    """JSON text with one line for each list of plain values; equal content gives equal text."""
+    return _lines(plain, "") + "\n"
+
+
+def _lines(plain: Any, margin: str) -> str:
+    deeper = margin + " "
+    if isinstance(plain, Mapping):
+        entries = [f"{json.dumps(name)}: {_lines(entry, deeper)}" for name, entry in plain.items()]
+        opening, closing = "{", "}"
+    elif isinstance(plain, list | tuple) and any(isinstance(entry, Mapping) for entry in plain):
+        entries = [_lines(entry, deeper) for entry in plain]
+        opening, closing = "[", "]"
+    else:
+        return json.dumps(plain, allow_nan=False, separators=(",", ":"))
+    inside = f",\n{deeper}".join(entries)
+    return f"{opening}\n{deeper}{inside}\n{margin}{closing}"
+
+
+def _check_numbers(name: str, column: Sequence[Any]) -> None:
+    for entry in column:
+        if isinstance(entry, bool) or not isinstance(entry, int | float) or not isfinite(entry):
+            raise ValueError(f"column {name} must hold finite numbers, got {entry!r}")

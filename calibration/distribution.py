@@ -1,0 +1,75 @@
+"""How scores are distributed, small enough to travel with a bundle."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+LOWEST_POWER = -20
+"""Scores below 2**-20 share the first bin."""
+EDGES: NDArray[np.float64] = np.concatenate([[0.0], 2.0 ** np.arange(LOWEST_POWER, 0.01, 0.25)])
+"""Lower edges of the bins: four to a factor of two; the last one holds the score 1 alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """How the served scores were distributed; live traffic can be compared with it.
+
+    Attributes:
+        edges: Lower edges of the bins.
+        all_scores: Scores of all classes in each bin.
+        best_scores: The best score of each photo in each bin.
+        logsumexp_mean: Mean over the photos of log sum exp of the served head's logits.
+        logsumexp_deviation: Its standard deviation.
+    """
+
+    edges: tuple[float, ...]
+    all_scores: tuple[int, ...]
+    best_scores: tuple[int, ...]
+    logsumexp_mean: float
+    logsumexp_deviation: float
+
+
+class DistributionOf:
+    """Gathers a :class:`Distribution` batch by batch."""
+
+    def __init__(self) -> None:
+        self._all = np.zeros(EDGES.size, dtype=np.int64)
+        self._best = np.zeros(EDGES.size, dtype=np.int64)
+        self._logsumexp: list[NDArray[np.float64]] = []
+
+    def update(self, logits: NDArray[np.float32], scores: NDArray[np.float64]) -> None:
+        """Add some more rows: logits and scores in [0, 1], both ``(batch, classes)``."""
+        self._all += in_bins(scores)
+        self._best += in_bins(scores.max(axis=1))
+        self._logsumexp.append(logsumexp(logits))
+
+    def result(self) -> Distribution:
+        """What was gathered."""
+        values = np.concatenate(self._logsumexp)
+        return Distribution(
+            edges=tuple(EDGES.tolist()),
+            all_scores=tuple(self._all.tolist()),
+            best_scores=tuple(self._best.tolist()),
+            logsumexp_mean=float(values.mean()),
+            logsumexp_deviation=float(values.std()),
+        )
+
+
+def in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many scores lie in each bin of :data:`EDGES`."""
+    places = np.searchsorted(EDGES, scores.reshape(-1), side="right") - 1
+    return np.bincount(places, minlength=EDGES.size).astype(np.int64)
+
+
+def logsumexp(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Log of the sum of ``exp`` of each row, in float64, shape ``(rows,)``.
+
+    Example:
+        >>> logsumexp(np.zeros((1, 4), dtype=np.float32)).round(4)
+        array([1.3863])
+    """
+    values = logits.astype(np.float64)
+    top = values.max(axis=1, keepdims=True)
+    summed: NDArray[np.float64] = np.log(np.exp(values - top).sum(axis=1)) + top[:, 0]
+    return summed

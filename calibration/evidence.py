@@ -1,0 +1,125 @@
+"""What the rules need to know about calibration scores, gathered in one pass over batches."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.arrays import FloatArray, as_labels, as_scores
+from calibration.conformal import check_coverage, conformal_rank, true_score_quantile
+from calibration.selection import TopScores
+from calibration.sets import SetRule, best_class
+from calibration.threshold import RealNumber, as_fraction, check_average_k, next_above
+
+LOWEST = float(np.finfo(np.float64).min)
+
+
+class Evidence:
+    """Largest scores and true-class scores, enough for every threshold of one kind of score.
+
+    With ``min_size=1`` the best class of each row is set aside first: it is in the set whatever
+    the threshold, which only has to cut the rest.
+
+    Args:
+        rows: Rows of the whole calibration data.
+        classes: Number of classes.
+        max_average_k: The largest mean set size that will be asked for.
+        min_size: 1 where every set holds its best class, else 0.
+        class_weights: Factor of each class's score, shape ``(classes,)``, or None.
+
+    Raises:
+        ValueError: ``min_size`` is not 0 or 1, or ``max_average_k`` is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        classes: int,
+        max_average_k: RealNumber,
+        min_size: int = 1,
+        class_weights: NDArray[np.float64] | None = None,
+    ) -> None:
+        if min_size not in (0, 1):
+            raise ValueError(f"min_size must be 0 or 1, got {min_size}")
+        check_average_k(max_average_k, lowest=min_size, classes=classes)
+        self.rows, self.classes, self.min_size = rows, classes, min_size
+        self.class_weights = class_weights
+        self._top = TopScores(rows, as_fraction(max_average_k) - min_size)
+        self._true: list[NDArray[np.float64]] = []
+        self._smallest = np.inf  # of all scores compared
+        self._largest_rest = -np.inf  # of those the threshold has to cut
+
+    def update(self, scores: ArrayLike, labels: ArrayLike | None = None) -> None:
+        """Add some more rows.
+
+        Args:
+            scores: Shape ``(batch, classes)``, not weighted yet.
+            labels: True class indices, shape ``(batch,)``; needed for coverage only.
+
+        Raises:
+            ValueError: Wrong shapes, a NaN or +inf, or more rows than announced.
+        """
+        values = as_scores(scores)
+        if values.shape[1] != self.classes:
+            raise ValueError(f"scores must have {self.classes} classes, got {values.shape[1]}")
+        if self.class_weights is not None:
+            values = values * self.class_weights
+        self._smallest = min(self._smallest, float(values.min()))
+        rest = values.copy() if self.min_size else values
+        if self.min_size:
+            best = best_class(values)[:, np.newaxis]  # (batch, 1)
+            np.put_along_axis(rest, best, -np.inf, axis=1)
+        self._top.update(rest)
+        self._largest_rest = max(self._largest_rest, float(rest.max()))
+        if labels is not None:
+            self._add_true(values, as_labels(labels, rows=len(values), classes=self.classes))
+
+    def average_k(self, average_k: RealNumber, *, rule: str = "average_k") -> SetRule:
+        """Rule for sets of ``average_k`` classes on average.
+
+        Raises:
+            ValueError: ``average_k`` below ``min_size`` or above what was announced.
+        """
+        check_average_k(average_k, lowest=self.min_size, classes=self.classes)
+        found = self._top.threshold(as_fraction(average_k) - self.min_size)
+        kept = round(found.achieved * found.rows) + self.min_size * found.rows
+        lambda_val = self._smallest if self.classes == self.min_size else found.lambda_val
+        return self._rule(rule, lambda_val, achieved=kept / found.rows, ties=found.ties)
+
+    def coverage(self, coverage: RealNumber, *, rule: str = "coverage") -> SetRule:
+        """Rule for sets that hold the true class with probability ``coverage`` at least.
+
+        Raises:
+            ValueError: ``coverage`` out of range, or rows were added without labels.
+        """
+        check_coverage(coverage)
+        true = np.concatenate([np.empty(0), *self._true])
+        if true.size != self._top.rows_seen or not true.size:
+            raise ValueError("coverage needs the labels of every row, got some without")
+        quantile = true_score_quantile(true, conformal_rank(coverage, true.size))
+        return self._rule(rule, self._finite(quantile))
+
+    def _finite(self, quantile: float) -> float:
+        if quantile == -np.inf:  # too few rows for this level: every class is in every set
+            return 0.0 if self._smallest >= 0 else LOWEST
+        if quantile == np.inf:  # the best class alone is enough
+            return self._smallest if self.classes == 1 else next_above(self._largest_rest)
+        return quantile
+
+    def _add_true(self, values: FloatArray, labels: NDArray[np.int64]) -> None:
+        true = values[np.arange(len(labels)), labels].astype(np.float64)
+        if self.min_size:
+            true[best_class(values) == labels] = np.inf
+        self._true.append(true)
+
+    def _rule(
+        self, rule: str, lambda_val: float, *, achieved: float | None = None, ties: int = 0
+    ) -> SetRule:
+        return SetRule(
+            rule=rule,
+            lambda_val=lambda_val,
+            min_size=self.min_size,
+            class_weights=self.class_weights,
+            achieved=achieved,
+            rows=self._top.rows_seen,
+            ties=ties,
+        )

@@ -1,0 +1,135 @@
+"""Figures that say how good sets are: accuracies over rows and over classes, and set sizes.
+
+A threshold keeps a class when its score, in float64, is at least ``lambda_val``. The top-k set
+holds exactly ``k`` classes; of equal scores the class that comes first is taken.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.arrays import FloatArray, as_counts, as_labels, as_scores
+
+FEW_BELOW = 20
+"""Classes with fewer training images are few-shot ([A] table 2)."""
+MANY_ABOVE = 100
+"""Classes with more training images are many-shot."""
+
+
+def average_k_accuracy(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> float:
+    """Share of rows whose set holds the true class.
+
+    Args:
+        scores: Shape ``(rows, classes)``.
+        labels: True class indices, shape ``(rows,)``.
+        lambda_val: The threshold.
+
+    Example:
+        >>> average_k_accuracy([[0.7, 0.3], [0.6, 0.4]], [0, 1], 0.5)
+        0.5
+    """
+    return float(_threshold_hits(scores, labels, lambda_val).mean())
+
+
+def top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
+    """Share of rows with the true class among the ``k`` best.
+
+    Args:
+        scores: Shape ``(rows, classes)``.
+        labels: True class indices, shape ``(rows,)``.
+        k: Size of every set, ``1 <= k <= classes``.
+
+    Example:
+        >>> top_k_accuracy([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2], 2)
+        0.5
+    """
+    return float(_top_k_hits(scores, labels, k).mean())
+
+
+def macro_average_k_accuracy(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> float:
+    """Average-K accuracy of each class, then their mean over the classes among the labels."""
+    return class_mean(_threshold_hits(scores, labels, lambda_val), np.asarray(labels))
+
+
+def macro_top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
+    """Top-k accuracy of each class, then their mean over the classes among the labels."""
+    return class_mean(_top_k_hits(scores, labels, k), np.asarray(labels))
+
+
+def mean_set_size(scores: ArrayLike, lambda_val: float) -> float:
+    """Classes in a set, on average over the rows."""
+    return float(set_sizes(as_scores(scores), lambda_val).mean())
+
+
+def set_size_histogram(scores: ArrayLike, lambda_val: float) -> NDArray[np.int64]:
+    """How many rows have a set of 0, 1, ... classes; shape ``(classes + 1,)``.
+
+    Example:
+        >>> set_size_histogram([[0.7, 0.3], [0.6, 0.4], [0.2, 0.1]], 0.4)
+        array([1, 1, 1])
+    """
+    array = as_scores(scores)
+    sizes = set_sizes(array, lambda_val)
+    return np.bincount(sizes, minlength=array.shape[1] + 1).astype(np.int64)
+
+
+def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
+    """Which classes have few, a medium number or many training images.
+
+    Args:
+        class_counts: Training images a class, shape ``(classes,)``.
+
+    Returns:
+        A mask of shape ``(classes,)`` for ``few`` (< 20), ``medium`` (20 to 100) and ``many``
+        (> 100).
+
+    Example:
+        >>> {name: mask.tolist() for name, mask in shot_groups([5, 100]).items()}
+        {'few': [True, False], 'medium': [False, True], 'many': [False, False]}
+    """
+    counts = as_counts(class_counts, classes=np.size(class_counts))
+    few, many = counts < FEW_BELOW, counts > MANY_ABOVE
+    return {"few": few, "medium": ~few & ~many, "many": many}
+
+
+def set_sizes(scores: FloatArray, lambda_val: float) -> NDArray[np.int64]:
+    """Classes in each row's set, shape ``(rows,)``."""
+    return np.asarray(np.count_nonzero(scores >= np.float64(lambda_val), axis=1), dtype=np.int64)
+
+
+def class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
+    """Mean over the classes among ``labels`` of each class's share of hits."""
+    photos = np.bincount(labels)
+    found = np.bincount(labels, weights=hits)
+    seen = photos > 0
+    return float((found[seen] / photos[seen]).mean())
+
+
+def true_class_ranks(scores: FloatArray, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many classes come before the true one, shape ``(rows,)``.
+
+    Before it come classes with a higher score, and those of the same score and a lower index.
+    """
+    true = np.take_along_axis(scores, labels[:, np.newaxis], axis=1)  # (rows, 1)
+    earlier = np.arange(scores.shape[1]) < labels[:, np.newaxis]  # (rows, classes)
+    before = (scores > true) | ((scores == true) & earlier)
+    return np.asarray(np.count_nonzero(before, axis=1), dtype=np.int64)
+
+
+def check_k(k: int, *, classes: int) -> None:
+    """Raise ValueError unless ``k`` is an integer with ``1 <= k <= classes``."""
+    if not isinstance(k, int | np.integer) or not 1 <= k <= classes:
+        raise ValueError(f"k must be an integer in [1, {classes}] for {classes} classes, got {k!r}")
+
+
+def _threshold_hits(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> NDArray[np.bool_]:
+    array = as_scores(scores)
+    true = as_labels(labels, rows=array.shape[0], classes=array.shape[1])
+    hits: NDArray[np.bool_] = array[np.arange(len(true)), true] >= np.float64(lambda_val)
+    return hits
+
+
+def _top_k_hits(scores: ArrayLike, labels: ArrayLike, k: int) -> NDArray[np.bool_]:
+    array = as_scores(scores)
+    check_k(k, classes=array.shape[1])
+    true = as_labels(labels, rows=array.shape[0], classes=array.shape[1])
+    return true_class_ranks(array, true) < k

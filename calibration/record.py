@@ -1,0 +1,272 @@
+"""The calibration record: every threshold of a bundle, what it was measured to do, and on what.
+
+``calibration.json`` is this record. Floats are written with all their digits, so that reading the
+file gives the very thresholds that were chosen.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.balance import class_weights
+from calibration.columns import Columns, dump, scalars, table_from_plain
+from calibration.distribution import Distribution
+from calibration.point import Estimate, NotCalibrated, OperatingPoint
+from calibration.scores import ScoreKind
+from models.errors import BundleError
+
+__all__ = [
+    "CalibrationRecord",
+    "Distribution",
+    "Measured",
+    "NotCalibrated",
+    "OperatingPoint",
+    "Table",
+]
+
+SCHEMA_VERSION = 1
+COVERAGE_RULES = ("coverage", "balanced_coverage")
+BALANCED_RULES = ("balanced_average_k", "balanced_coverage")
+PREFERRED_K = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Thresholds of one rule for one head, kind of score and number of photos.
+
+    Attributes:
+        columns: One value a threshold in each; ``value`` is K or the coverage, ascending.
+    """
+
+    rule: str
+    head: str
+    score_kind: ScoreKind
+    images: int
+    min_size: int
+    columns: Columns
+
+    def index(self, value: float) -> int | None:
+        """Where ``value`` stands, or None."""
+        return self.columns.value.index(value) if value in self.columns.value else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What the record was measured on.
+
+    Attributes:
+        split: Name of the split.
+        rows: Its photos.
+        classes_seen: Classes with at least one of them.
+        data_sha256: Over the bytes and class ids of all of them, in order.
+        model_sha256: Of the graph that gave the scores.
+        chose_checkpoint: Whether the split also chose the checkpoint; None where nobody wrote it
+            down.
+        chose_head: Whether the split also chose among heads and kinds of score.
+    """
+
+    split: str
+    rows: int
+    classes_seen: int
+    data_sha256: str
+    model_sha256: str
+    chose_checkpoint: bool | None
+    chose_head: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationRecord:
+    """Everything that ``calibration.json`` holds.
+
+    Attributes:
+        calibration_id: Names this calibration; another one has another name.
+        created: UTC time in ISO 8601.
+        classes: Number of classes.
+        head: The head that serves.
+        score_kind: The kind of score that serves.
+        asked_k: The values last given to ``--k``.
+        asked_coverage: The values last given to ``--coverage``.
+        measured: Where the figures come from.
+        class_counts: Images a class, for the balanced rules.
+        class_counts_from: ``train``, or the split itself where training counts are not known.
+        micro_weight: ``w`` of the balanced rules.
+        size_bins: Lower edges of the bins of the set-size histograms.
+        distribution: How the served scores were distributed.
+        tables: All thresholds; the full grid for what serves, the asked values for the others.
+    """
+
+    calibration_id: str
+    created: str
+    classes: int
+    head: str
+    score_kind: ScoreKind
+    asked_k: tuple[float, ...]
+    asked_coverage: tuple[float, ...]
+    measured: Measured
+    class_counts: tuple[int, ...]
+    class_counts_from: str
+    micro_weight: float
+    size_bins: tuple[int, ...]
+    distribution: Distribution
+    tables: tuple[Table, ...]
+
+    @property
+    def default_k(self) -> float:
+        """3 where it is calibrated, else the first value that was asked for."""
+        ks = self.ks("average_k")
+        return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules that were calibrated for one photo."""
+        return tuple(table.rule for table in self.tables if self._serves(table, 1))
+
+    def ks(self, rule: str, *, images: int = 1) -> list[float]:
+        """The values of K (the coverages for a coverage rule) that are calibrated, ascending."""
+        table = self._table(rule, images)
+        return [] if table is None else list(table.columns.value)
+
+    def point(
+        self,
+        rule: str,
+        *,
+        k: float | None = None,
+        coverage: float | None = None,
+        images: int = 1,
+    ) -> OperatingPoint:
+        """The threshold for a rule at a K or a coverage.
+
+        Args:
+            rule: A name in :data:`calibration.rules.RULES`.
+            k: Wanted size; by default :attr:`default_k`, or the first calibrated value.
+            coverage: Wanted coverage, for the coverage rules; by default the first one asked for.
+            images: Photos of one plant whose scores are averaged.
+
+        Raises:
+            NotCalibrated: There is no such threshold; ``allowed`` holds the values there are.
+        """
+        table = self._table(rule, images)
+        if table is None:
+            photos = "" if images == 1 else f" with {images} photos"
+            raise NotCalibrated(f"rule {rule!r} is not calibrated{photos}", allowed=[])
+        wanted = self._wanted(table, coverage if rule in COVERAGE_RULES else k)
+        index = table.index(wanted)
+        if index is None:
+            name = "coverage" if rule in COVERAGE_RULES else "k"
+            raise NotCalibrated(
+                f"{name} = {wanted:g} is not calibrated for rule {rule!r}",
+                allowed=list(table.columns.value),
+            )
+        return self._point(table, index)
+
+    def compared(self, k: float) -> dict[tuple[str, ScoreKind], float]:
+        """Hit rate of ``average_k`` at this K by head and kind of score, best first."""
+        found = {
+            (table.head, table.score_kind): table.columns.hit_rate[index]
+            for table in self.tables
+            if (table.rule, table.images) == ("average_k", 1)
+            and (index := table.index(k)) is not None
+        }
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+    def to_json(self) -> str:
+        """The content of ``calibration.json``; reading it gives an equal record."""
+        return dump({"schema_version": SCHEMA_VERSION, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "CalibrationRecord":
+        """Read ``calibration.json``.
+
+        Raises:
+            BundleError: Damaged, incomplete, or of a newer schema.
+        """
+        try:
+            plain = json.loads(text)
+            version = plain.pop("schema_version")
+            if version != SCHEMA_VERSION:
+                raise BundleError(
+                    f"calibration.json has schema version {version}, this program reads "
+                    f"{SCHEMA_VERSION}: update florilege or calibrate again"
+                )
+            return _from_plain(plain)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BundleError(
+                f"calibration.json is damaged ({error}): calibrate the bundle again"
+            ) from error
+
+    def named(self) -> "CalibrationRecord":
+        """The same record with the ``calibration_id`` that its content gives."""
+        blank = replace(self, calibration_id="")
+        return replace(blank, calibration_id=hashlib.sha256(blank.to_json().encode()).hexdigest())
+
+    @cached_property
+    def _weights(self) -> NDArray[np.float64]:
+        return class_weights(self.class_counts, self.micro_weight)
+
+    def _serves(self, table: Table, images: int) -> bool:
+        served = (table.head, table.score_kind, table.images)
+        return served == (self.head, self.score_kind, images)
+
+    def _table(self, rule: str, images: int) -> Table | None:
+        fitting = (t for t in self.tables if t.rule == rule and self._serves(t, images))
+        return next(fitting, None)
+
+    def _wanted(self, table: Table, value: float | None) -> float:
+        if value is not None:
+            return float(value)
+        usual = self.asked_coverage[0] if table.rule in COVERAGE_RULES else self.default_k
+        return table.columns.value[table.index(usual) or 0]
+
+    def _point(self, table: Table, index: int) -> OperatingPoint:
+        row = table.columns.row(index)
+        by_coverage = table.rule in COVERAGE_RULES
+        split, rows = self.measured.split, self.measured.rows
+        return OperatingPoint(
+            rule=table.rule,
+            lambda_val=row.lambda_val,
+            min_size=table.min_size,
+            rows=rows,
+            top_k=round(row.value) if table.rule == "top_k" else None,
+            class_weights=self._weights if table.rule in BALANCED_RULES else None,
+            achieved=row.size,
+            ties=row.ties,
+            head=table.head,
+            score_kind=table.score_kind,
+            images=table.images,
+            k=None if by_coverage else row.value,
+            coverage=row.value if by_coverage else None,
+            split=split,
+            expected_size=Estimate(
+                value=row.size, ci95=(row.size_low, row.size_high), split=split, rows=rows
+            ),
+            hit_rate=Estimate(
+                value=row.hit_rate, ci95=(row.hit_low, row.hit_high), split=split, rows=rows
+            ),
+            empty_rate=row.empty_rate,
+            size_deviation=row.size_deviation,
+            guaranteed=by_coverage
+            and self.measured.chose_checkpoint is False
+            and not self.measured.chose_head,
+        )
+
+
+def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
+    entries = dict(plain)
+    measured = Measured(**scalars(entries.pop("measured")))
+    distribution = Distribution(**scalars(entries.pop("distribution")))
+    tables = tuple(
+        Table(**{**entry, "columns": table_from_plain(entry["columns"])})
+        for entry in entries.pop("tables")
+    )
+    record = CalibrationRecord(
+        measured=measured, distribution=distribution, tables=tables, **scalars(entries)
+    )
+    if record._table("average_k", 1) is None:
+        raise ValueError(f"no average_k table for head {record.head} and {record.score_kind}")
+    return record

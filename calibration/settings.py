@@ -1,0 +1,81 @@
+"""What a calibration is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calibration.balance import class_weights
+from calibration.conformal import check_coverage
+from calibration.threshold import check_average_k
+
+DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
+DEFAULT_COVERAGES = (0.9, 0.95)
+PREFERRED_K = 3.0
+GRID_END = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a calibration is asked for, checked against the number of classes.
+
+    Attributes:
+        classes: Number of classes.
+        ks: Mean set sizes asked for, in the order they were asked for.
+        coverages: Coverages asked for.
+        min_size: 1 where every set holds its best class, else 0.
+        micro_weight: ``w`` of the balanced rules.
+
+    Raises:
+        ValueError: A K outside ``[min_size, classes]``, no K at all, a coverage outside (0, 1),
+            another ``min_size`` than 0 or 1, or a ``micro_weight`` outside [0, 1].
+    """
+
+    classes: int
+    ks: tuple[float, ...]
+    coverages: tuple[float, ...] = DEFAULT_COVERAGES
+    min_size: int = 1
+    micro_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.min_size not in (0, 1):
+            raise ValueError(f"min_size must be 0 or 1, got {self.min_size}")
+        if not self.ks:
+            raise ValueError("at least one K is needed")
+        for k in self.ks:
+            check_average_k(k, lowest=self.min_size, classes=self.classes)
+        for coverage in self.coverages:
+            check_coverage(coverage)
+        class_weights([1], self.micro_weight)
+
+    @property
+    def default_k(self) -> float:
+        """3 where the grid reaches it, else the first K asked for."""
+        return PREFERRED_K if self.classes >= PREFERRED_K else self.ks[0]
+
+    @property
+    def grid(self) -> tuple[float, ...]:
+        """1.0, 1.1, ... to 20 or the number of classes, and every K asked for; ascending."""
+        last = min(GRID_END, self.classes)
+        return _ascending([*(step / 10 for step in range(10, 10 * last + 1)), *self.ks])
+
+    @property
+    def compared(self) -> tuple[float, ...]:
+        """Every K asked for and the default, at which heads and kinds of score are compared."""
+        return _ascending([*self.ks, self.default_k])
+
+    def sizes(self, ks: Sequence[float]) -> tuple[int, ...]:
+        """The whole numbers from 1 among ``ks``, for ``top_k``."""
+        return tuple(int(k) for k in ks if k >= 1 and k == int(k))
+
+
+def default_ks(classes: int) -> tuple[float, ...]:
+    """1, 2, 3, 5 and 10, as far as there are classes.
+
+    Example:
+        >>> default_ks(4)
+        (1.0, 2.0, 3.0)
+    """
+    return tuple(k for k in DEFAULT_KS if k <= classes)
+
+
+def _ascending(ks: Sequence[float]) -> tuple[float, ...]:
+    return tuple(sorted({float(k) for k in ks}))

@@ -1,0 +1,68 @@
+"""The sentence that goes with a set: what was measured, and on how many photos."""
+
+from typing import Protocol
+
+
+class Figures(Protocol):
+    """What the sentence is built from; an operating point of a calibration record has it."""
+
+    @property
+    def rule(self) -> str: ...
+
+    @property
+    def coverage(self) -> float | None: ...
+
+    @property
+    def split(self) -> str: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def guaranteed(self) -> bool: ...
+
+    @property
+    def size_and_interval(self) -> tuple[float, float, float]: ...
+
+    @property
+    def hits_and_interval(self) -> tuple[float, float, float]: ...
+
+
+def statement(figures: Figures) -> str:
+    """Say in plain words what sets of this rule hold on photos like those of the split.
+
+    Everything in it was measured; a promise of coverage is called one only where the split did
+    not choose the network.
+    """
+    size, size_low, size_high = figures.size_and_interval
+    hits, low, high = figures.hits_and_interval
+    photos = f"On photos like the {figures.rows:,} of the split {figures.split!r}"
+    if figures.rule == "top_k":
+        held = f"each set holds {size:.0f} {_candidates(size)}"
+    else:
+        held = (
+            f"a set holds {size:.2f} {_candidates(size)} on average "
+            f"({size_low:.2f} to {size_high:.2f} at 95 % confidence)"
+        )
+    truth = f"{_percent(hits)} of the sets hold the right one ({_percent(low)} to {_percent(high)})"
+    return f"{photos}, {held}; {truth}.{_promise(figures)}"
+
+
+def _promise(figures: Figures) -> str:
+    if figures.coverage is None:
+        return ""
+    wanted = _percent(figures.coverage)
+    if figures.guaranteed:
+        return f" At least {wanted} of sets are guaranteed to hold it on such photos, on average."
+    return (
+        f" {wanted} was asked for; it is no guarantee, because the split may have chosen the "
+        "network too."
+    )
+
+
+def _candidates(size: float) -> str:
+    return "candidate" if size == 1 else "candidates"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,144 @@
+"""The threshold for sets of K classes on average: Algorithm 1 of the two-head paper, exactly.
+
+Of all ``rows x classes`` scores the ``K rows`` largest are kept, so that a row keeps ``K`` of
+them on average. ``lambda_val`` lies midway between the last score kept and the first one cut.
+
+References:
+    Garcin et al., "A two-head loss function for deep Average-K classification", Algorithm 1.
+"""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from calibration.arrays import FloatArray, as_scores
+
+RealNumber = int | float | Decimal | Fraction | np.floating[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """A threshold and what it does on the scores it was chosen on.
+
+    Attributes:
+        lambda_val: A class is kept when its score, in float64, is at least this. Finite.
+        achieved: Mean set size on these scores; above the wanted one only by ``ties / rows``.
+        rows: How many rows these scores have.
+        ties: Scores kept beyond the rank, because they equal the last one within it.
+    """
+
+    lambda_val: float
+    achieved: float
+    rows: int
+    ties: int
+
+
+def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:
+    """Choose ``lambda_val`` so that ``average_k`` classes a row score at least that, on average.
+
+    Args:
+        scores: Shape ``(rows, classes)``, float16, float32 or float64; ``-inf`` marks a class
+            that is in no set.
+        average_k: Wanted mean set size, ``0 <= average_k <= classes``, fractions allowed.
+
+    Returns:
+        The threshold. Where scores tie at the cut all of them are kept. At rank 0 ``lambda_val``
+        is the next float64 above the largest score; where nothing is cut, the smallest score.
+
+    Raises:
+        ValueError: A NaN or +inf among the scores, a wrong shape, or ``average_k`` out of range.
+
+    Example:
+        >>> average_k_threshold([[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]], 1.5)
+        Threshold(lambda_val=0.3, achieved=1.5, rows=2, ties=0)
+    """
+    array = as_scores(scores)
+    rows, classes = array.shape
+    check_average_k(average_k, lowest=0, classes=classes)
+    return threshold_at_rank(array, exact_rank(average_k, rows))
+
+
+def exact_rank(average_k: RealNumber, rows: int) -> int:
+    """``floor(average_k * rows)`` for the number as it is written.
+
+    ``0.7 * 700`` is 489.99... in floating point; a person who writes 0.7 means 490. A float
+    stands for its shortest decimal text.
+
+    Example:
+        >>> int(0.7 * 700), exact_rank(0.7, 700)
+        (489, 490)
+    """
+    return math.floor(as_fraction(average_k) * rows)
+
+
+def as_fraction(number: RealNumber) -> Fraction:
+    """The number as it is written, exactly: 0.1 is one tenth."""
+    return Fraction(str(number))
+
+
+def check_average_k(average_k: RealNumber, *, lowest: RealNumber, classes: int) -> None:
+    """Raise ValueError unless ``lowest <= average_k <= classes``."""
+    if not lowest <= average_k <= classes:
+        raise ValueError(
+            f"average_k must be in [{lowest}, {classes}] for {classes} classes, got {average_k}"
+        )
+
+
+def threshold_at_rank(scores: FloatArray, rank: int) -> Threshold:
+    """Threshold that keeps the ``rank`` largest of all scores, and those tied with the last.
+
+    Args:
+        scores: Shape ``(rows, classes)``, free of NaN and +inf.
+        rank: How many scores to keep, at least 0.
+    """
+    rows = scores.shape[0]
+    flat = scores.reshape(-1)
+    if rank == 0:
+        return Threshold(lambda_val=next_above(float(flat.max())), achieved=0.0, rows=rows, ties=0)
+    if rank < flat.size:
+        cut = flat.size - rank
+        around = np.partition(flat, (cut - 1, cut))
+        last_kept, first_cut = float(around[cut]), float(around[cut - 1])
+    else:
+        last_kept, first_cut = float(flat.min()), -np.inf
+    if first_cut == -np.inf:  # nothing that could be in a set is cut
+        return nothing_cut(flat[flat > -np.inf], rank=rank, rows=rows)
+    kept = rank if last_kept > first_cut else int(np.count_nonzero(flat >= last_kept))
+    return Threshold(
+        lambda_val=midpoint(last_kept, first_cut),
+        achieved=kept / rows,
+        rows=rows,
+        ties=kept - rank,
+    )
+
+
+def nothing_cut(finite: FloatArray, *, rank: int, rows: int) -> Threshold:
+    """Threshold that keeps all of the finite scores: the smallest of them."""
+    smallest = float(finite.min()) + 0.0 if finite.size else next_above(-np.inf)
+    ties = max(0, finite.size - rank)
+    return Threshold(lambda_val=smallest, achieved=finite.size / rows, rows=rows, ties=ties)
+
+
+def midpoint(last_kept: float, first_cut: float) -> float:
+    """The middle of two neighbouring scores, never as low as the one that is cut."""
+    middle = (last_kept + first_cut) / 2
+    if not np.isfinite(middle):
+        middle = last_kept / 2 + first_cut / 2
+    return (middle if middle > first_cut else last_kept) + 0.0  # never -0.0
+
+
+def next_above(largest: float) -> float:
+    """The next float64 above the largest score: no score reaches it.
+
+    Raises:
+        ValueError: The score is the largest float64 there is.
+    """
+    above = math.nextafter(largest, math.inf)
+    if above == math.inf:
+        raise ValueError(f"scores must be below the largest float64, got {largest}")
+    return above

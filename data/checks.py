@@ -1,0 +1,231 @@
+"""What is wrong with a data set, all of it at once.
+
+Errors are what stops training or spoils what is measured afterwards; warnings are worth a look.
+"""
+
+import hashlib
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from data.dataset import SPLITS
+from data.records import Listing, Records, class_table, missing_in_train
+from data.sources import list_source
+from models.images import ImageError, Preprocess, load
+from models.progress import Advance, progress
+
+_DECODED = Preprocess(image_size=32)  # small: only whether a picture decodes matters here
+_WINDOW = 512  # pictures in flight
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of thing found.
+
+    Attributes:
+        kind: Stable word for scripts, such as ``unreadable``.
+        message: One line: what it is and what to do.
+        items: Each picture or class it concerns.
+    """
+
+    kind: str
+    message: str
+    items: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result of a check.
+
+    Attributes:
+        source: The ``--data`` argument.
+        rows: Pictures a split.
+        counts: Pictures a split of each class, in class order.
+        errors: What must be mended.
+        warnings: What may be left.
+    """
+
+    source: str
+    rows: Mapping[str, int]
+    counts: Mapping[str, Mapping[str, int]]
+    errors: Sequence[Finding] = field(default_factory=list)
+    warnings: Sequence[Finding] = field(default_factory=list)
+
+
+class Picture(NamedTuple):
+    """One picture that was looked at.
+
+    Attributes:
+        split: Its split.
+        name: What the data set calls it.
+        class_id: Its class.
+        sha256: Of its bytes; empty where they cannot be read.
+        problem: Code of what is wrong, such as ``unsupported_image_type``, or empty.
+        detail: The same in words.
+    """
+
+    split: str
+    name: str
+    class_id: str
+    sha256: str
+    problem: str
+    detail: str
+
+
+def check(source: str, *, threads: int | None = None) -> Report:
+    """Read every picture of a data set and report what is wrong.
+
+    Args:
+        source: As `data.sources.open_dataset` takes it.
+        threads: Pictures decoded at once; as many as cores by default.
+
+    Raises:
+        DataError: The source cannot be listed at all.
+    """
+    listing = list_source(source, splits=())  # a missing file is one more finding
+    pictures = list(_look(listing, threads or os.cpu_count() or 1))
+    counts = _counts(listing)
+    errors = [*_class_errors(listing), *_picture_errors(pictures), *_leaks(listing, pictures)]
+    warnings = [*_class_warnings(listing, counts), *_picture_warnings(pictures)]
+    if listing.ignored:
+        message = "not taken as pictures or class folders; move them away if that is right"
+        warnings.append(Finding("ignored", message, list(listing.ignored)))
+    return Report(
+        source=source,
+        rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
+        counts=counts,
+        errors=errors,
+        warnings=warnings,
+    )
+
+
+def _look(listing: Listing, threads: int) -> Iterator[Picture]:
+    total = sum(len(records.names) for records in listing.splits.values())
+    with progress(total, "reading pictures") as advance, ThreadPoolExecutor(threads) as pool:
+        for split, records in listing.splits.items():
+            for start in range(0, len(records.names), _WINDOW):
+                rows = range(start, min(start + _WINDOW, len(records.names)))
+                yield from pool.map(lambda row: _one(split, records, row, advance), rows)  # noqa: B023  (each map is done before the next)
+
+
+def _one(split: str, records: Records, row: int, advance: Advance) -> Picture:
+    sha256, problem, detail = "", "", ""
+    try:
+        data = records.read(row)
+        sha256 = hashlib.sha256(data).hexdigest()
+        load(data, _DECODED)
+    except ImageError as error:
+        problem, detail = error.code, str(error)
+    except OSError as error:
+        problem, detail = "unreadable_file", error.strerror or str(error)
+    advance()
+    return Picture(split, records.names[row], records.class_ids[row], sha256, problem, detail)
+
+
+def _counts(listing: Listing) -> dict[str, dict[str, int]]:
+    there = {
+        name: Counter(listing.splits[name].class_ids) for name in SPLITS if name in listing.splits
+    }
+    return {
+        class_id: {name: there[name][class_id] for name in there}
+        for class_id in class_table(listing).ids
+    }
+
+
+def _class_errors(listing: Listing) -> Iterator[Finding]:
+    classes = class_table(listing)
+    if len(classes) < 2:
+        message = f"{len(classes)} class; a classifier needs at least 2"
+        yield Finding("too_few_classes", message, list(classes.ids))
+    for name, records in listing.splits.items():
+        if not records.names:
+            yield Finding("empty_split", f"{name} holds no picture")
+    if listing.order is None:
+        yield from _unlearnable(listing)
+
+
+def _unlearnable(listing: Listing) -> Iterator[Finding]:
+    """An error where classes come from the folders or the manifest: most often a misspelt name."""
+    for name, ids in missing_in_train(listing).items():
+        message = f"classes of {name} without a picture in train: they can never be learnt"
+        yield Finding("missing_in_train", message, ids)
+
+
+def _picture_errors(pictures: Sequence[Picture]) -> Iterator[Finding]:
+    messages = {
+        "unreadable_file": "files that cannot be read",
+        "unsupported_image_type": "files of a type that is not accepted; convert or remove them",
+        "image_too_large": "pictures over the limits; make them smaller or remove them",
+        "image_unreadable": "damaged pictures; replace or remove them",
+    }
+    found = defaultdict[str, list[str]](list)
+    for picture in pictures:
+        if picture.problem:
+            found[picture.problem].append(f"{picture.name}: {picture.detail}")
+    for problem, items in found.items():
+        yield Finding(problem, messages.get(problem, "pictures that cannot be used"), items)
+
+
+def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
+    """What makes val or test easier than fresh photos, so that measured figures are too good."""
+    across = [
+        " = ".join(f"{picture.name} ({picture.split})" for picture in same)
+        for same in _identical(pictures)
+        if len({picture.split for picture in same}) > 1
+    ]
+    if across:
+        yield Finding("same_file_across_splits", "the same file in several splits", across)
+    splits_of = defaultdict[str, dict[str, None]](dict)
+    for name, records in listing.splits.items():
+        for observation in records.observations or ():
+            splits_of[observation][name] = None
+    leaking = [f"{name}: {', '.join(seen)}" for name, seen in splits_of.items() if len(seen) > 1]
+    if leaking:
+        message = "observations with photos in several splits; `florilege data split` mends it"
+        yield Finding("observation_across_splits", message, leaking)
+
+
+def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    if listing.order is not None:
+        yield from _unlearnable(listing)
+    single = [class_id for class_id, each in counts.items() if sum(each.values()) == 1]
+    if single:
+        yield Finding("one_picture", "classes with a single picture", single)
+    for name in ("val", "test"):
+        absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
+        if absent:
+            message = f"classes without a picture in {name}: nothing is measured for them there"
+            yield Finding(f"missing_in_{name}", message, absent)
+    for name in SPLITS:
+        if name not in listing.splits:
+            yield Finding("no_split", f"there is no {name} split")
+
+
+def _picture_warnings(pictures: Sequence[Picture]) -> Iterator[Finding]:
+    identical = list(_identical(pictures))
+    within = [
+        " = ".join(picture.name for picture in same)
+        for same in identical
+        if len({picture.split for picture in same}) == 1
+    ]
+    if within:
+        yield Finding("duplicates", "identical files in one split", within)
+    contradicting = [
+        " = ".join(f"{picture.name} ({picture.class_id})" for picture in same)
+        for same in identical
+        if len({picture.class_id for picture in same}) > 1
+    ]
+    if contradicting:
+        message = "identical files in different classes: one of the labels may be wrong"
+        yield Finding("duplicates_across_classes", message, contradicting)
+
+
+def _identical(pictures: Sequence[Picture]) -> Iterator[list[Picture]]:
+    same = defaultdict[str, list[Picture]](list)
+    for picture in pictures:
+        if picture.sha256:
+            same[picture.sha256].append(picture)
+    return (found for found in same.values() if len(found) > 1)

@@ -1,0 +1,181 @@
+"""The standard CIFAR-100 archive for Python: a folder with the pickles train, test and meta.
+
+A pickle can run code when it is read. These are read by an unpickler that makes NumPy arrays and
+plain values and refuses everything else.
+"""
+
+import pickle
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.draws import shuffled
+from data.png import encode_png
+from data.records import Listing, Records, count_of
+from models.classes import ClassInfo
+from models.errors import DataError
+
+FOLDER = "cifar-100-python"
+FILES = ("train", "test", "meta")
+SIDE = 32
+VAL_SHARE = 10  # one train picture in ten of each class becomes val: 45,000 and 5,000
+VAL_SEED = 0
+
+
+def find_cifar100(root: Path) -> Path | None:
+    """The folder with the three pickles: ``root`` or the one the archive unpacks to inside it."""
+    for folder in (root, root / FOLDER):
+        if all((folder / name).is_file() for name in FILES):
+            return folder
+    return None
+
+
+def list_cifar100(root: Path, *, source: str | None = None) -> Listing:
+    """List the archive; val is cut from train, one picture in ten of each class, always the same.
+
+    Raises:
+        DataError: A file is damaged, holds other things than arrays and plain values, or is not
+            a CIFAR-100 file.
+    """
+    source = str(root) if source is None else source
+    names = _class_names(root / "meta")
+    train_labels = _labels(root / "train", len(names))
+    held_out = val_rows(train_labels)
+    kept = np.setdiff1d(np.arange(len(train_labels)), held_out)
+    rest = {
+        "train": _records(root / "train", kept, train_labels, names),
+        "val": _records(root / "train", held_out, train_labels, names),
+    }
+    test_labels = _labels(root / "test", len(names))
+    rest["test"] = _records(root / "test", np.arange(len(test_labels)), test_labels, names)
+    known = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
+    return Listing(source=source, splits=rest, known=known, order=names)
+
+
+def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
+    """Rows of the train file that become val, in order, int64."""
+    rows_of = defaultdict(list)
+    for row, label in enumerate(labels):
+        rows_of[label].append(str(row))
+    chosen = [
+        int(row)
+        for rows in rows_of.values()
+        for row in shuffled(rows, VAL_SEED)[: len(rows) // VAL_SHARE]
+    ]
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class CifarReader:
+    """``read`` for one split; the pixels are loaded once a process, at the first picture.
+
+    Attributes:
+        path: The pickle.
+        rows: Its rows that belong to the split.
+    """
+
+    path: Path
+    rows: NDArray[np.int64]
+
+    def __call__(self, row: int) -> bytes:
+        pixels = _pixels(self.path)[self.rows[row]]  # three planes of 32 x 32
+        return encode_png(pixels.reshape(3, SIDE, SIDE).transpose(1, 2, 0))
+
+
+def _records(
+    path: Path, rows: NDArray[np.int64], labels: Sequence[int], names: Sequence[str]
+) -> Records:
+    return Records(
+        class_ids=[names[labels[row]] for row in rows],
+        names=[f"{path.name}/{row:05d}" for row in rows],
+        observations=None,
+        read=CifarReader(path, rows),
+    )
+
+
+def _class_names(path: Path) -> list[str]:
+    names = _field(path, _read(path), b"fine_label_names")
+    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
+        raise DataError(f"{path} is no CIFAR-100 meta file: its class names are no list of text")
+    return [name.decode() if isinstance(name, bytes) else name for name in names]
+
+
+def _labels(path: Path, classes: int) -> list[int]:
+    labels = _field(path, _read(path), b"fine_labels")
+    if not isinstance(labels, list) or not all(
+        isinstance(label, int) and 0 <= label < classes for label in labels
+    ):
+        raise DataError(f"{path}: labels must be whole numbers in [0, {classes - 1}]")
+    pictures = len(_pixels(path))
+    if len(labels) != pictures:
+        raise DataError(
+            f"{path}: {count_of(len(labels), 'label', 'labels')} for "
+            f"{count_of(pictures, 'picture', 'pictures')}; unpack the archive again"
+        )
+    return labels
+
+
+@lru_cache(maxsize=2)
+def _pixels(path: Path) -> NDArray[np.uint8]:
+    pixels = _field(path, _read(path), b"data")
+    if (
+        not isinstance(pixels, np.ndarray)
+        or pixels.dtype != np.uint8
+        or pixels.shape != (len(pixels), 3 * SIDE * SIDE)
+    ):
+        raise DataError(f"{path}: pictures must be bytes of shape (rows, {3 * SIDE * SIDE})")
+    return pixels
+
+
+def _field(path: Path, content: Mapping[Any, Any], name: bytes) -> Any:
+    for key in (name, name.decode()):
+        if key in content:
+            return content[key]
+    raise DataError(f"{path} is no CIFAR-100 file: it has no {name.decode()!r}")
+
+
+def _read(path: Path) -> Mapping[Any, Any]:
+    try:
+        with path.open("rb") as file:
+            content = _PlainUnpickler(file, encoding="bytes").load()
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise DataError(f"{path} is no CIFAR-100 file, or a damaged one: {error}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is no CIFAR-100 file: it holds a {type(content).__name__}")
+    return content
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes in an old pickle protocol."""
+    if encoding not in {"latin1", b"latin1"}:
+        raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
+    return text.encode("latin1")
+
+
+_ARRAY = np.empty(0, dtype=np.uint8)
+_ALLOWED = {
+    ("multiarray", "_reconstruct"): _ARRAY.__reduce__()[0],
+    ("numeric", "_frombuffer"): _ARRAY.__reduce_ex__(5)[0],
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Arrays, numbers, text, lists and dictionaries; nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("numpy", "ndarray"):
+            return np.ndarray
+        if (module, name) == ("numpy", "dtype"):
+            return np.dtype
+        if (module, name) == ("_codecs", "encode"):
+            return _latin1
+        package, _, last = module.rpartition(".")
+        if package in {"numpy.core", "numpy._core"} and (last, name) in _ALLOWED:
+            return _ALLOWED[last, name]
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")

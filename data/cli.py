@@ -1,0 +1,130 @@
+"""``florilege data check`` and ``florilege data split``."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from data.checks import Finding, Report, check
+from data.dataset import SPLITS
+from data.records import count_of
+from data.splits import split_source
+from data.table import SUFFIXES, write_table
+from models.errors import DataError, UsageError
+
+app = typer.Typer(no_args_is_help=True, help="Look at data sets and cut them into splits.")
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="ImageFolder, Pl@ntNet-300K folder, manifest, cifar-100-python folder, or flora.",
+    ),
+]
+MOST_CLASSES = 40  # rows of the table for people; --json has all
+MOST_ITEMS = 20  # of a warning; errors are listed in full
+
+
+@app.command("check")
+def check_command(
+    source: Source,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object with everything, nothing cut.")
+    ] = False,
+) -> None:
+    """Count pictures and classes; list damaged files, duplicates and leaks between splits.
+
+    Exit code 0 where there are at most warnings, 3 where there are errors.
+    """
+    report = check(source)
+    if as_json:
+        typer.echo(json.dumps({"ok": not report.errors, **asdict(report)}, ensure_ascii=False))
+    else:
+        _show(report)
+    if report.errors:
+        kinds = count_of(len(report.errors), "kind of error", "kinds of errors")
+        raise DataError(f"{source}: {kinds}, listed above; mend them and check again")
+
+
+@app.command("split")
+def split_command(
+    source: Annotated[
+        str, typer.Argument(metavar="DATA", help="A manifest or a folder with class folders.")
+    ],
+    out: Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")],
+    val: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for val.")] = 0.1,
+    test: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for test.")] = 0.1,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another draw.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Cut a data set into train, val and test and write a manifest; pictures stay in place.
+
+    Photos of one observation stay together, and each class is cut in like proportion.
+    """
+    if val + test >= 1:
+        raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
+    if out.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--out must end in .csv or .parquet, got {out}")
+    table = split_source(source, out, val=val, test=test, seed=seed)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_table(out, table)
+    except OSError as error:
+        raise DataError(f"{out} cannot be written: {error}; nothing was left there") from error
+    rows = Counter(table["split"])
+    counts = {name: rows[name] for name in SPLITS}
+    if as_json:
+        typer.echo(json.dumps({"manifest": str(out), "rows": counts}))
+    else:
+        typer.echo(f"{out}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+
+
+def _show(report: Report) -> None:
+    console = Console()
+    console.print(_splits_table(report))
+    if report.counts:
+        console.print(_classes_table(report))
+    for finding in report.errors:
+        _print_finding(console, "[bold red]error[/]", finding, most=len(finding.items))
+    for finding in report.warnings:
+        _print_finding(console, "[yellow]warning[/]", finding, most=MOST_ITEMS)
+    if not report.errors and not report.warnings:
+        console.print("nothing to mend")
+
+
+def _splits_table(report: Report) -> Table:
+    table = Table("split", "pictures", "classes", title=escape(report.source), title_justify="left")
+    for name, rows in report.rows.items():
+        present = sum(each[name] > 0 for each in report.counts.values())
+        table.add_row(name, f"{rows:,}", f"{present:,}")
+    return table
+
+
+def _classes_table(report: Report) -> Table:
+    """The classes, all where they are few, else the rarest."""
+    rare = sorted(report.counts, key=lambda class_id: sum(report.counts[class_id].values()))
+    shown: Sequence[str] = list(report.counts)
+    caption = None
+    if len(rare) > MOST_CLASSES:
+        shown = rare[:MOST_CLASSES]
+        caption = f"the {MOST_CLASSES} rarest of {len(rare):,} classes; --json has all"
+    table = Table("class", *report.rows, caption=caption)
+    for class_id in shown:
+        table.add_row(escape(class_id), *(f"{n:,}" for n in report.counts[class_id].values()))
+    return table
+
+
+def _print_finding(console: Console, word: str, finding: Finding, *, most: int) -> None:
+    number = f"{len(finding.items):,} " if finding.items else ""
+    console.print(f"{word} {finding.kind}: {number}{escape(finding.message)}", soft_wrap=True)
+    for item in finding.items[:most]:
+        console.print(f"  {escape(item)}", soft_wrap=True, highlight=False)
+    if len(finding.items) > most:
+        console.print(f"  and {len(finding.items) - most:,} more; --json has all")

@@ -1,0 +1,108 @@
+"""A data set as every other package sees it: class table, labels, and pictures read on demand."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.classes import ClassTable
+from models.errors import DataError
+
+SPLITS = ("train", "val", "test")
+SPLIT_NAMES: Mapping[str, str] = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "cal": "val",
+    "test": "test",
+}
+
+
+def split_name(written: str) -> str | None:
+    """The split a folder or a manifest cell means: train, val, test, or None for anything else.
+
+    Example:
+        >>> split_name("Validation"), split_name("cal"), split_name("extra")
+        ('val', 'val', None)
+    """
+    return SPLIT_NAMES.get(written.strip().lower())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The pictures of one split; nothing is read before it is asked for.
+
+    Attributes:
+        name: ``train``, ``val`` or ``test``.
+        labels: Class indices into the data set's class table, int64, shape ``(rows,)``.
+        names: What a message calls each picture, such as its path within the data set.
+        observations: One id for each picture, shared by the photos of one plant; None if unknown.
+        read: ``read(row)`` gives the encoded picture's bytes. Picklable, so that workers can hold
+            it, and raises ``OSError`` where a file cannot be read.
+    """
+
+    name: str
+    labels: NDArray[np.int64]
+    names: Sequence[str]
+    observations: Sequence[str] | None
+    read: Callable[[int], bytes]
+
+    def __post_init__(self) -> None:
+        rows = len(self.labels)
+        if len(self.names) != rows:
+            raise ValueError(f"names must have {rows} entries, one a label, got {len(self.names)}")
+        if self.observations is not None and len(self.observations) != rows:
+            raise ValueError(
+                f"observations must have {rows} entries, one a label, got {len(self.observations)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Everything one ``--data`` argument names.
+
+    Attributes:
+        source: The argument itself.
+        classes: The classes the labels index; training counts are filled in where there is a
+            train split.
+        splits: By name, in the order train, val, test.
+    """
+
+    source: str
+    classes: ClassTable
+    splits: Mapping[str, Split]
+
+    def split(self, name: str) -> Split:
+        """The split called ``name``.
+
+        Raises:
+            DataError: There is none; the message names those there are.
+        """
+        wanted = split_name(name) or name
+        if wanted not in self.splits:
+            there = ", ".join(self.splits) or "none"
+            raise DataError(f"{self.source} has no split {name!r}; it has: {there}")
+        return self.splits[wanted]
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """``read`` for pictures that are files: ``reader(row)`` gives the bytes of that row's file.
+
+    Attributes:
+        root: Folder the paths start from.
+        paths: One relative path a row.
+    """
+
+    root: Path
+    paths: Sequence[str]
+
+    def __call__(self, row: int) -> bytes:
+        return (self.root / self.paths[row]).read_bytes()

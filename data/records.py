@@ -1,0 +1,188 @@
+"""From what a source lists (class ids as strings) to a data set (labels as indices)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from data.dataset import SPLITS, Dataset, Split, split_name
+from models.classes import ClassInfo, ClassTable
+from models.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """One split as its source lists it, before labels are indices.
+
+    Attributes:
+        class_ids: One class id a picture.
+        names: What a message calls each picture.
+        observations: One observation id a picture, or None.
+        read: ``read(row)`` gives the encoded picture's bytes; picklable.
+    """
+
+    class_ids: Sequence[str]
+    names: Sequence[str]
+    observations: Sequence[str] | None
+    read: Callable[[int], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Everything a source lists, nothing judged yet.
+
+    Attributes:
+        source: The ``--data`` argument.
+        splits: By normalised name; a split the source has not is absent.
+        known: What is known about classes beyond the id; it may lack some and hold others.
+        ignored: Names of stray files and folders that were passed over.
+        order: All class ids, in an order the source itself fixes whatever the pictures; or None
+            where the classes are those found, sorted.
+    """
+
+    source: str
+    splits: Mapping[str, Records]
+    known: Mapping[str, ClassInfo] = field(default_factory=dict)
+    ignored: Sequence[str] = ()
+    order: Sequence[str] | None = None
+
+
+def assemble(
+    listing: Listing, *, splits: Sequence[str] | None = None, classes: ClassTable | None = None
+) -> Dataset:
+    """Make the data set of ``splits`` (all that are there by default).
+
+    Without ``classes`` the table holds every class of every split listed, so that labels do not
+    depend on which splits are asked for.
+
+    Raises:
+        DataError: A split is missing or empty; there are fewer than two classes; a class of val
+            or test is not in train though train is asked for (unless the source fixes its
+            classes, as flora does); a class is not in ``classes``.
+    """
+    table = classes if classes is not None else class_table(listing)
+    if classes is None:
+        _demand_two_classes(listing, table)
+    wanted = _wanted(listing, splits)
+    if classes is None and "train" in wanted and listing.order is None:
+        demand_training_classes(listing)
+    made = {name: _split(listing, name, table, given=classes is not None) for name in wanted}
+    return Dataset(source=listing.source, classes=table, splits=made)
+
+
+def class_table(listing: Listing) -> ClassTable:
+    """The classes of all splits, in the source's order or sorted, with their training counts."""
+    train = listing.splits.get("train")
+    counts = Counter(train.class_ids) if train is not None else None
+    present = {name for records in listing.splits.values() for name in records.class_ids}
+    order = listing.order if listing.order is not None else sort_ids(present)
+    return ClassTable(
+        tuple(
+            replace(
+                listing.known.get(name) or ClassInfo(id=name, scientific_name=name),
+                training_count=None if counts is None else counts[name],
+            )
+            for name in order
+        )
+    )
+
+
+def sort_ids(ids: Iterable[str]) -> list[str]:
+    """Ids in alphabetical order, or by value where all of them are whole numbers.
+
+    Example:
+        >>> sort_ids(["10", "9", "100"]), sort_ids(["b10", "b9"])
+        (['9', '10', '100'], ['b10', 'b9'])
+    """
+    names = list(ids)
+    if names and all(name.isascii() and name.isdigit() for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)
+
+
+def missing_in_train(listing: Listing) -> dict[str, list[str]]:
+    """Sorted class ids of val and test that train lacks, by split; empty without a train split."""
+    train = listing.splits.get("train")
+    if train is None:
+        return {}
+    known = set(train.class_ids)
+    missing = {
+        name: sort_ids(set(records.class_ids) - known)
+        for name, records in listing.splits.items()
+        if name != "train"
+    }
+    return {name: ids for name, ids in missing.items() if ids}
+
+
+def demand_training_classes(listing: Listing) -> None:
+    """Refuse classes that could be asked for but never learnt.
+
+    Raises:
+        DataError: A class of val or test has no training picture.
+    """
+    for name, ids in missing_in_train(listing).items():
+        raise DataError(
+            f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
+            f"picture in train: {first(ids)}; add training pictures or take these out of {name}"
+        )
+
+
+def first(names: Sequence[str], limit: int = 5) -> str:
+    """The first few names for a message, and how many more there are.
+
+    Example:
+        >>> first(["a", "b", "c"], limit=2)
+        "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(repr(name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def count_of(number: int, one: str, many: str) -> str:
+    """``1 class``, ``2 classes``."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
+    there = [name for name in SPLITS if name in listing.splits]
+    if splits is None:
+        wanted = there
+    else:
+        wanted = list(dict.fromkeys(split_name(name) or name for name in splits))
+    for name in wanted:
+        if name not in listing.splits:
+            raise DataError(
+                f"{listing.source} has no split {name!r}; it has: {', '.join(there) or 'none'}"
+            )
+        if not listing.splits[name].class_ids:
+            raise DataError(f"{listing.source}: split {name!r} holds no picture")
+    return wanted
+
+
+def _demand_two_classes(listing: Listing, table: ClassTable) -> None:
+    if len(table) < 2:
+        found = first(table.ids) if len(table) else "none"
+        raise DataError(
+            f"{listing.source} has {count_of(len(table), 'class', 'classes')} ({found}); "
+            "a classifier needs at least 2"
+        )
+
+
+def _split(listing: Listing, name: str, table: ClassTable, *, given: bool) -> Split:
+    records = listing.splits[name]
+    unknown = sort_ids(set(records.class_ids) - set(table.ids))
+    if unknown:
+        where = "the model's class table" if given else "the class table"
+        raise DataError(
+            f"{listing.source}: {count_of(len(unknown), 'class id', 'class ids')} of {name} "
+            f"missing in {where} ({len(table)} classes): {first(unknown)}"
+        )
+    index_of = table.index_of
+    return Split(
+        name=name,
+        labels=np.array([index_of[class_id] for class_id in records.class_ids], dtype=np.int64),
+        names=records.names,
+        observations=records.observations,
+        read=records.read,
+    )

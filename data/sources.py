@@ -1,0 +1,76 @@
+"""What ``--data`` may name, told from what is there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from data.cifar100 import find_cifar100, list_cifar100
+from data.dataset import Dataset, split_name
+from data.flora import is_flora, list_flora
+from data.folder import is_folder_dataset, list_folder
+from data.manifest import is_manifest, list_manifest
+from data.plantnet import is_plantnet, list_plantnet
+from data.records import Listing, assemble
+from models.classes import ClassTable
+from models.errors import DataError
+
+ACCEPTED = (
+    "a folder with train/val/test/<class>/<photo>, a Pl@ntNet-300K folder, a .csv or .parquet "
+    "manifest, a cifar-100-python folder, or flora"
+)
+
+
+def open_dataset(
+    source: str, *, splits: Sequence[str] | None = None, classes: ClassTable | None = None
+) -> Dataset:
+    """Open a data set; pictures are read one by one, when asked for.
+
+    Args:
+        source: Path of a folder or a manifest, or ``flora[:train=..,val=..,test=..,seed=..]``.
+        splits: The splits needed; all there are by default. Nothing is asked of the others.
+        classes: A bundle's class table: labels are indices into it.
+
+    Raises:
+        DataError: The source is none of these, is damaged, lacks a split, has fewer than two
+            classes, or holds a class that ``classes`` (or the train split) lacks.
+    """
+    return assemble(list_source(source, splits=splits), splits=splits, classes=classes)
+
+
+def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
+    """List what a source holds, without judging its classes.
+
+    Args:
+        source: See `open_dataset`.
+        splits: A manifest's files must exist in these splits; in all by default.
+
+    Raises:
+        DataError: The source is none of those accepted, or cannot be read as what it is.
+    """
+    if is_flora(source):
+        return list_flora(source)
+    path = Path(source)
+    if is_manifest(path):
+        wanted = None if splits is None else [split_name(name) or name for name in splits]
+        return list_manifest(path, source=source, splits=wanted)
+    if path.is_dir():
+        return _list_directory(path, source)
+    if path.exists():
+        raise DataError(f"{source} is a file but no .csv or .parquet; --data takes {ACCEPTED}")
+    raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}")
+
+
+def _list_directory(path: Path, source: str) -> Listing:
+    try:
+        if is_plantnet(path):
+            return list_plantnet(path, source=source)
+        cifar = find_cifar100(path)
+        if cifar is not None:
+            return list_cifar100(cifar, source=source)
+        if is_folder_dataset(path):
+            return list_folder(path, source=source)
+    except OSError as error:
+        raise DataError(f"{source} cannot be read: {error}") from error
+    raise DataError(
+        f"{source} holds no folder train, val or test; --data takes {ACCEPTED}. "
+        "`florilege data split` makes a manifest from a folder of class folders"
+    )

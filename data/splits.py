@@ -1,0 +1,137 @@
+"""Cutting a data set into train, val and test: photos of one plant stay together.
+
+Each class is cut by itself, so that all three splits hold it in like proportion; where a class is
+too small for that, chance decides, so that rare classes are not missing from val altogether. The
+draw is a hash of the seed and the observation: adding photos later moves few of the old ones.
+"""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from data.dataset import SPLITS, FileReader
+from data.draws import fraction, shuffled
+from data.folder import list_classes
+from data.manifest import demand_columns, demand_pictures, is_manifest, observation_ids
+from data.records import Records
+from data.sources import list_source
+from data.table import Table, read_table
+from models.errors import DataError
+
+
+def split_source(source: str, out: Path, *, val: float, test: float, seed: int) -> Table:
+    """The manifest to write at ``out``: every picture of ``source`` once, with its split.
+
+    Splits that ``source`` has already are drawn anew. Columns of a manifest are kept.
+
+    Args:
+        source: A manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
+            folder, or a folder of class folders.
+        out: Where the manifest will stand; paths are relative to its folder.
+        val: Share of the pictures for val, 0 or more.
+        test: Share of the pictures for test; together less than 1.
+        seed: 0 or more.
+
+    Raises:
+        DataError: See `data.sources.list_source`; or the pictures are not files.
+        ValueError: Shares or seed out of range.
+    """
+    table, root = _table(source)
+    paths, class_ids = demand_pictures(source, table)
+    observations = observation_ids(table, paths)
+    moved = [os.path.relpath(root / path, out.resolve().parent) for path in paths]
+    splits = assign(class_ids, observations or paths, val=val, test=test, seed=seed)
+    return {**table, "path": moved, "class_id": class_ids, "split": splits}
+
+
+def assign(
+    class_ids: Sequence[str], groups: Sequence[str], *, val: float, test: float, seed: int
+) -> list[str]:
+    """A split for each picture; pictures of one group get the same.
+
+    Args:
+        class_ids: Class of each picture. A group with several counts as its most frequent.
+        groups: Group of each picture, such as its observation.
+        val: Share of the pictures for val, 0 or more.
+        test: Share for test; together less than 1.
+        seed: 0 or more.
+
+    Returns:
+        ``train``, ``val`` or ``test`` for each picture. Every class keeps a group in train.
+
+    Raises:
+        ValueError: Shares or seed out of range, or lengths that differ.
+    """
+    _check(class_ids, groups, val, test, seed)
+    members = defaultdict[str, Counter[str]](Counter)
+    for class_id, group in zip(class_ids, groups, strict=True):
+        members[group][class_id] += 1
+    strata = defaultdict[str, dict[str, int]](dict)
+    for group, counts in members.items():
+        strata[min(counts, key=lambda name: (-counts[name], name))][group] = counts.total()
+    split_of: dict[str, str] = {}
+    for class_id, sizes in strata.items():
+        split_of |= _cut(class_id, sizes, {"test": test, "val": val}, seed)
+    return [split_of[group] for group in groups]
+
+
+def _cut(
+    class_id: str, sizes: Mapping[str, int], shares: Mapping[str, float], seed: int
+) -> dict[str, str]:
+    """Cut the groups of one class; the first drawn stays in train whatever the shares."""
+    _, *waiting = shuffled(sizes, seed)
+    split_of = dict.fromkeys(sizes, "train")
+    total = sum(sizes.values())
+    for name, share in shares.items():
+        # Rounded up or down by chance, so that over many small classes the shares come true.
+        left = int(total * share + fraction(f"{name}/{class_id}", seed))
+        for group in list(waiting):
+            if abs(left - sizes[group]) < left:  # the count comes closer to its goal
+                split_of[group] = name
+                left -= sizes[group]
+                waiting.remove(group)
+            if left <= 0:
+                break
+    return split_of
+
+
+def _table(source: str) -> tuple[Table, Path]:
+    path = Path(source)
+    if is_manifest(path):
+        table = read_table(path)
+        demand_columns(source, table, ("path", "class_id"))
+        return table, path.resolve().parent
+    parts = _parts(source, path)
+    table = {
+        "path": [name for part in parts for name in part.names],
+        "class_id": [class_id for part in parts for class_id in part.class_ids],
+    }
+    if all(part.observations is not None for part in parts):
+        table["observation_id"] = [name for part in parts for name in part.observations or ()]
+    readers = [part.read for part in parts if isinstance(part.read, FileReader)]
+    if len(readers) < len(parts):
+        raise DataError(f"{source} is not made of picture files; nothing to list in a manifest")
+    return table, readers[0].root.resolve()
+
+
+def _parts(source: str, path: Path) -> list[Records]:
+    try:
+        listing = list_source(source)
+    except DataError:
+        parts = [list_classes(path)] if path.is_dir() else []
+        if not parts or not parts[0].names:
+            raise
+        return parts
+    return [listing.splits[name] for name in SPLITS if name in listing.splits]
+
+
+def _check(
+    class_ids: Sequence[str], groups: Sequence[str], val: float, test: float, seed: int
+) -> None:
+    if len(class_ids) != len(groups):
+        raise ValueError(f"groups must have {len(class_ids)} entries, got {len(groups)}")
+    if not (val >= 0 and test >= 0 and val + test < 1):
+        raise ValueError(f"val and test must be 0 or more, together below 1, got {val}, {test}")
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")

@@ -1,0 +1,104 @@
+"""Tables of text in CSV or Parquet files: column name to one string a row."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from data.records import first
+from models.errors import DataError
+from models.files import write_atomic
+
+Table = Mapping[str, Sequence[str]]
+SUFFIXES = (".csv", ".parquet")
+
+
+def read_table(path: Path) -> Table:
+    """Read a CSV (UTF-8, commas, a header line) or Parquet file; an empty cell is ``""``.
+
+    Raises:
+        DataError: Not readable, no header, a column twice, or a line with too many or too few
+            cells; for Parquet also: the extra ``report`` is not installed.
+    """
+    try:
+        return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write a table, all of it or nothing.
+
+    Raises:
+        DataError: Neither ``.csv`` nor ``.parquet``; for Parquet also: the extra ``report`` is
+            not installed.
+        OSError: The disk is full or the folder cannot be written.
+    """
+    if path.suffix.lower() == ".parquet":
+        pyarrow, parquet = _pyarrow(path)
+        sink = pyarrow.BufferOutputStream()
+        parquet.write_table(pyarrow.table({name: list(table[name]) for name in table}), sink)
+        write_atomic(path, sink.getvalue().to_pybytes())
+    elif path.suffix.lower() == ".csv":
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
+        write_atomic(path, text.getvalue().encode())
+    else:
+        raise DataError(f"{path} must end in .csv or .parquet")
+
+
+def _read_csv(path: Path) -> Table:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file, strict=True) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is no CSV file in UTF-8: {error}") from error
+    if not rows:
+        raise DataError(f"{path} is empty; its first line must name the columns")
+    header = [name.strip() for name in rows[0]]
+    _refuse_twice(path, header)
+    ragged = [str(number) for number, row in enumerate(rows, 1) if len(row) != len(header)]
+    if ragged:
+        raise DataError(
+            f"{path}: {len(ragged)} rows have not the header's {len(header)} cells: "
+            f"row {first(ragged)}"
+        )
+    columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
+    return dict(zip(header, columns, strict=True))
+
+
+def _read_parquet(path: Path) -> Table:
+    pyarrow, parquet = _pyarrow(path)
+    try:
+        table = parquet.read_table(path)
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} is no Parquet file: {error}") from error
+    _refuse_twice(path, table.column_names)
+    return {name: [_cell(v) for v in table[name].to_pylist()] for name in table.column_names}
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _refuse_twice(path: Path, header: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(header).items() if count > 1]
+    if twice:
+        raise DataError(f"{path}: these columns stand there twice: {first(twice)}")
+
+
+def _pyarrow(path: Path) -> tuple[Any, ModuleType]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(
+            f"{path}: Parquet needs the extra 'report' (pip install 'florilege[report]'); "
+            "a CSV manifest needs nothing more"
+        ) from error
+    return pyarrow, parquet

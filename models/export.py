@@ -1,0 +1,216 @@
+"""A trained network as one ONNX file that takes raw pictures, checked against torch.
+
+The graph holds everything between the resized picture and the logits:
+``image`` uint8 ``(batch, height, width, 3)`` -> cast -> normalise -> network -> logits.
+"""
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from torch import Tensor, nn
+
+from models.backbones import Network
+from models.errors import BundleError
+from models.files import write_atomic
+from models.heads import output_names
+
+OPSET: Final = 20
+PARITY_BATCHES: Final = (1, 2, 5)
+RELATIVE_TOLERANCE: Final = 1e-4
+ABSOLUTE_TOLERANCE: Final = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parity:
+    """How far torch and ONNX Runtime are apart on the same pictures, over all outputs.
+
+    Attributes:
+        max_difference: Largest absolute difference of a logit.
+        max_logit: Largest absolute logit of torch.
+        tolerance: Largest difference allowed: ``1e-4 + 1e-4 max_logit``.
+        pictures: Pictures compared, random and extreme ones, in batches of 1, 2 and 5.
+    """
+
+    max_difference: float
+    max_logit: float
+    tolerance: float
+    pictures: int
+
+
+class PictureNetwork(nn.Module):
+    """A network with the normalisation in front: uint8 NHWC pictures in, float32 logits out.
+
+    Args:
+        network: Takes normalised float ``(batch, 3, height, width)``.
+        mean: Mean of each channel, red green blue, in units of 0 to 1.
+        std: Standard deviation of each channel, in the same units.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.tensor(list(mean)) * 255.0)
+        self.register_buffer("std", torch.tensor(list(std)) * 255.0)
+
+    def forward(self, image: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Logits of ``image``, uint8 of shape ``(batch, height, width, 3)``."""
+        outputs: Tensor | tuple[Tensor, Tensor] = self.network(self.normalise(image))
+        return outputs
+
+    def normalise(self, image: Tensor) -> Tensor:
+        """Float ``(batch, 3, height, width)``; channels-last in memory, as the input was."""
+        return ((image.float() - self.mean) / self.std).permute(0, 3, 1, 2)
+
+
+def export_onnx(
+    network: Network,
+    *,
+    image_size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    path: Path,
+) -> dict[str, float | int]:
+    """Write ``network`` to the ONNX file ``path`` and check it against torch.
+
+    The network is left in evaluation mode on the CPU.
+
+    Args:
+        network: What ``models.backbones.build`` returns.
+        image_size: Height and width of the pictures in pixels.
+        mean: Mean of each channel, in units of 0 to 1.
+        std: Standard deviation of each channel.
+        path: The file to write; on any failure it is left as it was.
+
+    Returns:
+        The figures of :class:`Parity`.
+
+    Raises:
+        BundleError: The file and torch differ by more than the tolerance.
+        ValueError: ``image_size`` is smaller than 1.
+    """
+    if image_size < 1:
+        raise ValueError(f"image_size must be at least 1, got {image_size}")
+    pictures = PictureNetwork(network, mean, std).cpu().eval()
+    content = _without_origins(_export(pictures, network.head_name, image_size))
+    parity = compare(pictures, content, image_size=image_size)
+    if not parity.max_difference <= parity.tolerance:  # also catches NaN
+        raise BundleError(
+            f"the exported graph differs from torch by {parity.max_difference:.3g}, more than "
+            f"the {parity.tolerance:.3g} allowed; nothing was written"
+        )
+    write_atomic(path, content)
+    return asdict(parity)
+
+
+def _export(pictures: PictureNetwork, head: str, image_size: int) -> onnx.ModelProto:
+    example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
+    with _quiet(), tempfile.TemporaryDirectory() as folder:
+        program = torch.onnx.export(
+            pictures,
+            (example,),
+            input_names=["image"],
+            output_names=list(output_names(head).values()),
+            dynamic_shapes={"image": {0: torch.export.Dim("batch", min=1)}},
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None
+        file = Path(folder) / "model.onnx"
+        program.save(str(file), external_data=False)
+        return onnx.load(file)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what the exporter says about itself: nothing a user could act on."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _without_origins(model: onnx.ModelProto) -> bytes:
+    """Serialise ``model`` without stack traces, source paths and other notes of the exporter."""
+    graphs = [model.graph, *model.functions]
+    for holder in (model, *graphs):
+        _clear_notes(holder)
+    for graph in graphs:
+        for node in graph.node:
+            _clear_notes(node)
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        _clear_notes(value)
+    for weights in model.graph.initializer:
+        _clear_notes(weights)
+    model.producer_name = "florilege"
+    model.producer_version = ""
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _clear_notes(message: object) -> None:
+    for field in ("metadata_props", "doc_string"):
+        if any(known.name == field for known in message.DESCRIPTOR.fields):  # type: ignore[attr-defined]  # protobuf's own
+            message.ClearField(field)  # type: ignore[attr-defined]  # protobuf's own
+
+
+def compare(pictures: PictureNetwork, content: bytes, *, image_size: int) -> Parity:
+    """Run the ONNX file ``content`` and torch on the same pictures, at batch 1, 2 and 5."""
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    batches = [_hard_pictures(count, image_size) for count in PARITY_BATCHES]
+    difference = largest = 0.0
+    for batch in batches:
+        with torch.no_grad():
+            outputs = pictures(torch.from_numpy(batch))
+        expected = [item.numpy() for item in _as_tuple(outputs)]
+        found = session.run(None, {"image": batch})
+        for ours, theirs in zip(expected, found, strict=True):
+            difference = float(np.fmax(difference, _distance(ours, theirs)))
+            largest = max(largest, float(np.abs(ours).max()))
+    return Parity(
+        max_difference=difference,
+        max_logit=largest,
+        tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * largest,
+        pictures=sum(PARITY_BATCHES),
+    )
+
+
+def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+    if ours.shape != theirs.shape or not np.isfinite(ours).all():
+        return float("inf")
+    distance = np.abs(ours - theirs).max()
+    return float(distance) if np.isfinite(distance) else float("inf")
+
+
+def _hard_pictures(count: int, image_size: int) -> np.ndarray:
+    """Random pictures; black, white and a black-and-white noise among them, as far as they fit."""
+    shape = (image_size, image_size, 3)
+    random = np.random.default_rng(count)
+    batch = random.integers(0, 256, (count, *shape), dtype=np.uint8)
+    batch[1:2] = 0
+    batch[2:3] = 255
+    batch[3:4] = random.integers(0, 2, shape, dtype=np.uint8) * 255
+    return batch
+
+
+def _as_tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)

@@ -1,0 +1,128 @@
+"""The last layer: features in, one row of logits out for each head.
+
+=============  ====================================  ==========================================
+``head``       output of ``forward(features)``       for
+=============  ====================================  ==========================================
+``linear``     ``logits``                            every loss on one head
+``cosine``     ``logits`` (cosines, see below)       the margin losses ``ldam`` and
+                                                     ``imbalanced_noised_top_k``
+``two_head``   ``(multi_label_logits, sccp_logits)``  ``two_head_average_k`` ([A] section 4)
+=============  ====================================  ==========================================
+"""
+
+import math
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+HEADS: Final = ("linear", "cosine", "two_head")
+
+
+class CosineHead(nn.Module):
+    """Cosines between the features and one direction a class.
+
+    In training mode the output is the bare cosine: the margin losses subtract their margin in
+    cosine units and apply their own scale afterwards. In evaluation mode it is ``scale`` times
+    the cosine, so that the softmax of what is exported is the one the loss trained.
+
+    Args:
+        features: Length of a feature vector.
+        classes: Number of classes.
+        scale: The scale of the loss; the training loop sets it.
+
+    References:
+        Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
+        NeurIPS 2019 (its ``NormedLinear``).
+    """
+
+    scale: Tensor
+
+    def __init__(self, features: int, classes: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(classes, features))  # (classes, features)
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        self.register_buffer("scale", torch.tensor(float(scale)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits of shape ``(batch, classes)`` from features ``(batch, features)``."""
+        cosines = F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
+        return cosines if self.training else cosines * self.scale
+
+
+class TwoHead(nn.Module):
+    """The multi-label head and the single-class (SCCP) head on the same features.
+
+    Args:
+        features: Length of a feature vector.
+        classes: Number of classes.
+
+    References:
+        Garcin et al., "A two-head loss function for deep average-K classification", 2023,
+        section 4.
+    """
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.multi_label = nn.Linear(features, classes)
+        self.sccp = nn.Linear(features, classes)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """``(multi_label_logits, sccp_logits)``, each ``(batch, classes)``."""
+        return self.multi_label(features), self.sccp(features)
+
+    @torch.no_grad()
+    def start_multi_label_at(self, average_k: float) -> None:
+        r"""Let every class start with probability ``average_k / classes``.
+
+        The bias becomes :math:`\log(K / (L - K))`: from zero, each logit starts at one half and
+        most of a short training goes into pushing all of them down.
+
+        Raises:
+            ValueError: ``average_k`` is not between 0 and the number of classes.
+        """
+        classes = self.multi_label.out_features
+        if not 0 < average_k <= classes:
+            raise ValueError(f"average_k must be in (0, {classes}], got {average_k}")
+        if average_k < classes:
+            self.multi_label.bias.fill_(math.log(average_k / (classes - average_k)))
+
+
+def build_head(head: str, features: int, classes: int) -> nn.Module:
+    """Make the head called ``head``, initialised from torch's random state.
+
+    Raises:
+        ValueError: There is no such head, or fewer than one class.
+    """
+    if classes < 1:
+        raise ValueError(f"classes must be at least 1, got {classes}")
+    match head:
+        case "linear":
+            return nn.Linear(features, classes)
+        case "cosine":
+            return CosineHead(features, classes)
+        case "two_head":
+            return TwoHead(features, classes)
+        case _:
+            raise ValueError(f"head must be one of {', '.join(HEADS)}, got {head!r}")
+
+
+def output_names(head: str) -> dict[str, str]:
+    """ONNX output name by head name, in the order of the network's outputs.
+
+    Example:
+        >>> output_names("two_head")
+        {'multi_label': 'multi_label_logits', 'sccp': 'sccp_logits'}
+        >>> output_names("cosine")
+        {'cosine': 'logits'}
+    """
+    if head == "two_head":
+        return {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
+    return {head: "logits"}
+
+
+def by_head(head: str, outputs: Tensor | tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """The network's outputs by head name, as :func:`output_names` orders them."""
+    tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+    return dict(zip(output_names(head), tensors, strict=True))

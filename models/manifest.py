@@ -1,0 +1,112 @@
+"""``bundle.json``: what a bundle is called, its heads, and the hash of each of its files."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from models.errors import BundleError
+
+SCHEMA_VERSION: Final = 1
+MANIFEST: Final = "bundle.json"
+HEADS: Final = ("linear", "cosine", "multi_label", "sccp")
+_SHA256_DIGITS: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The content of ``bundle.json``.
+
+    Attributes:
+        name: What the model is called.
+        version: Of the model, chosen by whoever exports it.
+        created: UTC time in ISO 8601.
+        heads: ONNX output name by head name.
+        files: SHA-256 in hexadecimal by file name.
+        schema_version: Of this format.
+    """
+
+    name: str
+    version: str
+    created: str
+    heads: Mapping[str, str]
+    files: Mapping[str, str]
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        for label in ("name", "version", "created"):
+            if not isinstance(getattr(self, label), str) or not getattr(self, label):
+                raise ValueError(f"{label} must be a text, got {getattr(self, label)!r}")
+        if not _maps_texts(self.heads) or not self.heads or not set(self.heads) <= set(HEADS):
+            raise ValueError(f"heads must map names among {list(HEADS)}, got {self.heads!r}")
+        if not _maps_texts(self.files):
+            raise ValueError(f"files must map names to SHA-256, got {self.files!r}")
+        for name, digest in self.files.items():
+            check_file_name(name)
+            if len(digest) != _SHA256_DIGITS:
+                raise ValueError(f"files: {name} has no SHA-256, got {digest!r}")
+
+    @property
+    def sha256(self) -> str:
+        """The identity of the bundle: SHA-256 of the canonical content, whatever its layout."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> bytes:
+        """The bytes of ``bundle.json``."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, text: bytes, *, where: Path) -> "Manifest":
+        """Read ``bundle.json``.
+
+        Raises:
+            BundleError: Damaged, or of a newer schema; ``where`` is named.
+        """
+        try:
+            entry = json.loads(text)
+            _check_schema(entry["schema_version"], where)
+            return cls(**{key: entry[key] for key in cls.__dataclass_fields__})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BundleError(
+                f"{where} is damaged ({error!r}): copy or export the bundle again"
+            ) from error
+
+
+def _maps_texts(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
+
+
+def _check_schema(version: Any, where: Path) -> None:
+    if type(version) is not int or version < 1:
+        raise ValueError(f"schema_version must be a positive integer, got {version!r}")
+    if version > SCHEMA_VERSION:
+        raise BundleError(
+            f"{where} has schema {version}, this florilege knows up to {SCHEMA_VERSION}:"
+            " upgrade florilege"
+        )
+
+
+def check_file_name(name: str) -> None:
+    """Refuse names that would leave the bundle's folder, be hidden or be staging names.
+
+    Raises:
+        ValueError: Such a name.
+    """
+    plain = name and name == Path(name).name and name.isprintable() and "\\" not in name
+    if not plain or name.startswith(".") or name == MANIFEST or ".new-" in name:
+        raise ValueError(f"files: a plain file name is expected, got {name!r}")
+
+
+def sha256_of(source: bytes | Path) -> str:
+    """SHA-256 in hexadecimal of bytes or of a file's content.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest()
+    with source.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,87 @@
+"""ONNX Runtime: which of its two wheels is installed, and on what device a graph really runs."""
+
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import Final
+
+from models.errors import UsageError
+
+CPU: Final = "CPUExecutionProvider"
+CUDA: Final = "CUDAExecutionProvider"
+DEVICES: Final = ("auto", "cpu", "cuda")
+_WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
+
+
+def installed_wheels() -> dict[str, str]:
+    """Version by name of the ONNX Runtime wheels that are installed."""
+    found = {}
+    for name in _WHEELS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def import_runtime() -> ModuleType:
+    """Import ``onnxruntime``.
+
+    Raises:
+        UsageError: It is missing, or both wheels share its folder, so that the one installed
+            last decides what runs.
+    """
+    wheels = installed_wheels()
+    if len(wheels) > 1:
+        raise UsageError(
+            "onnxruntime and onnxruntime-gpu are both installed and overwrite each other: run"
+            " `pip uninstall onnxruntime onnxruntime-gpu`, then install florilege[cpu] or"
+            " florilege[gpu]"
+        )
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise UsageError(
+            f"ONNX Runtime cannot be imported ({error}): install florilege with the extra `cpu`,"
+            " or `gpu` for an NVIDIA card"
+        ) from error
+    return onnxruntime  # type: ignore[no-any-return]  # the wheel ships no types
+
+
+def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
+    """Execution providers to ask for, best first.
+
+    Raises:
+        ValueError: An unknown device.
+        UsageError: ``cuda`` with the wheel that has no CUDA.
+    """
+    if device not in DEVICES:
+        raise ValueError(f"device must be one of {list(DEVICES)}, got {device!r}")
+    has_cuda = CUDA in runtime.get_available_providers()
+    if device == "cpu" or (device == "auto" and not has_cuda):
+        return [CPU]
+    if not has_cuda:
+        raise UsageError(
+            "device cuda: the installed onnxruntime is the CPU wheel; run"
+            " `pip uninstall onnxruntime` and install florilege[gpu]"
+        )
+    runtime.preload_dlls()  # the CUDA libraries that came as wheels
+    return [CUDA, CPU]
+
+
+def missing_cuda_note(device: str, in_use: str) -> str | None:
+    """What to tell when CUDA was asked for and the graph runs elsewhere; None where it does run.
+
+    ONNX Runtime lists CUDA as available without a driver and falls back silently.
+
+    Raises:
+        UsageError: ``device`` is ``cuda`` and something else runs.
+    """
+    if in_use == CUDA:
+        return None
+    reason = (
+        f"the model runs on {in_use}: no usable CUDA device. onnxruntime-gpu needs an NVIDIA"
+        " driver (libcuda.so.1; see nvidia-smi) and the CUDA and cuDNN wheels of florilege[gpu]"
+    )
+    if device == "cuda":
+        raise UsageError(f"device cuda: {reason}")
+    return reason

@@ -1,0 +1,76 @@
+"""The application: composes the parts, holds no logic."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from server.body import Held
+from server.edge import Edge
+from server.engine import Engine
+from server.errors import Problem
+from server.handlers import on_http_exception, on_invalid_query, on_problem
+from server.metrics import Metrics
+from server.operations import router as operations
+from server.page import page_router
+from server.pipeline import open_pipeline
+from server.routes import router as routes
+from server.settings import Settings
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Open the bundle and build the application. It is ready once its lifespan has begun.
+
+    Raises:
+        BundleError: The bundle is damaged or not calibrated.
+    """
+    pipeline = open_pipeline(
+        settings.bundle, device=settings.device, max_pixels=settings.max_pixels
+    )
+    metrics = Metrics()
+    engine = Engine(pipeline, settings, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await engine.start()
+        yield
+        engine.close()
+
+    app = FastAPI(
+        title="Florilege",
+        version=_version(),
+        summary="Sets of candidate species for a photo, K on average.",
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.engine = engine
+    app.state.held = Held(settings.max_held_bytes)
+    app.add_exception_handler(Problem, on_problem)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(RequestValidationError, on_invalid_query)
+    app.include_router(routes)
+    app.include_router(operations)
+    app.include_router(page_router())
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Content-Type", "X-Request-Id"],
+            expose_headers=["X-Request-Id", "Retry-After", "Server-Timing"],
+        )
+    app.add_middleware(Edge, metrics=metrics)
+    return app
+
+
+def _version() -> str:
+    try:
+        return version("florilege")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "0"

@@ -1,0 +1,86 @@
+"""What the server says about the model: the card, and the classes it knows."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from calibration.record import COVERAGE_RULES, CalibrationRecord
+from models.classes import ClassInfo, ClassTable
+from models.images import ACCEPTED
+from server.measured import measured
+from server.names import taxon
+from server.pipeline import Pipeline
+from server.schemas import ClassEntry, ClassList, Limits, ModelCard, Point, Rule, RuleInfo
+from server.settings import Settings
+
+
+def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
+    """Which model is served, what it is calibrated for, and the limits of a request."""
+    bundle, record = pipeline.bundle, pipeline.record
+    return ModelCard(
+        model=pipeline.model,
+        created=bundle.created,
+        classes=len(bundle.classes),
+        image_size=bundle.preprocess.image_size,
+        provider=pipeline.session.provider,
+        head=record.head,
+        score_kind=record.score_kind,
+        default_rule="average_k",
+        default_k=record.default_k,
+        rules=[_rule(record, rule) for rule in get_args(Rule) if rule in record.rules],
+        languages=sorted({language for item in bundle.classes for language in item.common_names}),
+        limits=Limits(
+            max_body_bytes=settings.max_body_bytes,
+            max_pixels=settings.max_pixels,
+            max_images=settings.max_images,
+            upload_deadline_s=settings.upload_deadline_s,
+            media_types=list(ACCEPTED),
+        ),
+    )
+
+
+def _rule(record: CalibrationRecord, rule: Rule) -> RuleInfo:
+    if rule in COVERAGE_RULES:
+        points = [record.point(rule, coverage=value) for value in record.ks(rule)]
+    else:
+        points = [record.point(rule, k=value) for value in record.ks(rule)]
+    return RuleInfo(
+        rule=rule,
+        min_size=points[0].min_size,
+        points=[
+            Point(
+                k=point.k,
+                coverage=point.coverage,
+                lambda_val=point.lambda_val,
+                expected_size=measured(point.expected_size),
+                hit_rate=measured(point.hit_rate),
+            )
+            for point in points
+        ],
+    )
+
+
+def class_entry(item: ClassInfo, languages: Sequence[str]) -> ClassEntry:
+    """One class, with the names of the first of ``languages`` that has any."""
+    return ClassEntry(
+        class_id=item.id, taxon=taxon(item, languages), training_count=item.training_count
+    )
+
+
+def find_classes(
+    classes: ClassTable,
+    languages: Sequence[str],
+    *,
+    q: str | None = None,
+    limit: int | None = None,
+) -> ClassList:
+    """The classes whose id or any name, in any language, contains ``q``."""
+    found = [item for item in classes if q is None or _matches(item, q.casefold())]
+    return ClassList(
+        total=len(found), classes=[class_entry(item, languages) for item in found[:limit]]
+    )
+
+
+def _matches(item: ClassInfo, wanted: str) -> bool:
+    names = [item.id, item.scientific_name, item.genus or "", item.family or ""]
+    names += [name for listed in item.common_names.values() for name in listed]
+    return any(wanted in name.casefold() for name in names)

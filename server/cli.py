@@ -1,0 +1,196 @@
+"""The verbs `serve`, `predict` and `doctor`."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, cast, get_args
+
+import typer
+from rich.console import Console
+
+from models.errors import SomeInputsFailed, UsageError
+from server.answer import INCLUDES, Ask
+from server.app import create_app
+from server.doctor import examine, print_report
+from server.errors import Problem
+from server.inputs import Listing, find_photos
+from server.pipeline import open_pipeline
+from server.predict import Predicted, predict_all
+from server.schemas import Rule
+from server.serve import bind, make_server
+from server.settings import Settings
+from server.tables import FORMATS, Format, write_predictions
+
+app = typer.Typer()
+
+BundlePath = Annotated[Path, typer.Argument(help="Folder of a calibrated bundle.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DEFAULTS = Settings(bundle=Path())
+
+
+@app.command()
+def serve(
+    bundle: BundlePath,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    device: Device = "auto",
+    threads: Annotated[
+        int | None, typer.Option(help="Photos worked on at once; default: one for each core.")
+    ] = None,
+    max_body_bytes: Annotated[
+        int, typer.Option(help="Largest request body in bytes.")
+    ] = DEFAULTS.max_body_bytes,
+    max_pixels: Annotated[
+        int, typer.Option(help="Most pixels of one photo.")
+    ] = DEFAULTS.max_pixels,
+    max_images: Annotated[
+        int, typer.Option(help="Most photos in one request.")
+    ] = DEFAULTS.max_images,
+    upload_deadline_s: Annotated[
+        float, typer.Option(help="Seconds an upload may take.")
+    ] = DEFAULTS.upload_deadline_s,
+    max_held_bytes: Annotated[
+        int, typer.Option(help="Most bytes of all uploads held at once.")
+    ] = DEFAULTS.max_held_bytes,
+    queue_limit: Annotated[
+        int | None, typer.Option(help="Photos that may wait; default: one second of work.")
+    ] = None,
+    queue_timeout_s: Annotated[
+        float, typer.Option(help="Seconds a photo may wait.")
+    ] = DEFAULTS.queue_timeout_s,
+    drain_s: Annotated[
+        float, typer.Option(help="Seconds for the last answers when told to stop.")
+    ] = DEFAULTS.drain_s,
+    drain_notice_s: Annotated[
+        float, typer.Option(help="Seconds between /readyz turning 503 and the port closing.")
+    ] = DEFAULTS.drain_notice_s,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option(help="Origin whose pages may call; may be repeated.")
+    ] = None,
+) -> None:
+    """Answer photos over HTTP, and show a page for people at /."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    try:
+        settings = Settings(
+            bundle=bundle,
+            device=device,
+            threads=threads,
+            max_body_bytes=max_body_bytes,
+            max_pixels=max_pixels,
+            max_images=max_images,
+            upload_deadline_s=upload_deadline_s,
+            max_held_bytes=max_held_bytes,
+            queue_limit=queue_limit,
+            queue_timeout_s=queue_timeout_s,
+            drain_s=drain_s,
+            drain_notice_s=drain_notice_s,
+            cors_origins=tuple(cors_origin or ()),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    listening = bind(host, port)
+    make_server(create_app(settings), settings).run(sockets=[listening])
+
+
+@app.command()
+def predict(
+    bundle: BundlePath,
+    paths: Annotated[
+        list[str], typer.Argument(help="Photos, folders, or - for a list on standard input.")
+    ],
+    rule: Annotated[str, typer.Option(help=f"One of {', '.join(get_args(Rule))}.")] = "average_k",
+    k: Annotated[
+        float | None, typer.Option(help="Average set size; default 3, or the first calibrated.")
+    ] = None,
+    coverage: Annotated[
+        float | None, typer.Option(help="Share of hits, for the coverage rules.")
+    ] = None,
+    lang: Annotated[str, typer.Option(help="Language of the common names.")] = "en",
+    include: Annotated[
+        list[str] | None, typer.Option(help="scores, marginals or rollup; may be repeated.")
+    ] = None,
+    max_results: Annotated[int | None, typer.Option(min=1, help="Most classes a photo.")] = None,
+    format: Annotated[  # noqa: A002  # the word of the command line
+        str, typer.Option(help=f"One of {', '.join(FORMATS)}.")
+    ] = "table",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
+    ] = None,
+    device: Device = "auto",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Photos worked on at once; default: the cores.")
+    ] = None,
+) -> None:
+    """Print the prediction set of each photo, as the server would answer it."""
+    ask = _ask(rule, k, coverage, lang, include or [], max_results)
+    form = _one_of("--format", format, FORMATS)
+    listing = find_photos(paths, sys.stdin)
+    _say_what_is_skipped(listing)
+    pipeline = open_pipeline(bundle, device=device)
+    predicted = predict_all(pipeline, listing.photos, ask, threads=threads)
+    failed = write_predictions(_named(predicted), cast(Format, form), output)
+    if failed:
+        raise SomeInputsFailed(
+            f"{failed} of {len(listing.photos)} photos failed, each listed above"
+        )
+
+
+@app.command()
+def doctor(
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what this installation has and what it lacks."""
+    report = examine()
+    if json_:
+        typer.echo(json.dumps(report, indent=1))
+    else:
+        print_report(report, Console())
+
+
+def _ask(
+    rule: str,
+    k: float | None,
+    coverage: float | None,
+    lang: str,
+    include: list[str],
+    max_results: int | None,
+) -> Ask:
+    words = [word for text in include for word in text.split(",") if word]
+    for word in words:
+        _one_of("--include", word, INCLUDES)
+    try:
+        return Ask(
+            rule=cast(Rule, _one_of("--rule", rule, get_args(Rule))),
+            k=k,
+            coverage=coverage,
+            languages=(lang,),
+            max_results=max_results,
+            include=frozenset(words),
+        )
+    except Problem as problem:
+        raise UsageError(problem.detail) from problem
+
+
+def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise UsageError(f"{flag} must be one of {', '.join(allowed)}, got {value!r}")
+    return value
+
+
+def _say_what_is_skipped(listing: Listing) -> None:
+    if listing.skipped:
+        typer.echo(
+            f"skipped {len(listing.skipped)} files that are not named like pictures, "
+            f"such as {listing.skipped[0]}",
+            err=True,
+        )
+
+
+def _named(predicted: Iterator[Predicted]) -> Iterator[Predicted]:
+    """The same, each failure also named on stderr."""
+    for one in predicted:
+        if one.problem is not None:
+            typer.echo(f"failed: {one.path}: {one.problem.detail}", err=True)
+        yield one

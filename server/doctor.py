@@ -1,0 +1,98 @@
+"""What this installation has and what it lacks, without importing anything heavy."""
+
+import platform
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from models.errors import UsageError
+from models.images import ACCEPTED
+from models.runtime import import_runtime, installed_wheels
+from server.settings import cores
+
+PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")
+EXTRAS = {
+    "train": ("torch", "torchvision", "onnx", "onnxscript", "safetensors", "tensorboard"),
+    "report": ("matplotlib", "pyarrow"),
+    "ray": ("ray",),
+}
+
+
+def examine() -> dict[str, Any]:
+    """Everything `doctor` prints, ready for JSON. `ok` says whether serving is possible."""
+    problems: list[str] = []
+    providers = _providers(problems)
+    return {
+        "ok": not problems,
+        "problems": problems,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "executable": sys.executable,
+        "cores": cores(),
+        "free_disk_bytes": shutil.disk_usage(Path.cwd()).free,
+        "packages": {name: _version(name) for name in PACKAGES},
+        "onnxruntime": {"wheels": installed_wheels(), "providers": providers},
+        "image_types": list(ACCEPTED),
+        "codecs": _codecs(),
+        "extras": {name: _missing(modules) for name, modules in EXTRAS.items()},
+        "torch": _version("torch") if find_spec("torch") else None,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _missing(modules: tuple[str, ...]) -> dict[str, Any]:
+    missing = [name for name in modules if find_spec(name) is None]
+    return {"installed": not missing, "missing": missing}
+
+
+def _providers(problems: list[str]) -> list[str]:
+    try:
+        return list(import_runtime().get_available_providers())
+    except UsageError as error:
+        problems.append(str(error))
+        return []
+
+
+def _codecs() -> dict[str, str | None]:
+    """The version of each library that decodes pictures; None where Pillow was built without."""
+    import pillow_heif
+    from PIL import features
+
+    found = {name: features.version(name) for name in ("jpg", "libjpeg_turbo", "zlib", "webp")}
+    return found | {"avif": features.version("avif"), "heif": pillow_heif.libheif_version()}
+
+
+def print_report(report: dict[str, Any], console: Console) -> None:
+    """The same for people."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for key in ("python", "platform", "executable", "cores"):
+        table.add_row(key, str(report[key]))
+    table.add_row("free disk", f"{report['free_disk_bytes'] / 1e9:.1f} GB")
+    for name, found in report["packages"].items():
+        table.add_row(name, found or "not installed")
+    wheels = report["onnxruntime"]["wheels"]
+    table.add_row("onnxruntime", ", ".join(f"{k} {v}" for k, v in wheels.items()) or "missing")
+    table.add_row("runs on", ", ".join(report["onnxruntime"]["providers"]))
+    table.add_row("image types", ", ".join(report["image_types"]))
+    table.add_row("decoders", ", ".join(f"{k} {v}" for k, v in report["codecs"].items() if v))
+    table.add_row("torch", report["torch"] or "not installed (only training needs it)")
+    for name, extra in report["extras"].items():
+        state = "installed" if extra["installed"] else f"lacks {', '.join(extra['missing'])}"
+        table.add_row(f"extra {name}", state)
+    console.print(table)
+    for problem in report["problems"]:
+        console.print(f"problem: {problem}", style="red", markup=False)
+    if report["ok"]:
+        console.print("ready to serve", style="green")

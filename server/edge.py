@@ -1,0 +1,143 @@
+"""The outermost layer: request ids, safety headers, counting, and no exception gets past it.
+
+An exception that reaches the HTTP server costs the client its connection, so whatever happens
+inside becomes an answer here.
+"""
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from time import monotonic, perf_counter
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+
+from server.errors import InternalError, problem_response
+from server.metrics import Metrics
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger("florilege.server")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+REFUSED_EARLY = frozenset({408, 413, 503})
+LINGER_S = 2.0
+LINGER_BYTES = 512 * 2**20
+
+SAFETY = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
+
+
+def new_request_id(headers: Headers) -> str:
+    """The caller's ``X-Request-Id`` where it is short and plain, else a new one."""
+    given = headers.get("x-request-id", "")
+    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+class Edge:
+    """Wraps the application; see the module."""
+
+    def __init__(self, app: App, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        with self.metrics.in_progress.track_inprogress():
+            await _Exchange(self, scope, receive, send).run()
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, edge: Edge, scope: Scope, receive: Receive, send: Send) -> None:
+        self.app, self.metrics = edge.app, edge.metrics
+        self.scope, self._receive, self._send = scope, receive, send
+        self.request_id = new_request_id(Headers(scope=scope))
+        scope.setdefault("state", {})["request_id"] = self.request_id
+        self.status: int | None = None
+        self.body_ended = not _announces_body(Headers(scope=scope))
+        self.closes = False
+
+    async def run(self) -> None:
+        started = perf_counter()
+        try:
+            await self.app(self.scope, self.receive, self.send)
+        except ClientDisconnect:
+            self.metrics.rejected.labels("client_left").inc()
+        except Exception:
+            log.exception("request %s failed", self.request_id)
+            if self.status is None:
+                problem = InternalError("the server made a mistake; please report the request id")
+                response = problem_response(problem, self.request_id)
+                await response(self.scope, self.receive, self.send)
+        finally:
+            self._count(perf_counter() - started)
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            self.body_ended = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.closes = not self.body_ended and self.status in REFUSED_EARLY
+            self._add_headers(MutableHeaders(scope=message))
+            await self._send(message)
+        elif self.closes and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._linger()
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            await self._send(message)
+
+    def _add_headers(self, headers: MutableHeaders) -> None:
+        headers["X-Request-Id"] = self.request_id
+        for name, value in SAFETY.items():
+            headers.setdefault(name, value)
+        if self.closes:
+            headers["Connection"] = "close"
+
+    async def _linger(self) -> None:
+        """Read on for a moment: closing on unread bytes would reset the connection, and a client
+        that only listens after its last byte would never see why it was refused."""
+        left = LINGER_BYTES
+        until = monotonic() + LINGER_S
+        while not self.body_ended and left > 0 and monotonic() < until:
+            try:
+                message = await asyncio.wait_for(self.receive(), until - monotonic())
+            except TimeoutError:
+                return
+            left -= len(message.get("body", b""))
+
+    def _count(self, seconds: float) -> None:
+        route = getattr(self.scope.get("route"), "path", "unknown")
+        method = self.scope["method"] if self.scope["method"] in METHODS else "other"
+        status = "client_left" if self.status is None else str(self.status)
+        self.metrics.http_requests.labels(route, method, status).inc()
+        self.metrics.http_seconds.labels(route).observe(seconds)
+
+
+def _announces_body(headers: Headers) -> bool:
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

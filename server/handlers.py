@@ -1,0 +1,56 @@
+"""Turning what is raised inside into problem documents."""
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from server.engine import Engine
+from server.errors import (
+    InvalidParameter,
+    MalformedRequest,
+    MethodNotAllowed,
+    NotFound,
+    Problem,
+    UnknownParameter,
+    problem_response,
+)
+
+
+async def on_problem(request: Request, error: Exception) -> Response:
+    """Answer one of our own errors."""
+    assert isinstance(error, Problem)
+    engine: Engine = request.app.state.engine
+    engine.metrics.rejected.labels(error.code).inc()
+    return problem_response(error, request.state.request_id)
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Answer what the framework refuses by itself: unknown routes and methods."""
+    assert isinstance(error, HTTPException)
+    return await on_problem(request, _from_http(request, error))
+
+
+def _from_http(request: Request, error: HTTPException) -> Problem:
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        return NotFound("this address does not exist; /openapi.json lists those that do")
+    if error.status_code == 405:
+        allowed = headers.get("Allow", headers.get("allow", ""))
+        return MethodNotAllowed(
+            f"{request.method[:20]} is not possible here; use {allowed}", headers=headers
+        )
+    return MalformedRequest(str(error.detail), headers=headers)
+
+
+async def on_invalid_query(request: Request, error: Exception) -> Response:
+    """Answer a parameter that does not exist or cannot be used, naming it."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"][1:])[:80]
+    if first["type"] == "extra_forbidden":
+        problem: Problem = UnknownParameter(
+            f"there is no parameter `{name}` here; /openapi.json lists those that exist"
+        )
+    else:
+        problem = InvalidParameter(f"parameter `{name}`: {first['msg']}")
+    return await on_problem(request, problem)

@@ -1,0 +1,11 @@
+"""Figures of the calibration record in the shape of the interface."""
+
+from calibration.point import Estimate
+from server.schemas import Measured
+
+
+def measured(estimate: Estimate) -> Measured:
+    """A measured figure with its interval."""
+    return Measured(
+        value=estimate.value, ci95=estimate.ci95, split=estimate.split, rows=estimate.rows
+    )

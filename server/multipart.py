@@ -1,0 +1,110 @@
+"""Finding the photos in a ``multipart/form-data`` body that is already in memory."""
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from server.errors import MalformedRequest, UnknownParameter, WrongNumberOfImages
+
+FIELD = "images"
+MOST_PARTS = 100
+
+
+class _Parts:
+    """Collects the parts of one body; `MultipartParser` calls the methods in order."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, bytes]] = []
+        self.complete = False
+        self._headers: dict[bytes, bytes] = {}
+        self._field, self._value = b"", b""
+        self._chunks: list[bytes] = []
+
+    def on_part_begin(self) -> None:
+        if len(self.found) >= MOST_PARTS:
+            raise MalformedRequest(f"a form may have {MOST_PARTS} parts", limit=MOST_PARTS)
+        self._headers, self._chunks = {}, []
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def on_header_end(self) -> None:
+        self._headers[self._field.lower()] = self._value
+        self._field, self._value = b"", b""
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        self._chunks.append(data[start:end])
+
+    def on_part_end(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        if b"name" not in options:
+            raise MalformedRequest("every part of the form needs a name in Content-Disposition")
+        name = options[b"name"].decode("utf-8", "replace")
+        chosen_nothing = options.get(b"filename") == b"" and not any(self._chunks)
+        if not chosen_nothing:  # a browser sends such a part for a file input left empty
+            self.found.append((name, b"".join(self._chunks)))
+
+    def on_end(self) -> None:
+        self.complete = True
+
+
+def images_of_form(body: bytes, content_type: str) -> list[bytes]:
+    """The contents of the parts named ``images``, in order.
+
+    Args:
+        body: The whole body.
+        content_type: The header, which holds the boundary.
+
+    Raises:
+        MalformedRequest: There is no boundary, or the body does not keep to it.
+        WrongNumberOfImages: Parts, but none named ``images``.
+        UnknownParameter: A part of another name beside the photos.
+    """
+    parts = _parse(body, content_type)
+    others = sorted({name for name, _ in parts if name != FIELD})
+    images = [content for name, content in parts if name == FIELD]
+    if others and not images:
+        raise WrongNumberOfImages(
+            f"no part is named `{FIELD}`; the form has {_listed(others)}", allowed=[FIELD]
+        )
+    if others:
+        raise UnknownParameter(
+            f"the form may hold parts named `{FIELD}` alone; it also has {_listed(others)}; "
+            "options belong into the query",
+            allowed=[FIELD],
+        )
+    return images
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name[:40]}`" for name in names[:5])
+
+
+def _parse(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
+    _, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary")
+    if not boundary:
+        raise MalformedRequest("the Content-Type multipart/form-data lacks its boundary")
+    parts = _Parts()
+    try:
+        parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": parts.on_part_begin,
+                "on_header_field": parts.on_header_field,
+                "on_header_value": parts.on_header_value,
+                "on_header_end": parts.on_header_end,
+                "on_part_data": parts.on_part_data,
+                "on_part_end": parts.on_part_end,
+                "on_end": parts.on_end,
+            },
+        )
+        parser.write(body)
+        parser.finalize()
+    except FormParserError as error:
+        raise MalformedRequest(f"the multipart body is damaged: {error}") from error
+    if not parts.complete:
+        raise MalformedRequest("the multipart body ends before its closing boundary")
+    return parts.found

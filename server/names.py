@@ -1,0 +1,68 @@
+"""Common names in the language a person asked for, with fallbacks."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from models.classes import ClassInfo
+from server.schemas import CommonName, Taxon
+
+FALLBACK = "en"
+LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
+
+
+def accepted_languages(header: str) -> list[str]:
+    """The languages of an ``Accept-Language`` header, the most wanted first.
+
+    What cannot be read is left out: a strange header is no reason to refuse a photo.
+
+    Example:
+        >>> accepted_languages("fr-CH, fr;q=0.9, en;q=0.8, *;q=0.5")
+        ['fr-CH', 'fr', 'en']
+    """
+    weighted = []
+    for position, entry in enumerate(header.split(",")):
+        tag, _, parameter = (part.strip() for part in entry.partition(";"))
+        weight = _weight(parameter)
+        if LANGUAGE_TAG.fullmatch(tag) and weight > 0:
+            weighted.append((-weight, position, tag))
+    return [tag for _, _, tag in sorted(weighted)]
+
+
+def _weight(parameter: str) -> float:
+    if not parameter:
+        return 1.0
+    matched = re.fullmatch(r"q=([01](?:\.\d{0,3})?)", parameter)
+    return float(matched[1]) if matched else 0.0
+
+
+def fallback_chain(languages: Iterable[str]) -> list[str]:
+    """Where to look for a name: each language, then its base, and English last.
+
+    Example:
+        >>> fallback_chain(["fr-CA"])
+        ['fr-ca', 'fr', 'en']
+    """
+    chain: list[str] = []
+    for tag in languages:
+        lowered = tag.lower()
+        chain += [lowered, lowered.partition("-")[0]]
+    return list(dict.fromkeys([*chain, FALLBACK]))
+
+
+def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
+    """What a class stands for, with the names of the first language that has any.
+
+    Args:
+        item: The class.
+        languages: Lower-case language codes in the order of `fallback_chain`.
+    """
+    by_language = {language.lower(): names for language, names in item.common_names.items()}
+    found = next((language for language in languages if by_language.get(language)), None)
+    names = [] if found is None else by_language[found]
+    return Taxon(
+        scientific_name=item.scientific_name,
+        genus=item.genus,
+        family=item.family,
+        ids={} if item.gbif is None else {"gbif": item.gbif},
+        common_names=[CommonName(name=name, lang=str(found)) for name in names],
+    )

@@ -1,0 +1,141 @@
+"""The whole way of one request, without HTTP: photos in, prediction set out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.record import CalibrationRecord
+from models.bundle import Bundle, open_bundle
+from models.errors import BundleError
+from models.image_errors import ImageError, UnsupportedImage
+from models.image_errors import ImageTooLarge as TooManyPixels
+from models.images import MAX_PIXELS, load
+from models.session import Session
+from server.answer import Ask, answer
+from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
+from server.schemas import Answer, Model
+
+Outputs = dict[str, NDArray[np.float32]]
+
+
+@dataclass
+class Stages:
+    """Seconds spent in each stage of one request."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, stage: str, since: float) -> float:
+        """Count the time from ``since`` until now to a stage; returns now."""
+        now = perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - since
+        return now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A bundle ready to answer. Any number of threads may call it at once.
+
+    Attributes:
+        bundle: What is served.
+        record: Its calibration.
+        session: Its network.
+        model: How answers name it.
+        max_pixels: Most pixels of a photo.
+    """
+
+    bundle: Bundle
+    record: CalibrationRecord
+    session: Session
+    model: Model
+    max_pixels: int = MAX_PIXELS
+
+    def __call__(
+        self,
+        photos: Sequence[bytes],
+        ask: Ask,
+        request_id: str,
+        *,
+        stages: Stages | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Answer:
+        """The prediction set of one organism.
+
+        Args:
+            photos: Its encoded pictures, at least one.
+            ask: What to answer.
+            request_id: Repeated in the answer.
+            stages: Filled with the time of each stage.
+            check: Called before each photo; what it raises ends the work.
+
+        Raises:
+            Problem: A photo cannot be used, or the bundle is not calibrated for ``ask``.
+        """
+        stages = stages or Stages()
+        rows = []
+        for number, photo in enumerate(photos, start=1):
+            check()
+            rows.append(self._logits(photo, number if len(photos) > 1 else None, stages))
+        started = perf_counter()
+        result = answer(
+            {head: np.concatenate([row[head] for row in rows]) for head in rows[0]},
+            ask,
+            classes=self.bundle.classes,
+            record=self.record,
+            model=self.model,
+            request_id=request_id,
+        )
+        stages.add("decide", started)
+        return result
+
+    def _logits(self, photo: bytes, number: int | None, stages: Stages) -> Outputs:
+        started = perf_counter()
+        try:
+            pixels = load(photo, self.bundle.preprocess, max_pixels=self.max_pixels)
+        except ImageError as error:
+            raise image_problem(error, number) from error
+        started = stages.add("decode", started)
+        outputs: Mapping[str, NDArray[np.float32]] = self.session.logits(pixels[np.newaxis])
+        stages.add("forward", started)
+        return dict(outputs)
+
+
+def image_problem(error: ImageError, number: int | None = None) -> Problem:
+    """The problem to answer for an unusable photo; ``number`` says which of several it is."""
+    detail = str(error) if number is None else f"photo {number}: {error}"
+    if isinstance(error, TooManyPixels):
+        return ImageTooLarge(detail, limit=error.limit)
+    if isinstance(error, UnsupportedImage):
+        return UnsupportedImageType(detail)
+    return ImageUnreadable(detail)
+
+
+def open_pipeline(path: Path, *, device: str = "auto", max_pixels: int = MAX_PIXELS) -> Pipeline:
+    """Open and verify a bundle, and load its network.
+
+    Raises:
+        BundleError: It is damaged, or was never calibrated.
+    """
+    bundle = open_bundle(path)
+    if not bundle.has("calibration.json"):
+        raise BundleError(
+            f"{path} is not calibrated: run `florilege calibrate {path} --data DATA --split val`"
+        )
+    record = CalibrationRecord.from_json(bundle.read("calibration.json"))
+    if record.classes != len(bundle.classes) or record.head not in bundle.heads:
+        raise BundleError(f"calibration.json of {path} belongs to another network: calibrate again")
+    return Pipeline(
+        bundle=bundle,
+        record=record,
+        session=Session(bundle, device=device, threads=1),
+        model=Model(
+            name=bundle.name,
+            version=bundle.version,
+            bundle_sha256=bundle.sha256,
+            calibration_id=record.calibration_id,
+        ),
+        max_pixels=max_pixels,
+    )

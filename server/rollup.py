@@ -1,0 +1,50 @@
+"""From species to the genus and family they share."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.classes import ClassTable
+from server.schemas import Rollup
+
+Floats = NDArray[np.float64]
+
+
+def roll_up(classes: ClassTable, scores: Floats, members: Sequence[int]) -> list[Rollup]:
+    """The genera, then the families, of the classes in a set, best first.
+
+    The score of a group is its share of the scores of all classes: with softmax that is the
+    plain sum, with sigmoid, whose scores do not sum to one, it stays between 0 and 1.
+
+    Args:
+        classes: All classes of the model.
+        scores: One score a class, not negative, shape ``(classes,)``.
+        members: Output indices of the classes in the set.
+    """
+    return [
+        *_groups("genus", [item.genus for item in classes], scores, members),
+        *_groups("family", [item.family for item in classes], scores, members),
+    ]
+
+
+def _groups(
+    rank: Literal["genus", "family"],
+    names: list[str | None],
+    scores: Floats,
+    members: Sequence[int],
+) -> list[Rollup]:
+    inside = {names[index] for index in members}
+    total = float(scores.sum()) or 1.0
+    groups = [
+        Rollup(
+            rank=rank,
+            name=name,
+            score=min(1.0, float(scores[[other == name for other in names]].sum()) / total),
+            covers_set=inside == {name},
+        )
+        for name in inside
+        if name is not None
+    ]
+    return sorted(groups, key=lambda group: (-group.score, group.name))

@@ -1,0 +1,217 @@
+"""The shapes of the answers. Every key is always present; null means not asked for or unknown."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Rule = Literal["average_k", "top_k", "coverage", "balanced_average_k", "balanced_coverage"]
+Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
+
+
+class Shape(BaseModel):
+    """Base of all shapes: built by us, frozen, printed by the names of the interface."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        protected_namespaces=(),
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class Model(Shape):
+    """Which model answered, exactly."""
+
+    name: str = Field(description="Name of the bundle.")
+    version: str = Field(description="Version of the bundle.")
+    bundle_sha256: str = Field(description="Hash over all files of the bundle.")
+    calibration_id: str = Field(description="Names the thresholds; changes with each calibration.")
+
+
+class Query(Shape):
+    """What was asked, with every default filled in."""
+
+    images: int = Field(description="Photos in the request.")
+    rule: Rule
+    k: float | None = Field(description="Average (or, for top_k, exact) set size asked for.")
+    coverage: float | None = Field(description="Share of sets that should hold the truth.")
+    lang: str = Field(description="First language in which common names were looked for.")
+
+
+class Measured(Shape):
+    """A figure measured on held-out photos, with its interval."""
+
+    value: float
+    ci95: tuple[float, float] | None = Field(description="95 % confidence interval.")
+    split: str = Field(description="The part of the data it was measured on.")
+    rows: int = Field(description="How many photos that part has.")
+
+
+class SetInfo(Shape):
+    """How the set was drawn and what it promises."""
+
+    rule: Rule
+    k: float | None
+    coverage: float | None
+    lambda_val: float | None = Field(
+        serialization_alias="lambda",
+        description="The threshold: a class is in the set when its score is at least this. "
+        "Null for top_k, which compares nothing.",
+    )
+    score_kind: str = Field(description="softmax or sigmoid: how logits become scores.")
+    head: str = Field(description="The output of the network that scores.")
+    min_size: int = Field(description="The set always holds at least this many classes.")
+    size: int = Field(description="Classes in this set.")
+    calibrated: bool = Field(description="Whether the figures below hold for this request.")
+    truncated: bool = Field(description="Whether max_results cut the list below the set.")
+    expected_size: Measured | None = Field(description="Mean set size of this rule.")
+    hit_rate: Measured | None = Field(description="Share of sets that held the true class.")
+    statement: str | None = Field(description="The same in one English sentence.")
+
+
+class CommonName(Shape):
+    """A name people use."""
+
+    name: str
+    lang: str
+
+
+class Taxon(Shape):
+    """What a class stands for."""
+
+    scientific_name: str
+    genus: str | None
+    family: str | None
+    ids: dict[str, str] = Field(description="Keys in other catalogues, such as gbif.")
+    common_names: list[CommonName]
+
+
+class Result(Shape):
+    """One class with its score."""
+
+    rank: int = Field(description="1 is the best.")
+    class_id: str
+    score: float = Field(description="The very number compared with lambda.")
+    in_set: bool
+    top_k_probability: float | None = Field(
+        description="Probability to be among the k best; only with include=marginals."
+    )
+    taxon: Taxon
+
+
+class Rollup(Shape):
+    """A genus or family that classes of the set belong to."""
+
+    rank: Literal["genus", "family"]
+    name: str
+    score: float = Field(description="Share of all scores that its classes hold together.")
+    covers_set: bool = Field(description="Whether every class of the set belongs to it.")
+
+
+class Rejection(Shape):
+    """Whether the photo shows something the model knows at all."""
+
+    verdict: Verdict
+    method: str | None
+    value: float | None
+    threshold: float | None
+
+
+class Warned(Shape):
+    """Something that makes the answer weaker than usual."""
+
+    code: str
+    detail: str
+
+
+class Answer(Shape):
+    """A prediction set."""
+
+    id: str = Field(description="Id of the request, also in the header X-Request-Id.")
+    model: Model
+    query: Query
+    set: SetInfo
+    best_match: str | None = Field(description="Scientific name of the best class of the set.")
+    results: list[Result] = Field(description="The set, best first; then, if asked, the others.")
+    rollup: list[Rollup] | None = Field(description="Only with include=rollup.")
+    rejection: Rejection
+    warnings: list[Warned]
+
+
+class Point(Shape):
+    """One calibrated setting of a rule."""
+
+    k: float | None
+    coverage: float | None
+    lambda_val: float | None = Field(serialization_alias="lambda")
+    expected_size: Measured | None
+    hit_rate: Measured | None
+
+
+class RuleInfo(Shape):
+    """A rule with everything it is calibrated for."""
+
+    rule: Rule
+    min_size: int
+    points: list[Point] = Field(description="By growing k or coverage.")
+
+
+class Limits(Shape):
+    """What one request may hold."""
+
+    max_body_bytes: int
+    max_pixels: int
+    max_images: int
+    upload_deadline_s: float
+    media_types: list[str] = Field(description="Image types that are accepted.")
+
+
+class ModelCard(Shape):
+    """What the server runs."""
+
+    model: Model
+    created: str | None
+    classes: int = Field(description="How many classes the model knows.")
+    image_size: int = Field(description="Side of the square the network sees, in pixels.")
+    provider: str = Field(description="What the network runs on.")
+    head: str
+    score_kind: str
+    default_rule: Rule
+    default_k: float
+    rules: list[RuleInfo]
+    languages: list[str] = Field(description="Languages with at least one common name.")
+    limits: Limits
+
+
+class ClassEntry(Shape):
+    """A class the model knows."""
+
+    class_id: str
+    taxon: Taxon
+    training_count: int | None = Field(description="Training photos of this class.")
+
+
+class ClassList(Shape):
+    """The classes that match, in the order of the model."""
+
+    total: int = Field(description="Classes that match, also those beyond limit.")
+    classes: list[ClassEntry]
+
+
+class Health(Shape):
+    """Whether the server lives, or is ready for work."""
+
+    status: Literal["alive", "ready"]
+
+
+class ProblemDocument(Shape):
+    """Every answer that is no success, as `application/problem+json` (RFC 9457)."""
+
+    type: str = Field(description="/problems/ and the code.")
+    title: str
+    status: int
+    detail: str = Field(description="What is wrong with this request, for a person.")
+    instance: str = Field(description="The id of the request.")
+    code: str = Field(description="Stable word for machines.")
+    retryable: bool = Field(description="Whether the same request may succeed later.")
+    limit: float | None = Field(None, description="The bound that was crossed, if there is one.")
+    allowed: list[float | str] | None = Field(None, description="What would have been accepted.")

@@ -1,0 +1,201 @@
+"""Calibrating and evaluating a bundle, on files, through the commands."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from calibration.calibrating import calibrate_bundle, cautions, chose_checkpoint, read_record
+from calibration.cli import app
+from calibration.evaluating import evaluate_bundle
+from calibration.record import CalibrationRecord
+from calibration.scores import scores
+from data.sources import open_dataset
+from models.bundle import Bundle, open_bundle, replace_files
+from models.errors import BundleError, DataError, FlorilegeError, UsageError
+from models.images import load
+from models.session import Session
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+
+ROWS = 12
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_data(tmp_path_factory.mktemp("data") / "d", rows=ROWS))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "b")
+
+
+def test_what_is_calibrated_is_what_is_served(bundle: Bundle, data: str) -> None:
+    record = calibrate_bundle(bundle.path, data)
+    split = open_dataset(data, splits=["val"], classes=bundle.classes).split("val")
+    session = Session(bundle, device="cpu")
+    for rule in ("average_k", "balanced_average_k", "top_k", "coverage", "balanced_coverage"):
+        point = record.point(rule)
+        sizes, hits = [], []
+        for row in range(len(split)):
+            image = load(split.read(row), bundle.preprocess)[np.newaxis]
+            members = point.sets(scores(session.logits(image)[point.head], point.score_kind))[0]
+            sizes.append(members.sum())
+            hits.append(members[split.labels[row]])
+        assert np.mean(sizes) == pytest.approx(point.expected_size.value, abs=1e-12)
+        assert np.mean(hits) == pytest.approx(point.hit_rate.value, abs=1e-12)
+
+
+def test_the_record_in_the_bundle_is_the_one_returned(bundle: Bundle, data: str) -> None:
+    record = calibrate_bundle(bundle.path, data)
+    again = open_bundle(bundle.path)
+    assert read_record(again) == record
+    assert again.sha256 != bundle.sha256
+    assert record.measured.model_sha256 == bundle.manifest.files["model.onnx"]
+
+
+def test_a_second_calibration_replaces_the_first(bundle: Bundle, data: str) -> None:
+    first = calibrate_bundle(bundle.path, data, ks=[2.55])
+    second = calibrate_bundle(bundle.path, data, ks=[2.45])
+    assert first.calibration_id != second.calibration_id
+    assert 2.55 not in second.ks("average_k")
+    assert 2.45 in second.ks("average_k")
+    assert 2.5 in second.ks("average_k")
+    card = open_bundle(bundle.path).read("MODEL_CARD.md").decode()
+    assert card.count("## Calibration") == 1
+    assert "| 2.45 |" in card
+    assert "## Licence\n\nNone.\n" in card
+    metrics = json.loads(open_bundle(bundle.path).read("metrics.json"))
+    assert metrics["epochs"] == 3
+    assert metrics["calibration"]["average_k"][0]["k"] == 2.45
+
+
+def test_without_training_counts_the_split_is_counted(tmp_path: Path, data: str) -> None:
+    record = calibrate_bundle(make_bundle(tmp_path / "b", counted=False).path, data)
+    assert record.class_counts == (ROWS,) * CLASSES
+    assert record.class_counts_from == "val"
+    evaluation = evaluate_bundle(tmp_path / "b", data)
+    assert evaluation.rules[0].shots == {}
+
+
+def test_a_class_without_photos_is_a_caution_not_a_failure(tmp_path: Path, bundle: Bundle) -> None:
+    data = make_data(tmp_path / "d", rows=5, splits=("val",))
+    for photo in (data / "val" / "c2").iterdir():
+        photo.unlink()
+    for photo in list((data / "val" / "c3").iterdir())[1:]:
+        photo.unlink()
+    told = cautions(calibrate_bundle(bundle.path, str(data), coverages=[0.99]))
+    assert any("1 of 6 classes have no photo" in caution for caution in told)
+    assert any("only 21 photos" in caution for caution in told)
+    assert any("coverage 0.99 needs more than 21 photos" in caution for caution in told)
+
+
+def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle, data: str) -> None:
+    calibrate_bundle(bundle.path, data, ks=[3, 1.5], coverages=[0.8])
+    evaluation = evaluate_bundle(bundle.path, data, "test")
+    found = {(result.rule, result.k, result.level) for result in evaluation.rules}
+    assert found == {
+        ("average_k", 1.5, None),
+        ("average_k", 3.0, None),
+        ("balanced_average_k", 1.5, None),
+        ("balanced_average_k", 3.0, None),
+        ("top_k", 3.0, None),
+        ("coverage", None, 0.8),
+        ("balanced_coverage", None, 0.8),
+    }
+    assert all(result.rows == ROWS * CLASSES for result in evaluation.rules)
+    assert set(evaluation.rules[0].shots) == {"few", "medium", "many"}
+
+
+def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, data: str) -> None:
+    record = calibrate_bundle(bundle.path, data)
+    for result in evaluate_bundle(bundle.path, data, "val").rules:
+        point = record.point(result.rule, k=result.k, coverage=result.level)
+        assert result.mean_set_size == point.expected_size.value
+        assert result.hit_rate == point.hit_rate.value
+        assert result.hit_rate_ci95 == point.hit_rate.ci95
+        assert result.lambda_val == point.lambda_val
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"ks": [7]}, {"ks": [0.5]}, {"coverages": [1.5]}, {"min_size": 3}, {"micro_weight": -1}],
+)
+def test_settings_out_of_range_are_a_usage_error_and_change_nothing(
+    bundle: Bundle, data: str, settings: dict[str, list[float]]
+) -> None:
+    with pytest.raises(UsageError):
+        calibrate_bundle(bundle.path, data, **settings)  # type: ignore[arg-type]  # some are numbers
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_unreadable_photos_leave_the_old_calibration(tmp_path: Path, bundle: Bundle) -> None:
+    data = make_data(tmp_path / "d", rows=3, splits=("val",))
+    calibrate_bundle(bundle.path, str(data))
+    before = open_bundle(bundle.path).sha256
+    (data / "val" / "c1" / "bad.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"bad\.png"):
+        calibrate_bundle(bundle.path, str(data))
+    assert open_bundle(bundle.path).sha256 == before
+
+
+def test_a_bundle_without_calibration_cannot_be_evaluated(bundle: Bundle, data: str) -> None:
+    with pytest.raises(BundleError, match="florilege calibrate"):
+        evaluate_bundle(bundle.path, data)
+
+
+def test_a_calibration_of_another_network_is_refused(
+    tmp_path: Path, bundle: Bundle, data: str
+) -> None:
+    calibrate_bundle(bundle.path, data)
+    text = open_bundle(bundle.path).read("calibration.json")
+    other = make_bundle(tmp_path / "other", heads={"linear": "logits"})
+    replace_files(other.path, {"calibration.json": text})
+    with pytest.raises(BundleError, match="another network"):
+        read_record(open_bundle(other.path))
+
+
+def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle) -> None:
+    assert chose_checkpoint(bundle, "val") is None
+    told = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_split": "val"}'})
+    assert chose_checkpoint(told, "val") is True
+    assert chose_checkpoint(told, "test") is False
+
+
+def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> None:
+    run = CliRunner()
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--k", "1,2.5", "--json"]
+    result = run.invoke(app, [*arguments, "--coverage", "0.8", "--min-size", "0"])
+    assert result.exit_code == 0
+    calibrated = json.loads(result.stdout)
+    assert "only 72 photos" in result.stderr
+    record = CalibrationRecord.from_json(open_bundle(bundle.path).read("calibration.json"))
+    assert calibrated["calibration_id"] == record.calibration_id
+    assert len(calibrated["rules"]) == 7
+    result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data, "--json"])
+    evaluated = json.loads(result.stdout)
+    assert [("k" in rule, "level" in rule) for rule in evaluated["rules"]] == [
+        ("k" in rule, "level" in rule) for rule in calibrated["rules"]
+    ]
+    for rule in evaluated["rules"]:
+        assert {"rule", "mean_set_size", "hit_rate", "rows"} <= rule.keys()
+        assert ("k" in rule) != ("level" in rule)
+
+
+def test_the_commands_print_tables_for_people(bundle: Bundle, data: str) -> None:
+    run = CliRunner()
+    result = run.invoke(app, ["calibrate", str(bundle.path), "--data", data])
+    assert "balanced_average_k" in result.stdout
+    assert "lambda" in result.stdout
+    result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data])
+    assert "medium" in result.stdout
+    assert "squares 1 on 72 photos of test" in result.stdout
+
+
+@pytest.mark.parametrize("flags", [["--k", "1,x"], ["--k", "7"], ["--coverage", "2"]])
+def test_flags_that_cannot_be_are_usage_errors(bundle: Bundle, data: str, flags: list[str]) -> None:
+    result = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--data", data, *flags])
+    assert isinstance(result.exception, FlorilegeError)
+    assert result.exception.exit_code == 2

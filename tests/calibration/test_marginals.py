@@ -1,0 +1,84 @@
+"""Top-k marginals against the sum over all subsets."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.marginals import top_k_marginals
+from tests.calibration.oracles import marginals
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    data=st.data(),
+    logits=st.lists(st.floats(-12, 12) | st.sampled_from([0.0, 5.0]), min_size=1, max_size=9),
+)
+def test_marginals_are_sums_over_all_subsets(data: st.DataObject, logits: list[float]) -> None:
+    k = data.draw(st.integers(1, len(logits)))
+    found = top_k_marginals([logits], k)
+    assert found[0] == pytest.approx(np.array(marginals(logits, k)), abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 20])
+@pytest.mark.parametrize("classes", [21, 100, 1081])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 10.0, 1000.0])
+def test_marginals_are_probabilities_that_sum_to_k(k: int, classes: int, scale: float) -> None:
+    logits = scale * np.random.default_rng(classes).normal(size=(3, classes))
+    found = top_k_marginals(logits, k)
+    assert found.sum(axis=1) == pytest.approx(np.full(3, k), abs=1e-9)
+    assert (found >= 0).all()
+    assert (found <= 1).all()
+
+
+def test_one_dominant_class_is_in_every_set_and_leaves_the_rest_alike() -> None:
+    logits = np.zeros((1, 101))
+    logits[0, 7] = 700.0
+    found = top_k_marginals(logits, 20)
+    assert found[0, 7] == pytest.approx(1.0, abs=1e-9)
+    assert np.delete(found[0], 7) == pytest.approx(np.full(100, 0.19), abs=1e-9)
+
+
+def test_one_is_the_softmax() -> None:
+    logits = np.random.default_rng(0).normal(size=(5, 9))
+    powers = np.exp(logits)
+    assert top_k_marginals(logits, 1) == pytest.approx(powers / powers.sum(axis=1, keepdims=True))
+
+
+def test_a_higher_logit_never_has_a_lower_marginal() -> None:
+    logits = np.sort(np.random.default_rng(1).normal(0, 3, (4, 37)))
+    assert (np.diff(top_k_marginals(logits, 5)) >= -1e-15).all()
+
+
+def test_permuting_classes_permutes_the_marginals() -> None:
+    logits = np.random.default_rng(2).normal(size=(2, 13))
+    order = np.random.default_rng(3).permutation(13)
+    expected = top_k_marginals(logits, 4)[:, order]
+    assert top_k_marginals(logits[:, order], 4) == pytest.approx(expected, abs=1e-13)
+
+
+def test_a_class_at_minus_infinity_has_none_and_more_rows_than_a_block_are_fine() -> None:
+    logits = np.random.default_rng(4).normal(size=(70, 5))
+    logits[:, 2] = -np.inf
+    found = top_k_marginals(logits, 2)
+    assert (found[:, 2] == 0).all()
+    assert found[69] == pytest.approx(top_k_marginals(logits[69:], 2)[0], abs=1e-15)
+
+
+@pytest.mark.parametrize(("k", "classes"), [(0, 5), (6, 5), (21, 50)])
+def test_a_k_out_of_range_is_refused(k: int, classes: int) -> None:
+    with pytest.raises(ValueError, match=r"k must be in \[1, "):
+        top_k_marginals(np.zeros((1, classes)), k)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_are_refused_with_their_row(bad: float) -> None:
+    logits = np.zeros((40, 5))
+    logits[38, 1] = bad
+    with pytest.raises(ValueError, match="row 38"):
+        top_k_marginals(logits, 2)
+
+
+def test_too_few_possible_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 finite values"):
+        top_k_marginals([[0.0, -np.inf, -np.inf]], 2)

@@ -1,0 +1,108 @@
+"""Accuracies and sizes against loops."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration import metrics
+from tests.calibration import oracles
+from tests.calibration.strategies import Scores, score_arrays
+
+
+def draw_labels(data: st.DataObject, scores: Scores) -> list[int]:
+    rows, classes = scores.shape
+    label = st.integers(0, classes - 1)
+    return data.draw(st.lists(label, min_size=rows, max_size=rows))
+
+
+def class_by_class(hits: list[bool], labels: list[int]) -> float:
+    """Mean over classes of the mean over rows, by loops."""
+    shares = []
+    for label in set(labels):
+        mine = [hit for hit, true in zip(hits, labels, strict=True) if true == label]
+        shares.append(sum(mine) / len(mine))
+    return sum(shares) / len(shares)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), scores=score_arrays())
+def test_average_k_figures_are_those_of_loops(data: st.DataObject, scores: Scores) -> None:
+    labels = draw_labels(data, scores)
+    lambda_val = float(data.draw(st.sampled_from(scores.ravel().tolist())))
+    members = oracles.sets(scores, lambda_val, min_size=0)
+    hits = [label in found for label, found in zip(labels, members, strict=True)]
+    sizes = [len(found) for found in members]
+    assert metrics.average_k_accuracy(scores, labels, lambda_val) == np.mean(hits)
+    assert metrics.macro_average_k_accuracy(scores, labels, lambda_val) == pytest.approx(
+        class_by_class(hits, labels)
+    )
+    assert metrics.mean_set_size(scores, lambda_val) == np.mean(sizes)
+    histogram = metrics.set_size_histogram(scores, lambda_val)
+    assert histogram.tolist() == [sizes.count(size) for size in range(scores.shape[1] + 1)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), scores=score_arrays())
+def test_top_k_figures_are_those_of_a_stable_sort(data: st.DataObject, scores: Scores) -> None:
+    labels = draw_labels(data, scores)
+    k = data.draw(st.integers(1, scores.shape[1]))
+    members = oracles.top_k_sets(scores, k)
+    hits = [label in found for label, found in zip(labels, members, strict=True)]
+    assert metrics.top_k_accuracy(scores, labels, k) == np.mean(hits)
+    assert metrics.macro_top_k_accuracy(scores, labels, k) == pytest.approx(
+        class_by_class(hits, labels)
+    )
+
+
+def test_a_single_precision_score_just_below_a_double_threshold_is_out() -> None:
+    score = np.float32(0.3)
+    above = float(np.nextafter(np.float64(score), 1.0))  # rounds to the score in single precision
+    assert metrics.average_k_accuracy(np.array([[score]]), [0], above) == 0.0
+    assert metrics.mean_set_size(np.array([[score]]), above) == 0.0
+    assert metrics.mean_set_size(np.array([[score]]), float(score)) == 1.0
+
+
+def test_the_mean_over_classes_ignores_classes_without_rows() -> None:
+    scores = [[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [0.9, 0.1, 0.0]]
+    assert metrics.macro_average_k_accuracy(scores, [0, 0, 1], 0.5) == 0.5
+
+
+def test_shot_groups_cut_at_20_and_100_training_images() -> None:
+    groups = metrics.shot_groups([0, 19, 20, 100, 101])
+    assert groups["few"].tolist() == [True, True, False, False, False]
+    assert groups["medium"].tolist() == [False, False, True, True, False]
+    assert groups["many"].tolist() == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("k", [0, 3, 1.5])
+def test_a_k_that_is_no_set_size_is_refused(k: int) -> None:
+    with pytest.raises(ValueError, match=r"k must be an integer in \[1, 2\]"):
+        metrics.top_k_accuracy([[0.5, 0.5]], [0], k)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0], "shape"),
+        ([0.0, 1.0], "integers"),
+        ([0, 2], r"\[0, 2\), got 2 in row 1"),
+        ([-1, 0], r"\[0, 2\), got -1 in row 0"),
+    ],
+)
+def test_labels_that_are_none_are_refused(labels: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        metrics.average_k_accuracy([[0.5, 0.5], [0.5, 0.5]], labels, 0.5)
+
+
+def test_counts_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 0"):
+        metrics.shot_groups([1, -1])
+    with pytest.raises(ValueError, match="shape"):
+        metrics.shot_groups([[1, 2]])
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    for call in (metrics.mean_set_size, metrics.set_size_histogram):
+        with pytest.raises(ValueError, match="row 0"):
+            call([[np.nan, 0.5]], 0.5)

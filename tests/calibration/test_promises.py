@@ -1,0 +1,110 @@
+"""What each rule promises, checked by simulation with Monte-Carlo error bars.
+
+Each bar is three standard errors of what is measured, so that a true promise fails one test in a
+few hundred; seeds are fixed, so that it never does.
+"""
+
+import numpy as np
+import pytest
+
+from calibration.intervals import wilson
+from calibration.measure import Measurement
+from calibration.rules import calibrate
+from tests.calibration.simulation import CLASSES, PRIOR, Sample, draw
+
+SPLITS = 300
+POOL = draw(np.random.default_rng(0), 60_000)
+COUNTS = np.round(PRIOR * 10_000).astype(np.int64)
+
+
+def split(random: np.random.Generator, rows: int) -> tuple[Sample, Sample]:
+    """Calibration rows and other rows from the pool."""
+    chosen = random.choice(len(POOL.labels), 3 * rows, replace=False)
+    first, second = chosen[:rows], chosen[rows:]
+    return (
+        Sample(POOL.scores[first], POOL.labels[first]),
+        Sample(POOL.scores[second], POOL.labels[second]),
+    )
+
+
+def error(values: list[float]) -> float:
+    """Standard error of a mean."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_the_mean_size_on_new_photos_is_k_on_average(min_size: int) -> None:
+    random, sizes, deviations = np.random.default_rng(1), [], []
+    for _ in range(SPLITS):
+        calibration, new = split(random, 400)
+        rule = calibrate("average_k", calibration.scores, average_k=3, min_size=min_size)
+        found = rule.sets(new.scores).sum(axis=1)
+        sizes.append(float(found.mean()))
+        deviations.append(float(found.std()))
+    assert np.mean(sizes) == pytest.approx(3.0, abs=0.01 + 3 * error(sizes))
+    assert 0.35 < np.mean(np.array(sizes) > 3) < 0.65  # half of the calibrations lie above
+    expected = np.mean(deviations) * np.sqrt(1 / 400 + 1 / 800)  # the error that is documented
+    assert np.std(sizes) == pytest.approx(expected, rel=0.15)
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+@pytest.mark.parametrize("rule", ["coverage", "balanced_coverage"])
+def test_coverage_holds_on_average_over_calibrations(rule: str, min_size: int) -> None:
+    random, hits, sizes = np.random.default_rng(2), [], []
+    for _ in range(SPLITS):
+        calibration, new = split(random, 200)
+        found = calibrate(
+            rule, *calibration, coverage=0.9, min_size=min_size,
+            class_counts=COUNTS if rule.startswith("balanced") else None,
+        ).sets(new.scores)  # fmt: skip
+        hits.append(float(found[np.arange(len(new.labels)), new.labels].mean()))
+        sizes.append(float(found.sum(axis=1).mean()))
+    assert np.mean(hits) >= 0.9 - 3 * error(hits)
+    assert np.mean(sizes) < CLASSES / 3
+    if min_size == 0:
+        assert np.mean(hits) <= 0.9 + 1 / 201 + 3 * error(hits)
+
+
+def test_balancing_trades_hits_over_photos_for_hits_over_classes() -> None:
+    random = np.random.default_rng(3)
+    calibration, new = draw(random, 6000), draw(random, 30_000)
+    micro, macro = [], []
+    for micro_weight in (1.0, 0.9, 0.5, 0.0):
+        rule = calibrate(
+            "balanced_average_k", calibration.scores, average_k=3, class_counts=COUNTS,
+            micro_weight=micro_weight, min_size=0,
+        )  # fmt: skip
+        measured = Measurement([rule], CLASSES)
+        measured.update(new.scores, new.labels)
+        macro_rate = measured.macro_hit_rate(0)
+        assert macro_rate is not None
+        micro.append(measured.hits[0] / measured.rows)
+        macro.append(macro_rate)
+        assert measured.mean_size(0) == pytest.approx(3.0, abs=0.1)
+    bar = 3 * np.sqrt(0.1 * 0.9 / 30_000)
+    assert (np.diff(micro) < bar).all()
+    assert micro[-1] < micro[0] - bar
+    assert (np.diff(macro) > -bar).all()
+    assert macro[-1] > macro[0] + 0.03
+
+
+def test_no_rule_of_the_same_size_beats_average_k_on_exact_posteriors() -> None:
+    random = np.random.default_rng(4)
+    calibration, new = draw(random, 20_000), draw(random, 40_000)
+    rows = np.arange(len(new.labels))
+    best = calibrate("average_k", calibration.scores, average_k=3, min_size=0).sets(new.scores)
+    fixed = calibrate("top_k", calibration.scores, k=3).sets(new.scores)
+    gain = best[rows, new.labels].mean() - fixed[rows, new.labels].mean()
+    assert gain > 3 * np.sqrt(0.25 / len(rows))
+
+
+def test_wilson_intervals_of_the_hit_rate_hold_the_truth_19_times_in_20() -> None:
+    random, inside = np.random.default_rng(5), 0
+    rule = calibrate("average_k", draw(random, 5000).scores, average_k=2)
+    members = rule.sets(POOL.scores)
+    hits = members[np.arange(len(POOL.labels)), POOL.labels]
+    truth = hits.mean()
+    for _ in range(2000):
+        low, high = wilson(int(random.choice(hits, 300).sum()), 300)
+        inside += low <= truth <= high
+    assert inside / 2000 == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 2000))

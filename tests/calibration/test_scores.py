@@ -1,0 +1,70 @@
+"""Scores from logits."""
+
+import numpy as np
+import pytest
+
+from calibration.scores import SCORE_KINDS, ScoreKind, scores
+
+
+@pytest.mark.parametrize("kind", SCORE_KINDS)
+@pytest.mark.parametrize("classes", [1, 2, 7, 85, 1081])
+def test_a_row_scores_alone_as_it_does_in_a_batch_bit_for_bit(
+    kind: ScoreKind, classes: int
+) -> None:
+    logits = np.random.default_rng(0).normal(0, 5, (37, classes)).astype(np.float32)
+    together = scores(logits, kind)
+    alone = np.concatenate([scores(row[np.newaxis], kind) for row in logits])
+    assert together.tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("kind", SCORE_KINDS)
+def test_the_memory_order_of_logits_does_not_change_a_bit(kind: ScoreKind) -> None:
+    logits = np.random.default_rng(1).normal(0, 5, (37, 85)).astype(np.float32)
+    assert scores(np.asfortranarray(logits), kind).tobytes() == scores(logits, kind).tobytes()
+
+
+def test_softmax_rows_sum_to_one_and_keep_the_ratios() -> None:
+    found = scores([[0.0, np.log(2.0), np.log(5.0)]], "softmax")
+    assert found == pytest.approx(np.array([[0.125, 0.25, 0.625]]))
+
+
+def test_sigmoid_is_one_half_at_zero_and_symmetric() -> None:
+    found = scores([[0.0, 2.0, -2.0]], "sigmoid")
+    assert found[0, 0] == 0.5
+    assert found[0, 1] == pytest.approx(1 / (1 + np.exp(-2.0)))
+    assert found[0, 1] + found[0, 2] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", SCORE_KINDS)
+def test_extreme_logits_neither_overflow_nor_warn(kind: ScoreKind) -> None:
+    found = scores([[1e4, -1e4, 0.0]], kind)
+    assert np.isfinite(found).all()
+    assert found[0, 0] == 1.0
+    assert found[0, 1] == 0.0
+
+
+def test_scores_come_in_double_precision_from_half_precision_logits() -> None:
+    found = scores(np.array([[1, 2]], dtype=np.float16), "softmax")
+    assert found.dtype == np.float64
+    assert found[0, 1] == pytest.approx(1 / (1 + np.exp(-1.0)), rel=1e-15)
+
+
+@pytest.mark.parametrize("kind", SCORE_KINDS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_logit_that_is_no_number_is_refused_with_its_row(kind: ScoreKind, bad: float) -> None:
+    with pytest.raises(ValueError, match="row 1"):
+        scores([[0.0, 1.0], [bad, 1.0]], kind)
+
+
+def test_minus_infinity_is_a_class_that_cannot_be() -> None:
+    assert scores([[0.0, -np.inf]], "softmax").tolist() == [[1.0, 0.0]]
+    assert scores([[0.0, -np.inf]], "sigmoid").tolist() == [[0.5, 0.0]]
+    with pytest.raises(ValueError, match="row 0"):
+        scores([[-np.inf, -np.inf]], "softmax")
+
+
+def test_an_unknown_kind_or_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match="softmax, sigmoid"):
+        scores([[0.0]], "hardmax")  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(ValueError, match="shape"):
+        scores([0.0, 1.0], "softmax")

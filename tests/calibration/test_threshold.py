@@ -1,0 +1,150 @@
+"""The average-K threshold against a plain sort."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.threshold import Threshold, average_k_threshold, exact_rank
+from tests.calibration.oracles import average_k_cut
+from tests.calibration.strategies import Scores, average_ks, score_arrays
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), scores=score_arrays())
+def test_the_threshold_is_that_of_a_full_sort(data: st.DataObject, scores: Scores) -> None:
+    average_k = data.draw(average_ks(scores.shape[1]))
+    found = average_k_threshold(scores, average_k)
+    expected = average_k_cut(scores, average_k)
+    assert found.lambda_val == expected.lambda_val
+    assert found.achieved == expected.kept / len(scores)
+    assert found.rows == len(scores)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), scores=score_arrays())
+def test_achieved_is_what_a_comparison_in_double_precision_keeps(
+    data: st.DataObject, scores: Scores
+) -> None:
+    average_k = data.draw(average_ks(scores.shape[1]))
+    found = average_k_threshold(scores, average_k)
+    kept = int((scores.astype(np.float64) >= found.lambda_val).sum())
+    assert found.achieved == kept / len(scores)
+    rank = math.floor(Fraction(str(average_k)) * len(scores))
+    assert found.ties == max(0, kept - rank)
+    assert math.isfinite(found.lambda_val)
+
+
+def test_distinct_scores_give_the_asked_mean_size_exactly() -> None:
+    scores = np.random.default_rng(0).permutation(5000).reshape(500, 10) / 5000
+    for average_k in (0.002, 0.5, 1, 2.5, 3, 9.998):
+        found = average_k_threshold(scores, average_k)
+        assert found.achieved == pytest.approx(average_k, abs=1e-12)
+        assert found.ties == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(scores=score_arrays(classes=4), seed=st.integers(0, 9))
+def test_the_order_of_rows_and_classes_does_not_matter(scores: Scores, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    shuffled = scores[random.permutation(len(scores))][:, random.permutation(4)]
+    assert average_k_threshold(shuffled, 1.7) == average_k_threshold(scores, 1.7)
+
+
+def test_a_larger_k_never_raises_the_threshold() -> None:
+    scores = np.random.default_rng(2).normal(size=(40, 7)).round(1)
+    steps = [average_k_threshold(scores, step / 10).lambda_val for step in range(71)]
+    assert steps == sorted(steps, reverse=True)
+
+
+def test_rank_zero_gives_the_next_number_above_the_largest_score() -> None:
+    scores = np.array([[0.25, 0.5], [0.125, 0.0]])
+    for average_k in (0, 0.49):
+        found = average_k_threshold(scores, average_k)
+        assert found == Threshold(lambda_val=math.nextafter(0.5, 1.0), achieved=0.0, rows=2, ties=0)
+
+
+def test_where_nothing_is_cut_the_threshold_is_the_smallest_score() -> None:
+    found = average_k_threshold(np.array([[0.25, 0.5], [0.125, 0.75]]), 2)
+    assert found == Threshold(lambda_val=0.125, achieved=2.0, rows=2, ties=0)
+
+
+def test_classes_at_minus_infinity_are_never_kept() -> None:
+    found = average_k_threshold(np.array([[0.25, -np.inf], [-np.inf, -np.inf]]), 2)
+    assert found == Threshold(lambda_val=0.25, achieved=0.5, rows=2, ties=0)
+
+
+def test_scores_tied_at_the_cut_are_all_kept_and_counted() -> None:
+    found = average_k_threshold(np.array([[0.5, 0.3], [0.3, 0.3]]), 1)
+    assert found == Threshold(lambda_val=0.3, achieved=2.0, rows=2, ties=2)
+
+
+def test_a_midpoint_that_rounds_down_onto_the_cut_score_becomes_the_kept_one() -> None:
+    low = 1.0
+    high = math.nextafter(low, 2.0)  # the midpoint rounds to even, which is low
+    assert (low + high) / 2 == low
+    found = average_k_threshold(np.array([[high, low]]), 1)
+    assert found.lambda_val == high
+    assert found.achieved == 1.0
+
+
+def test_the_midpoint_of_single_precision_neighbours_lies_between_them() -> None:
+    low = np.float32(0.3)
+    high = np.nextafter(low, np.float32(1))
+    found = average_k_threshold(np.array([[low, high]]), 1)
+    assert float(low) < found.lambda_val < float(high)
+
+
+def test_the_midpoint_of_huge_scores_does_not_overflow() -> None:
+    found = average_k_threshold(np.array([[1.7e308, 1.5e308]]), 1)
+    assert found.lambda_val == pytest.approx(1.6e308)
+
+
+@pytest.mark.parametrize(
+    ("average_k", "rows", "rank"),
+    [(0.7, 700, 490), (2.3, 100, 230), (1.1, 10, 11), (0.29, 100, 29), (3, 7, 21), (1 / 3, 3, 0)],
+)
+def test_the_rank_is_that_of_the_number_as_written(average_k: float, rows: int, rank: int) -> None:
+    assert exact_rank(average_k, rows) == rank
+
+
+def test_fractions_and_decimals_and_small_floats_are_taken_at_their_word() -> None:
+    assert exact_rank(Fraction(1, 3), 3) == 1
+    assert exact_rank(Decimal("0.7"), 700) == 490
+    assert exact_rank(np.float32(0.7), 700) == 490
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_and_infinity_are_refused_with_their_row(bad: float) -> None:
+    scores = np.full((4, 3), 0.5)
+    scores[2, 1] = bad
+    with pytest.raises(ValueError, match="row 2, class 1"):
+        average_k_threshold(scores, 1)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (3,), (2, 2, 2)])
+def test_arrays_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="shape"):
+        average_k_threshold(np.zeros(shape), 1)
+
+
+@pytest.mark.parametrize("average_k", [-0.1, 3.1, np.nan])
+def test_a_mean_size_that_cannot_be_is_refused(average_k: float) -> None:
+    with pytest.raises(ValueError, match=r"average_k must be in \[0, 3\]"):
+        average_k_threshold(np.zeros((2, 3)), average_k)
+
+
+def test_the_largest_number_there_is_leaves_no_room_for_a_threshold() -> None:
+    with pytest.raises(ValueError, match="largest float64"):
+        average_k_threshold(np.array([[np.finfo(np.float64).max]]), 0)
+
+
+def test_whole_numbers_are_scores_too_and_the_input_is_left_alone() -> None:
+    scores = np.array([[3, 1], [2, 0]])
+    before = scores.copy()
+    assert average_k_threshold(scores, 1).lambda_val == 1.5
+    assert (scores == before).all()

@@ -1,0 +1,143 @@
+import io
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from data.checks import Finding, Report, check
+from models.errors import DataError
+from tests.data.pictures import png, write_folder
+
+
+def _kinds(findings: object) -> dict[str, list[str]]:
+    assert isinstance(findings, list)
+    assert all(isinstance(finding, Finding) and finding.message for finding in findings)
+    return {finding.kind: list(finding.items) for finding in findings}
+
+
+GOOD = {"train": {"a": 3, "b": 2}, "val": {"a": 1, "b": 1}, "test": {"a": 1, "b": 1}}
+
+
+def _check(root: Path) -> Report:
+    return check(str(root), threads=2)
+
+
+def test_a_sound_data_set_has_counts_and_no_finding(tmp_path: Path) -> None:
+    report = _check(write_folder(tmp_path, GOOD))
+    assert report.errors == []
+    assert report.warnings == []
+    assert report.rows == {"train": 5, "val": 2, "test": 2}
+    assert report.counts == {
+        "a": {"train": 3, "val": 1, "test": 1},
+        "b": {"train": 2, "val": 1, "test": 1},
+    }
+
+
+def test_every_picture_that_cannot_be_used_is_listed(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, GOOD)
+    (root / "train/a/cut.png").write_bytes(png(1, side=64)[:-2000])
+    (root / "train/a/text.jpg").write_text("no picture")
+    (root / "train/a/empty.webp").write_bytes(b"")
+    gif = io.BytesIO()
+    Image.new("L", (4, 4)).save(gif, "GIF")
+    (root / "train/b/anim.gif").write_bytes(gif.getvalue())
+    bomb = bytearray(png(2))
+    bomb[16:24] = (60_000).to_bytes(4, "big") * 2
+    (root / "train/b/bomb.png").write_bytes(bomb)
+    (root / "val/a/gone.png").symlink_to(root / "nowhere.png")
+    errors = _kinds(_check(root).errors)
+    assert set(errors) == {
+        "image_unreadable",
+        "unsupported_image_type",
+        "image_too_large",
+        "unreadable_file",
+    }
+    assert [item.split(":")[0] for item in errors["image_too_large"]] == ["train/b/bomb.png"]
+    assert errors["unreadable_file"] == ["val/a/gone.png: No such file or directory"]
+    listed = errors["image_unreadable"] + errors["unsupported_image_type"]
+    assert {item.split(":")[0] for item in listed} == {
+        "train/a/cut.png",
+        "train/a/text.jpg",
+        "train/a/empty.webp",
+        "train/b/anim.gif",
+    }
+
+
+def test_the_same_file_in_two_splits_is_an_error_and_within_one_a_warning(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, GOOD)
+    (root / "val/a/copy.png").write_bytes((root / "train/a/000.png").read_bytes())
+    (root / "train/b/copy.png").write_bytes((root / "train/b/000.png").read_bytes())
+    report = _check(root)
+    assert _kinds(report.errors) == {
+        "same_file_across_splits": ["train/a/000.png (train) = val/a/copy.png (val)"]
+    }
+    assert _kinds(report.warnings) == {"duplicates": ["train/b/000.png = train/b/copy.png"]}
+
+
+def test_the_same_file_in_two_classes_is_a_warning(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, GOOD)
+    (root / "train/b/copy.png").write_bytes((root / "train/a/000.png").read_bytes())
+    warnings = _kinds(_check(root).warnings)
+    assert warnings["duplicates_across_classes"] == ["train/a/000.png (a) = train/b/copy.png (b)"]
+
+
+def test_observations_across_splits_are_an_error(tmp_path: Path) -> None:
+    rows = ["0.png,a,train,x", "1.png,b,train,y", "2.png,a,val,x", "3.png,b,val,z", "4.png,b,val,z"]
+    for index in range(5):
+        (tmp_path / f"{index}.png").write_bytes(png(index))
+    path = tmp_path / "m.csv"
+    path.write_text("path,class_id,split,observation_id\n" + "\n".join(rows))
+    assert _kinds(_check(path).errors) == {"observation_across_splits": ["x: train, val"]}
+
+
+def test_missing_files_of_a_manifest_are_listed_like_unreadable_ones(tmp_path: Path) -> None:
+    (tmp_path / "0.png").write_bytes(png(0))
+    (tmp_path / "1.png").write_bytes(png(1))
+    path = tmp_path / "m.csv"
+    path.write_text("path,class_id,split\n0.png,a,train\n1.png,b,train\nno.png,a,train\n")
+    errors = _kinds(_check(path).errors)
+    assert errors == {"unreadable_file": ["no.png: No such file or directory"]}
+
+
+def test_classes_of_val_that_train_lacks_are_an_error(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, {"train": {"a": 2, "b": 2}, "val": {"c": 2, "a": 1, "b": 1}})
+    assert _kinds(_check(root).errors) == {"missing_in_train": ["c"]}
+
+
+def test_rare_and_absent_classes_and_splits_are_warnings(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, {"train": {"a": 2, "b": 2, "c": 1}, "val": {"a": 1}})
+    report = _check(root)
+    assert report.errors == []
+    assert _kinds(report.warnings) == {
+        "one_picture": ["c"],
+        "missing_in_val": ["b", "c"],
+        "no_split": [],
+    }
+
+
+@pytest.mark.parametrize("classes", [{}, {"only": 2}])
+def test_fewer_than_two_classes_are_an_error(tmp_path: Path, classes: dict[str, int]) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "val").mkdir()
+    write_folder(tmp_path, {"train": classes})
+    errors = _kinds(_check(tmp_path).errors)
+    assert errors["too_few_classes"] == list(classes)
+    assert "empty_split" in errors
+
+
+def test_stray_files_are_a_warning(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, GOOD)
+    (root / "notes.txt").write_text("x")
+    assert _kinds(_check(root).warnings) == {"ignored": ["notes.txt"]}
+
+
+def test_the_flora_is_sound_but_for_its_rarest_species() -> None:
+    report = check("flora:train=200,val=40,test=40")
+    assert report.errors == []
+    assert report.rows == {"train": 200, "val": 40, "test": 40}
+    assert len(report.counts) == 85
+
+
+def test_what_cannot_be_listed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        check(str(tmp_path / "no"))

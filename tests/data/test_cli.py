@@ -1,0 +1,75 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from data.cli import app
+from models.errors import DataError, UsageError
+from tests.data.pictures import write_folder
+
+RUNNER = CliRunner()
+GOOD = {"train": {"a": 3, "b[b]": 2}, "val": {"a": 1, "b[b]": 1}, "test": {"a": 1, "b[b]": 1}}
+
+
+def test_check_prints_counts_and_ends_well(tmp_path: Path) -> None:
+    result = RUNNER.invoke(app, ["check", str(write_folder(tmp_path, GOOD))])
+    assert result.exit_code == 0, result.output
+    assert "train" in result.stdout
+    assert "b[b]" in result.stdout
+    assert "nothing to mend" in result.stdout
+
+
+def test_check_lists_everything_before_it_fails(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, GOOD)
+    for index in range(30):
+        (root / f"train/a/bad{index}.jpg").write_text("x")
+    result = RUNNER.invoke(app, ["check", str(root)])
+    assert isinstance(result.exception, DataError)
+    assert result.exception.exit_code == 3
+    assert all(f"train/a/bad{index}.jpg" in result.stdout for index in range(30))
+
+
+def test_long_warnings_are_cut_and_many_classes_are_summed_up(tmp_path: Path) -> None:
+    result = RUNNER.invoke(app, ["check", "flora:train=60,val=3,test=3"])
+    assert result.exit_code == 0, result.output
+    assert "the 40 rarest of 85 classes" in result.stdout
+    assert "more; --json has all" in result.stdout
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_json_is_one_object_with_everything(tmp_path: Path, damaged: bool) -> None:
+    root = write_folder(tmp_path, GOOD)
+    if damaged:
+        (root / "train/a/bad.jpg").write_text("x")
+    result = RUNNER.invoke(app, ["check", str(root), "--json"])
+    answer = json.loads(result.stdout)
+    assert answer["ok"] is not damaged
+    assert answer["rows"]["train"] == 5 + damaged
+    assert answer["counts"]["b[b]"] == {"train": 2, "val": 1, "test": 1}
+    assert [error["kind"] for error in answer["errors"]] == ["unsupported_image_type"] * damaged
+    assert isinstance(result.exception, DataError) is damaged
+
+
+def test_split_writes_a_manifest_and_says_how_many(tmp_path: Path) -> None:
+    source = write_folder(tmp_path / "photos", {"": {"a": 20, "b": 20}})
+    out = tmp_path / "new" / "m.csv"
+    result = RUNNER.invoke(app, ["split", str(source), "--out", str(out), "--json"])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert answer["rows"] == {"train": 32, "val": 4, "test": 4}
+    assert len(out.read_text().splitlines()) == 41
+    again = RUNNER.invoke(app, ["split", str(source), "--out", str(out)])
+    assert again.stdout.strip().endswith("m.csv: train 32, val 4, test 4")
+
+
+def test_split_refuses_shares_and_names_that_cannot_be(tmp_path: Path) -> None:
+    source = str(write_folder(tmp_path / "photos", {"": {"a": 2, "b": 2}}))
+    wrong = ["split", source, "--out", str(tmp_path / "m.csv"), "--val", "0.6", "--test", "0.4"]
+    assert isinstance(RUNNER.invoke(app, wrong).exception, UsageError)
+    wrong = ["split", source, "--out", str(tmp_path / "m.json")]
+    assert isinstance(RUNNER.invoke(app, wrong).exception, UsageError)
+    (tmp_path / "file").write_text("x")
+    wrong = ["split", source, "--out", str(tmp_path / "file/m.csv")]
+    assert isinstance(RUNNER.invoke(app, wrong).exception, DataError)
+    assert not (tmp_path / "m.csv").exists()

@@ -1,0 +1,62 @@
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.dataset import Dataset, FileReader, Split, split_name
+from models.classes import ClassInfo, ClassTable
+from models.errors import DataError
+
+CLASSES = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in "ab"))
+
+
+def _split(rows: int = 2, names: int = 2, observations: int | None = None) -> Split:
+    return Split(
+        name="val",
+        labels=np.zeros(rows, dtype=np.int64),
+        names=["x"] * names,
+        observations=None if observations is None else ["o"] * observations,
+        read=FileReader(Path(), []),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("val", "val"),
+        ("VALID", "val"),
+        ("validation", "val"),
+        ("cal", "val"),
+        (" Train ", "train"),
+        ("training", "train"),
+        ("test", "test"),
+        ("holdout", None),
+        ("", None),
+    ],
+)
+def test_the_names_of_splits_are_normalised(written: str, meant: str | None) -> None:
+    assert split_name(written) == meant
+
+
+def test_a_split_refuses_columns_of_other_lengths() -> None:
+    with pytest.raises(ValueError, match="names must have 2"):
+        _split(names=3)
+    with pytest.raises(ValueError, match="observations must have 2"):
+        _split(observations=1)
+    assert len(_split(observations=2)) == 2
+
+
+def test_a_missing_split_is_named_beside_those_there_are() -> None:
+    dataset = Dataset(source="here", classes=CLASSES, splits={"val": _split()})
+    assert dataset.split("cal") is dataset.split("val")
+    with pytest.raises(DataError, match=r"here has no split 'test'; it has: val"):
+        dataset.split("test")
+
+
+def test_a_reader_of_files_survives_pickling(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"bytes")
+    reader = pickle.loads(pickle.dumps(FileReader(tmp_path, ["a", "b"])))
+    assert reader(1) == b"bytes"
+    with pytest.raises(FileNotFoundError):
+        reader(0)

@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from data.sources import open_dataset
+from models.errors import DataError
+from tests.data.pictures import write_folder
+
+
+def test_what_does_not_exist_is_refused_with_what_is_accepted(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no such file or folder: .*nowhere.*manifest"):
+        open_dataset(str(tmp_path / "nowhere"))
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.xlsx"
+    path.write_bytes(b"x")
+    with pytest.raises(DataError, match=r"no \.csv or \.parquet"):
+        open_dataset(str(path))
+
+
+def test_a_folder_without_splits_is_pointed_to_the_split_command(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"": {"a": 1, "b": 1}})
+    with pytest.raises(DataError, match="florilege data split"):
+        open_dataset(str(tmp_path))
+
+
+def test_a_folder_called_flora_is_reached_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "flora", {"train": {"a": 1, "b": 1}})
+    monkeypatch.chdir(tmp_path)
+    assert len(open_dataset("./flora").classes) == 2
+    assert len(open_dataset("flora:train=1,val=1,test=1").classes) == 85

@@ -1,0 +1,130 @@
+import csv
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.sources import open_dataset
+from data.splits import assign, split_source
+from data.table import write_table
+from models.errors import DataError
+from tests.data.pictures import png, write_folder
+
+pairs = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 12)), min_size=1, max_size=60)
+
+
+@settings(deadline=None)
+@given(pairs, st.floats(0, 0.45), st.floats(0, 0.45), st.integers(0, 5))
+def test_no_row_is_lost_and_no_group_is_cut(
+    rows: list[tuple[str, int]], val: float, test: float, seed: int
+) -> None:
+    class_ids = [class_id for class_id, _ in rows]
+    groups = [f"{class_id}{group}" for class_id, group in rows]
+    splits = assign(class_ids, groups, val=val, test=test, seed=seed)
+    assert len(splits) == len(rows)
+    assert set(splits) <= {"train", "val", "test"}
+    of_group = defaultdict(set)
+    for group, split in zip(groups, splits, strict=True):
+        of_group[group].add(split)
+    assert all(len(found) == 1 for found in of_group.values())
+    in_train = {c for c, split in zip(class_ids, splits, strict=True) if split == "train"}
+    assert in_train == set(class_ids)
+
+
+def test_each_class_is_cut_in_proportion() -> None:
+    class_ids = ["a"] * 500 + ["b"] * 100
+    groups = [str(index) for index in range(600)]
+    splits = assign(class_ids, groups, val=0.1, test=0.2, seed=0)
+    for class_id, size in (("a", 500), ("b", 100)):
+        counts = Counter(s for c, s in zip(class_ids, splits, strict=True) if c == class_id)
+        assert abs(counts["val"] - 0.1 * size) <= 1
+        assert abs(counts["test"] - 0.2 * size) <= 1
+
+
+def test_over_many_small_classes_the_shares_come_true() -> None:
+    class_ids = [str(index // 3) for index in range(3000)]
+    groups = [str(index) for index in range(3000)]
+    counts = Counter(assign(class_ids, groups, val=0.1, test=0.1, seed=0))
+    assert abs(counts["val"] - 300) < 80  # five standard deviations
+    assert abs(counts["test"] - 300) < 80
+
+
+def test_groups_of_several_photos_still_meet_the_shares() -> None:
+    rng = np.random.default_rng(0)
+    groups = [f"g{index}" for index in range(200) for _ in range(int(rng.integers(1, 6)))]
+    splits = assign(["a"] * len(groups), groups, val=0.2, test=0.2, seed=1)
+    counts = Counter(splits)
+    assert abs(counts["val"] - 0.2 * len(groups)) <= 3
+    assert abs(counts["test"] - 0.2 * len(groups)) <= 3
+
+
+def test_the_seed_rules_the_draw_and_the_order_of_rows_does_not() -> None:
+    class_ids, groups = ["a", "b"] * 50, [str(index) for index in range(100)]
+    first = assign(class_ids, groups, val=0.2, test=0.2, seed=0)
+    assert first == assign(class_ids, groups, val=0.2, test=0.2, seed=0)
+    assert first != assign(class_ids, groups, val=0.2, test=0.2, seed=1)
+    backwards = assign(class_ids[::-1], groups[::-1], val=0.2, test=0.2, seed=0)
+    assert backwards[::-1] == first
+
+
+def test_shares_and_seeds_out_of_range_are_refused() -> None:
+    for val, test in ((-0.1, 0.1), (0.5, 0.5), (float("nan"), 0.1)):
+        with pytest.raises(ValueError, match="together below 1"):
+            assign(["a"], ["x"], val=val, test=test, seed=0)
+    with pytest.raises(ValueError, match="seed must be 0 or more"):
+        assign(["a"], ["x"], val=0.1, test=0.1, seed=-1)
+    with pytest.raises(ValueError, match="groups must have 1"):
+        assign(["a"], [], val=0.1, test=0.1, seed=0)
+
+
+def _split(source: Path, out: Path) -> list[dict[str, str]]:
+    write_table(out, split_source(str(source), out, val=0.25, test=0.25, seed=0))
+    with out.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_class_folders_become_a_manifest_that_opens(tmp_path: Path) -> None:
+    write_folder(tmp_path / "photos", {"": {"a": 8, "b": 8}})
+    (tmp_path / "out").mkdir()
+    rows = _split(tmp_path / "photos", tmp_path / "out/m.csv")
+    assert len(rows) == 16
+    assert rows[0]["path"] == "../photos/a/000.png"
+    dataset = open_dataset(str(tmp_path / "out/m.csv"))
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 8,
+        "val": 4,
+        "test": 4,
+    }
+
+
+def test_a_split_folder_is_drawn_anew(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"train": {"a": 8, "b": 8}, "val": {"a": 4}})
+    rows = _split(tmp_path, tmp_path / "m.csv")
+    assert len({row["path"] for row in rows}) == 20
+    assert {row["split"] for row in rows} == {"train", "val", "test"}
+
+
+def test_a_manifest_keeps_its_other_columns_and_its_observations_together(tmp_path: Path) -> None:
+    for index in range(12):
+        (tmp_path / f"{index}.png").write_bytes(png(index))
+    lines = [f"{index}.png,{'ab'[index // 6]},o{index // 3},CC{index}\n" for index in range(12)]
+    source = tmp_path / "in.csv"
+    source.write_text("path,class_id,observation_id,licence\n" + "".join(lines))
+    (tmp_path / "deep").mkdir()
+    rows = _split(source, tmp_path / "deep/m.csv")
+    assert [row["licence"] for row in rows] == [f"CC{index}" for index in range(12)]
+    assert rows[0]["path"] == "../0.png"
+    assert all(len({row["split"] for row in rows[i : i + 3]}) == 1 for i in range(0, 12, 3))
+
+
+def test_what_is_not_made_of_files_cannot_be_listed(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not made of picture files"):
+        split_source("flora:train=5,val=5,test=5", tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
+    with pytest.raises(DataError, match="no such file"):
+        split_source(str(tmp_path / "no"), tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no folder train"):
+        split_source(str(tmp_path / "empty"), tmp_path / "m.csv", val=0.1, test=0.1, seed=0)

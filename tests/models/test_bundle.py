@@ -1,0 +1,512 @@
+"""A bundle is whole or refused, and replacing one leaves the old or the new."""
+
+import errno
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.bundle import Bundle, open_bundle, replace_files, write_bundle
+from models.errors import BundleError
+from tests.models.bundles import CLASSES, HEADS, PREPROCESS, contents, make_bundle
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def edit_manifest(bundle: Bundle, **changes: object) -> None:
+    path = bundle.path / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+# Writing and opening ---------------------------------------------------------------------------
+
+
+def test_what_is_written_is_what_is_opened(tmp_path: Path) -> None:
+    source = tmp_path / "network.onnx"
+    source.write_bytes(b"weights")
+    files = contents() | {"model.onnx": source, "MODEL_CARD.md": "Wiesensalbei ü".encode()}
+    written = write_bundle(tmp_path / "b", files, name="flora", version="3", heads=HEADS)
+    opened = open_bundle(str(tmp_path / "b"))
+    assert opened == written
+    assert (opened.name, opened.version, dict(opened.heads)) == ("flora", "3", HEADS)
+    assert opened.created.endswith("+00:00")
+    assert opened.classes == CLASSES
+    assert opened.preprocess == PREPROCESS
+    assert opened.read("model.onnx") == b"weights"
+    assert opened.path_of("MODEL_CARD.md").read_text("utf-8") == "Wiesensalbei ü"
+    assert opened.has("MODEL_CARD.md")
+    assert not opened.has("calibration.json")
+    assert listing(tmp_path) == ["b", "network.onnx"]
+
+
+def test_bundle_json_holds_the_hash_of_every_file(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "b")
+    manifest = json.loads((tmp_path / "b" / "bundle.json").read_text())
+    assert manifest["schema_version"] == 1
+    assert manifest["files"]["model.onnx"] == hashlib.sha256(b"a model").hexdigest()
+    assert sorted(manifest["files"]) == ["classes.json", "model.onnx", "preprocess.json"]
+
+
+def test_the_identity_is_the_hash_of_the_canonical_content(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b")
+    path = tmp_path / "b" / "bundle.json"
+    content = json.loads(path.read_text())
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert bundle.sha256 == hashlib.sha256(canonical.encode()).hexdigest()
+    path.write_text(json.dumps(dict(reversed(content.items()))))
+    assert open_bundle(tmp_path / "b").sha256 == bundle.sha256
+
+
+@pytest.mark.parametrize("change", [{"name": "other"}, {"version": "2"}, {"created": "2020"}])
+def test_the_identity_changes_with_every_field(tmp_path: Path, change: dict[str, str]) -> None:
+    bundle = make_bundle(tmp_path / "b")
+    edit_manifest(bundle, **change)
+    assert open_bundle(tmp_path / "b").sha256 != bundle.sha256
+
+
+def test_junk_beside_the_files_is_ignored(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b")
+    (tmp_path / "b" / ".DS_Store").write_bytes(b"junk")
+    (tmp_path / "b" / "calibration.json").write_bytes(b"not named in bundle.json")
+    assert open_bundle(tmp_path / "b") == bundle
+    assert not bundle.has("calibration.json")
+
+
+def test_a_bundle_opens_from_a_read_only_folder(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b")
+    before = listing(tmp_path / "b")
+    (tmp_path / "b").chmod(0o555)
+    try:
+        assert open_bundle(tmp_path / "b") == bundle
+    finally:
+        (tmp_path / "b").chmod(0o755)
+    assert listing(tmp_path / "b") == before
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "classes.json", "preprocess.json"])
+@pytest.mark.parametrize("position", [0, -1])
+def test_a_changed_byte_is_refused(tmp_path: Path, name: str, position: int) -> None:
+    path = make_bundle(tmp_path / "b").path / name
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=rf"{name} is not the file .* again"):
+        open_bundle(tmp_path / "b")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "b")
+    (tmp_path / "b" / "model.onnx").unlink()
+    with pytest.raises(BundleError, match=r"model\.onnx is missing: copy or export"):
+        open_bundle(tmp_path / "b")
+
+
+def test_a_newer_schema_asks_for_an_upgrade(tmp_path: Path) -> None:
+    edit_manifest(make_bundle(tmp_path / "b"), schema_version=2, unheard_of=[])
+    with pytest.raises(BundleError, match="upgrade florilege"):
+        open_bundle(tmp_path / "b")
+
+
+@pytest.mark.parametrize("place", ["absent", "empty", "file"])
+def test_what_is_no_bundle_says_how_to_make_one(tmp_path: Path, place: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(BundleError, match=r"is no bundle.*florilege export"):
+        open_bundle(tmp_path / place)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"schema_version": 1}', "\xff"])
+def test_a_damaged_bundle_json_is_named(tmp_path: Path, text: str) -> None:
+    make_bundle(tmp_path / "b")
+    (tmp_path / "b" / "bundle.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(BundleError, match=r"bundle\.json is damaged"):
+        open_bundle(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schema_version": 0},
+        {"schema_version": "1"},
+        {"schema_version": True},
+        {"name": 7},
+        {"version": ""},
+        {"heads": {}},
+        {"heads": {"tail": "logits"}},
+        {"heads": ["linear"]},
+        {"heads": {"linear": 1}},
+        {"files": {"model.onnx": 1}},
+        {"files": []},
+        {"files": {"model.onnx": "short"}},
+        {"files": {"../model.onnx": "0" * 64}},
+        {"files": {"/etc/passwd": "0" * 64}},
+    ],
+)
+def test_a_senseless_bundle_json_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    edit_manifest(make_bundle(tmp_path / "b"), **changes)
+    with pytest.raises(BundleError, match=r"bundle\.json is damaged"):
+        open_bundle(tmp_path / "b")
+
+
+def test_a_bundle_json_without_the_model_is_refused(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b")
+    edit_manifest(bundle, files={"classes.json": bundle.manifest.files["classes.json"]})
+    with pytest.raises(BundleError, match=r"does not name \['model\.onnx', 'preprocess\.json'\]"):
+        open_bundle(tmp_path / "b")
+
+
+def test_a_file_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "b")
+    (tmp_path / "b" / "model.onnx").unlink()
+    (tmp_path / "b" / "model.onnx").mkdir()
+    with pytest.raises(BundleError, match=r"model\.onnx cannot be read"):
+        open_bundle(tmp_path / "b")
+
+
+def test_a_file_changed_after_opening_is_not_handed_out(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b", calibration=b"{}")
+    (tmp_path / "b" / "calibration.json").write_bytes(b"[]")
+    with pytest.raises(BundleError, match=r"calibration\.json"):
+        bundle.read("calibration.json")
+
+
+def test_a_file_the_bundle_lacks_is_named(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b")
+    for call in (bundle.read, bundle.path_of):
+        with pytest.raises(BundleError, match=r"has no calibration\.json; it holds"):
+            call("calibration.json")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "..", ".hidden", "bundle.json", "a\\b", "x.new-1", "a\n"]
+)
+def test_names_that_are_not_plain_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="a plain file name"):
+        write_bundle(tmp_path / "b", contents() | {name: b""}, name="n", version="1", heads=HEADS)
+    assert listing(tmp_path) == []
+
+
+def test_a_bundle_without_its_classes_is_the_callers_mistake(tmp_path: Path) -> None:
+    files = contents()
+    del files["classes.json"]
+    with pytest.raises(ValueError, match=r"\['classes.json'\] are missing"):
+        write_bundle(tmp_path / "b", files, name="n", version="1", heads=HEADS)
+
+
+def test_damaged_content_is_never_written(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"preprocess\.json"):
+        write_bundle(
+            tmp_path / "b",
+            contents() | {"preprocess.json": b""},
+            name="n",
+            version="1",
+            heads=HEADS,
+        )
+    assert listing(tmp_path) == []
+
+
+# Replacing -------------------------------------------------------------------------------------
+
+
+def test_an_existing_bundle_is_replaced_whole(tmp_path: Path) -> None:
+    old = make_bundle(tmp_path / "b", b"old", calibration=b"{}")
+    new = make_bundle(tmp_path / "b", b"new", version="2")
+    assert open_bundle(tmp_path / "b") == new
+    assert new.sha256 != old.sha256
+    assert new.read("model.onnx") == b"new"
+    assert listing(tmp_path / "b") == sorted([*contents(), "bundle.json"])
+
+
+def test_replacing_one_file_keeps_the_others(tmp_path: Path) -> None:
+    old = make_bundle(tmp_path / "b", calibration=b"{}")
+    new = replace_files(tmp_path / "b", {"calibration.json": b"[1]", "metrics.json": b"{}"})
+    assert open_bundle(tmp_path / "b") == new
+    assert new.read("calibration.json") == b"[1]"
+    assert new.read("model.onnx") == b"a model"
+    assert (new.name, new.created, new.heads) == (old.name, old.created, old.heads)
+    assert new.sha256 != old.sha256
+    assert listing(tmp_path / "b") == sorted(
+        [*contents(), "bundle.json", "calibration.json", "metrics.json"]
+    )
+
+
+def test_a_damaged_bundle_can_be_written_again(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "b")
+    (tmp_path / "b" / "model.onnx").write_bytes(b"changed")
+    assert make_bundle(tmp_path / "b").read("model.onnx") == b"a model"
+    (tmp_path / "b" / "bundle.json").write_bytes(b"{")
+    assert make_bundle(tmp_path / "b", b"2").read("model.onnx") == b"2"
+
+
+def test_a_damaged_bundle_is_not_recalibrated(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "b")
+    (tmp_path / "b" / "model.onnx").write_bytes(b"changed")
+    with pytest.raises(BundleError, match=r"model\.onnx is not the file"):
+        replace_files(tmp_path / "b", {"calibration.json": b"{}"})
+    assert "calibration.json" not in listing(tmp_path / "b")
+
+
+def test_a_folder_that_is_no_bundle_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(b"precious")
+    with pytest.raises(BundleError, match=r"exists and is no bundle.*choose another path"):
+        make_bundle(tmp_path)
+    with pytest.raises(BundleError, match="is no bundle"):
+        replace_files(tmp_path, {"calibration.json": b"{}"})
+    with pytest.raises(BundleError, match="exists and is no bundle"):
+        make_bundle(tmp_path / "photo.jpg")
+    assert listing(tmp_path) == ["photo.jpg"]
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    written = make_bundle(tmp_path / "b")
+    assert open_bundle(tmp_path / "b") == written
+
+
+def test_a_bundle_replaced_while_it_is_opened_opens_as_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path / "b", b"old")
+    make_bundle(tmp_path / "c", b"new")
+    path = tmp_path / "b" / "model.onnx"
+    digest = hashlib.file_digest
+
+    def slow(file: Any, name: str) -> Any:
+        if path.read_bytes() == b"old":
+            shutil.copytree(tmp_path / "c", tmp_path / "b", dirs_exist_ok=True)
+        return digest(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", slow)
+    assert open_bundle(tmp_path / "b").read("model.onnx") == b"new"
+
+
+# Crashes and full disks ------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ends here: nothing it does afterwards reaches the disk."""
+
+
+class Disk:
+    """Counts what touches the disk; step number `fail_at` fails, and all later ones if `dead`."""
+
+    STEPS = ("open", "fsync", "replace", "rename", "unlink", "mkdir", "rmdir", "chmod")
+
+    def __init__(self, fail_at: int, failure: BaseException, *, dead: bool) -> None:
+        self.count, self.fail_at, self.failure, self.dead = 0, fail_at, failure, dead
+
+    @property
+    def failed(self) -> bool:
+        return self.count >= self.fail_at
+
+    def step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **named: Any) -> Any:
+            self.count += 1
+            if self.count == self.fail_at or (self.dead and self.failed):
+                if original is FSYNC and stat.S_ISREG(os.fstat(arguments[0]).st_mode):
+                    os.ftruncate(arguments[0], os.fstat(arguments[0]).st_size // 2)
+                raise self.failure
+            return original(*arguments, **named)
+
+        return run
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in self.STEPS:
+                patch.setattr(os, name, self.step(getattr(os, name)))
+            yield
+
+
+FSYNC = os.fsync
+OLD = {"model.onnx": b"old", "calibration.json": b"{}"}
+NEW = {"model.onnx": b"new weights", "calibration.json": b"[1, 2, 3]"}
+JUNK = (".new-", ".bundle.json.")
+
+
+def state(folder: Path) -> dict[str, bytes] | None:
+    """The two files of the bundle that stands there; None where there is none."""
+    if not folder.exists():
+        return None
+    bundle = open_bundle(folder)
+    return {name: bundle.read(name) for name in OLD}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    write_bundle(folder, contents() | files, name="n", version="1", heads=HEADS)
+
+
+def complaint(change: Callable[[Path, dict[str, bytes]], None], folder: Path) -> str:
+    """What is said when the change fails; empty where it succeeds."""
+    try:
+        change(folder, NEW)
+    except BundleError as error:
+        return str(error)
+    return ""
+
+
+def recalibrate(folder: Path, files: dict[str, bytes]) -> None:
+    replace_files(folder, files)
+
+
+@pytest.mark.parametrize("change", [write, recalibrate])
+def test_killed_at_any_step_the_old_bundle_stands_or_the_new(
+    tmp_path: Path, change: Callable[[Path, dict[str, bytes]], None]
+) -> None:
+    seen = []
+    for fail_at in range(1, 200):
+        folder = tmp_path / str(fail_at)
+        write(folder, OLD)
+        disk = Disk(fail_at, Killed(), dead=True)
+        with disk.in_use(), suppress(Killed):
+            change(folder, NEW)
+        seen.append(state(folder))
+        assert seen[-1] in (OLD, NEW)
+        change(folder, NEW)  # a second try succeeds and leaves no rubbish
+        assert state(folder) == NEW
+        assert not [name for name in listing(folder) if any(junk in name for junk in JUNK)]
+        if not disk.failed:
+            break
+    changes = [one for one, following in itertools.pairwise(seen) if one != following]
+    assert changes == [OLD]  # one commit point
+    assert seen.count(OLD) >= 5
+    assert seen.count(NEW) >= 5
+
+
+def test_killed_twice_in_a_row_the_bundle_still_stands(tmp_path: Path) -> None:
+    other = {"model.onnx": b"third", "calibration.json": b"{}"}
+    for first in range(5, 35, 6):
+        for second in range(1, 35, 6):
+            folder = tmp_path / f"{first}-{second}"
+            write(folder, OLD)
+            for fail_at, files in ((first, NEW), (second, other)):
+                with Disk(fail_at, Killed(), dead=True).in_use(), suppress(Killed):
+                    recalibrate(folder, files)
+                assert state(folder) in (OLD, NEW, other)
+
+
+def test_killed_while_writing_a_new_bundle_nothing_or_all_of_it_stands(tmp_path: Path) -> None:
+    seen = []
+    for fail_at in range(1, 200):
+        folder = tmp_path / str(fail_at) / "b"
+        disk = Disk(fail_at, Killed(), dead=True)
+        with disk.in_use(), suppress(Killed):
+            write(folder, NEW)
+        seen.append(state(folder))
+        assert seen[-1] in (None, NEW)
+        if not disk.failed:
+            break
+    assert seen.count(None) >= 5
+    assert seen[-1] == NEW
+
+
+@pytest.mark.parametrize("change", [write, recalibrate])
+def test_a_full_disk_leaves_the_old_bundle_and_nothing_half_written(
+    tmp_path: Path, change: Callable[[Path, dict[str, bytes]], None]
+) -> None:
+    refused = 0
+    for fail_at in range(1, 200):
+        folder = tmp_path / str(fail_at)
+        write(folder, OLD)
+        before = listing(folder)
+        disk = Disk(fail_at, OSError(errno.ENOSPC, "No space left on device"), dead=False)
+        with disk.in_use():
+            message = complaint(change, folder)
+        refused += bool(message)
+        assert state(folder) == (OLD if message else NEW)
+        assert not message or re.search("No space left on device.*make room", message)
+        assert [name for name in listing(folder) if ".bundle.json." in name] == []
+        if state(folder) == OLD:
+            assert listing(folder) == before
+        if not disk.failed:
+            break
+    assert refused >= 5
+
+
+def test_a_full_disk_leaves_no_part_of_a_new_bundle(tmp_path: Path) -> None:
+    refused = 0
+    for fail_at in range(1, 200):
+        folder = tmp_path / str(fail_at) / "b"
+        disk = Disk(fail_at, OSError(errno.ENOSPC, "No space left on device"), dead=False)
+        with disk.in_use():
+            message = complaint(write, folder)
+        refused += bool(message)
+        assert state(folder) == (None if message else NEW)
+        assert not message or not folder.parent.exists() or listing(folder.parent) == []
+        if not disk.failed:
+            break
+    assert refused >= 5
+
+
+def test_a_half_done_rename_is_read_where_the_file_lies(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b", calibration=b"{}")
+    digest = bundle.manifest.files["calibration.json"]
+    staged = tmp_path / "b" / f"calibration.json.new-{digest[:8]}"
+    (tmp_path / "b" / "calibration.json").rename(staged)
+    (tmp_path / "b" / "calibration.json").write_bytes(b"the older one")
+    opened = open_bundle(tmp_path / "b")
+    assert opened.path_of("calibration.json") == staged
+    assert opened.read("calibration.json") == b"{}"
+    replace_files(tmp_path / "b", {"metrics.json": b"{}"})
+    assert opened.path_of("calibration.json").name == "calibration.json"
+
+
+def test_a_change_that_fails_after_a_half_done_one_loses_nothing(tmp_path: Path) -> None:
+    for fail_at in range(1, 100):
+        folder = tmp_path / str(fail_at)
+        write(folder, OLD)
+        for name, digest in open_bundle(folder).manifest.files.items():
+            (folder / name).rename(folder / f"{name}.new-{digest[:8]}")
+        disk = Disk(fail_at, OSError(errno.ENOSPC, "No space left on device"), dead=False)
+        with disk.in_use():
+            message = complaint(recalibrate, folder)
+        assert state(folder) == (OLD if message else NEW)
+        if not disk.failed:
+            break
+    assert fail_at > 10
+
+
+def test_content_reaches_the_disk_before_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[object] = []
+
+    def fsync(handle: int, original: Callable[[int], None] = os.fsync) -> None:
+        events.append(os.fstat(handle).st_ino)
+        original(handle)
+
+    def replaced(source: Any, target: Any, original: Callable[..., None] = os.replace) -> None:
+        events.append(Path(target).name)
+        original(source, target)
+
+    make_bundle(tmp_path / "b")
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replaced)
+    replace_files(tmp_path / "b", {"calibration.json": b"{}"})
+    folder = (tmp_path / "b").stat().st_ino
+    new = (tmp_path / "b" / "calibration.json").stat().st_ino
+    steps = events[events.index(new) :]
+    assert steps[:2] == [new, folder]
+    assert steps.index("bundle.json") < steps.index("calibration.json")
+    assert steps[-1] == folder
+
+
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "b")
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [{f"{index}.json": str(index).encode()} for index in range(12)]
+        list(pool.map(lambda files: replace_files(tmp_path / "b", files), jobs))
+    bundle = open_bundle(tmp_path / "b")
+    assert [bundle.read(f"{index}.json") for index in range(12)] == [b"%d" % i for i in range(12)]

@@ -1,0 +1,90 @@
+"""The class table keeps order, names and counts, and refuses damaged files."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.classes import ClassInfo, ClassTable
+from models.errors import BundleError
+
+ROSE = ClassInfo(
+    id="10",
+    scientific_name="Rosa canina",
+    genus="Rosa",
+    family="Rosaceae",
+    gbif="3003981",
+    common_names={"en": ("dog rose", "briar"), "de": ("Hunds-Rose",)},
+    training_count=7,
+)
+TEXT = st.text(max_size=8)
+
+
+@given(
+    infos=st.lists(
+        st.builds(
+            ClassInfo,
+            id=TEXT,
+            scientific_name=st.text(min_size=1, max_size=8),
+            genus=st.none() | TEXT,
+            common_names=st.dictionaries(TEXT, st.lists(TEXT).map(tuple), max_size=2),
+            training_count=st.none() | st.integers(0, 10**9),
+        ),
+        unique_by=lambda info: info.id,
+        max_size=4,
+    )
+)
+def test_a_table_survives_the_round_trip(infos: list[ClassInfo]) -> None:
+    table = ClassTable(tuple(infos))
+    assert ClassTable.from_json(table.to_json()) == table
+
+
+def test_position_and_id_lead_to_each_other() -> None:
+    table = ClassTable((ROSE, ClassInfo(id="2", scientific_name="b")))
+    assert table.ids == ("10", "2")
+    assert table.index_of == {"10": 0, "2": 1}
+    assert table[0] is ROSE
+    assert [info.id for info in table] == ["10", "2"]
+    assert len(table) == 2
+
+
+def test_counts_are_known_only_where_all_are() -> None:
+    counted = ClassInfo(id="2", scientific_name="b", training_count=0)
+    counts = ClassTable((ROSE, counted)).counts
+    assert counts is not None
+    assert counts.tolist() == [7, 0]
+    assert ClassTable((ROSE, ClassInfo(id="3", scientific_name="c"))).counts is None
+
+
+def test_an_id_that_stands_there_twice_is_named() -> None:
+    with pytest.raises(BundleError, match="'10'"):
+        ClassTable((ROSE, ClassInfo(id="10", scientific_name="other")))
+
+
+def test_the_scientific_name_defaults_to_the_id() -> None:
+    assert ClassTable.from_json('[{"id": 5}]')[0] == ClassInfo(id="5", scientific_name="5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "7",
+        "[7]",
+        '[{"name": "x"}]',
+        '{"id": 1}',
+        "null",
+        '[{"id": "a", "common_names": 3}]',
+    ],
+)
+def test_a_damaged_file_is_named(text: str) -> None:
+    with pytest.raises(BundleError, match=r"classes\.json is damaged"):
+        ClassTable.from_json(text)
+
+
+def test_names_are_written_as_people_read_them() -> None:
+    info = ClassInfo(id="1", scientific_name="Säckelblume")
+    assert "Säckelblume" in ClassTable((info,)).to_json()
+    assert json.loads(ClassTable((info,)).to_json())[0]["gbif"] is None

@@ -1,0 +1,142 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from models import export
+from models.backbones import build
+from models.errors import BundleError
+from models.export import PictureNetwork, compare, export_onnx
+from models.heads import HEADS, CosineHead
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+
+
+def _export(head: str, path: Path, *, classes: int = 6) -> dict[str, float | int]:
+    torch.manual_seed(0)
+    network = build("tiny", classes, head)
+    if isinstance(network.head, CosineHead):
+        network.head.scale.fill_(30.0)
+    return export_onnx(network, image_size=24, mean=MEAN, std=STD, path=path)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("onnx")
+    for head in HEADS:
+        _export(head, folder / f"{head}.onnx")
+    return {head: folder / f"{head}.onnx" for head in HEADS}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("batch", [1, 2, 5, 17])
+def test_the_exported_graph_gives_the_logits_of_torch(
+    files: dict[str, Path], head: str, batch: int
+) -> None:
+    torch.manual_seed(0)
+    network = build("tiny", 6, head).eval()
+    if isinstance(network.head, CosineHead):
+        network.head.scale.fill_(30.0)
+    pictures = np.random.default_rng(1).integers(0, 256, (batch, 24, 24, 3), dtype=np.uint8)
+    normalised = (torch.from_numpy(pictures) / 255.0 - torch.tensor(MEAN)) / torch.tensor(STD)
+    with torch.no_grad():
+        outputs = network(normalised.permute(0, 3, 1, 2))
+    session = onnxruntime.InferenceSession(files[head], providers=["CPUExecutionProvider"])
+    found = session.run(None, {"image": pictures})
+    expected = outputs if isinstance(outputs, tuple) else (outputs,)
+    assert len(found) == len(expected)
+    for ours, theirs in zip(expected, found, strict=True):
+        np.testing.assert_allclose(theirs, ours.numpy(), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_input_and_outputs_have_the_documented_names_and_shapes(
+    files: dict[str, Path], head: str
+) -> None:
+    session = onnxruntime.InferenceSession(files[head], providers=["CPUExecutionProvider"])
+    (image,) = session.get_inputs()
+    assert (image.name, image.type, image.shape) == ("image", "tensor(uint8)", ["batch", 24, 24, 3])
+    names = ["multi_label_logits", "sccp_logits"] if head == "two_head" else ["logits"]
+    assert [output.name for output in session.get_outputs()] == names
+    assert all(output.shape == ["batch", 6] for output in session.get_outputs())
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_no_source_path_and_no_note_of_the_exporter_is_left(
+    files: dict[str, Path], head: str
+) -> None:
+    content = files[head].read_bytes()
+    model = onnx.load_from_string(content)
+    for weights in model.graph.initializer:
+        weights.ClearField("raw_data")  # random bytes may spell anything
+    rest = model.SerializeToString()
+    assert not re.search(rb"\.py|site-packages|/home|/usr|/tmp|line \d+|pkg\.torch", rest)
+    assert str(Path.cwd()).encode() not in content
+    assert not model.metadata_props
+    assert not any(node.metadata_props or node.doc_string for node in model.graph.node)
+
+
+def test_one_file_holds_everything(files: dict[str, Path]) -> None:
+    assert {path.name for path in files["linear"].parent.iterdir()} == {
+        f"{head}.onnx" for head in HEADS
+    }
+
+
+def test_the_figures_of_the_comparison_are_returned(tmp_path: Path) -> None:
+    figures = _export("linear", tmp_path / "m.onnx")
+    assert set(figures) == {"max_difference", "max_logit", "tolerance", "pictures"}
+    assert figures["pictures"] == 8
+    assert 0 <= figures["max_difference"] <= figures["tolerance"]
+    assert figures["tolerance"] == pytest.approx(1e-4 + 1e-4 * figures["max_logit"])
+
+
+def test_a_graph_that_differs_from_torch_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", -1.0)
+    with pytest.raises(BundleError, match="differs from torch by .* nothing was written"):
+        _export("linear", tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_comparison_sees_a_changed_weight(files: dict[str, Path]) -> None:
+    torch.manual_seed(0)
+    network = build("tiny", 6, "linear").eval()
+    with torch.no_grad():
+        network.head.bias[3] += 0.01
+    pictures = PictureNetwork(network, MEAN, STD).eval()
+    parity = compare(pictures, files["linear"].read_bytes(), image_size=24)
+    assert parity.max_difference == pytest.approx(0.01, rel=0.01)
+    assert parity.max_difference > parity.tolerance
+
+
+def test_a_network_of_nan_is_refused(tmp_path: Path) -> None:
+    network = build("tiny", 6, "linear")
+    with torch.no_grad():
+        network.head.bias.fill_(float("nan"))
+    with pytest.raises(BundleError, match="differs from torch by inf"):
+        export_onnx(network, image_size=24, mean=MEAN, std=STD, path=tmp_path / "m.onnx")
+
+
+def test_the_comparison_takes_black_white_and_extreme_pictures() -> None:
+    batch = export._hard_pictures(5, 8)
+    assert batch[1].max() == 0
+    assert batch[2].min() == 255
+    assert set(np.unique(batch[3])) == {0, 255}
+    assert len(np.unique(batch[4])) > 50
+
+
+def test_a_picture_size_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="image_size must be at least 1, got 0"):
+        export_onnx(
+            build("tiny", 6, "linear"), image_size=0, mean=MEAN, std=STD, path=tmp_path / "m.onnx"
+        )
+
+
+def test_exporting_twice_gives_the_same_bytes(tmp_path: Path, files: dict[str, Path]) -> None:
+    _export("linear", tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").read_bytes() == files["linear"].read_bytes()

@@ -1,0 +1,78 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from models.heads import CosineHead, TwoHead, build_head, by_head, output_names
+
+
+def test_a_cosine_head_gives_cosines_while_training() -> None:
+    torch.manual_seed(0)
+    head = CosineHead(4, 3, scale=30.0).train()
+    features = torch.randn(5, 4)
+    expected = torch.stack([F.cosine_similarity(features, row.unsqueeze(0)) for row in head.weight])
+    torch.testing.assert_close(head(features), expected.T)
+
+
+def test_a_cosine_head_applies_the_scale_of_the_loss_in_evaluation() -> None:
+    torch.manual_seed(0)
+    head = CosineHead(4, 3, scale=30.0)
+    features = torch.randn(5, 4)
+    torch.testing.assert_close(head.eval()(features), 30.0 * head.train()(features))
+
+
+def test_the_scale_of_a_cosine_head_travels_with_its_weights() -> None:
+    assert CosineHead(2, 2, scale=7.0).state_dict()["scale"].item() == 7.0
+
+
+def test_a_cosine_head_ignores_the_length_of_the_features() -> None:
+    torch.manual_seed(0)
+    head, features = CosineHead(4, 3), torch.randn(2, 4)
+    torch.testing.assert_close(head(features), head(100 * features))
+
+
+def test_the_two_heads_are_two_linear_layers_in_the_named_order() -> None:
+    torch.manual_seed(0)
+    head, features = TwoHead(4, 3), torch.randn(2, 4)
+    multi_label, sccp = head(features)
+    torch.testing.assert_close(multi_label, head.multi_label(features))
+    torch.testing.assert_close(sccp, head.sccp(features))
+    assert list(output_names("two_head")) == ["multi_label", "sccp"]
+
+
+def test_the_multi_label_head_starts_at_k_expected_classes() -> None:
+    head = TwoHead(4, 10)
+    head.start_multi_label_at(3)
+    assert torch.sigmoid(head.multi_label.bias).sum().item() == pytest.approx(3.0)
+    assert head.multi_label.bias[0].item() == pytest.approx(math.log(3 / 7))
+
+
+def test_a_k_of_all_classes_leaves_the_start_alone() -> None:
+    torch.manual_seed(0)
+    head = TwoHead(4, 3)
+    before = head.multi_label.bias.clone()
+    head.start_multi_label_at(3)
+    assert torch.equal(head.multi_label.bias, before)
+
+
+@pytest.mark.parametrize("average_k", [0, -1, 4])
+def test_a_start_at_an_impossible_k_is_refused(average_k: float) -> None:
+    with pytest.raises(ValueError, match=r"average_k must be in \(0, 3\]"):
+        TwoHead(4, 3).start_multi_label_at(average_k)
+
+
+def test_an_unknown_head_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="linear, cosine, two_head, got 'softmax'"):
+        build_head("softmax", 4, 3)
+
+
+def test_a_head_without_classes_is_refused() -> None:
+    with pytest.raises(ValueError, match="classes must be at least 1, got 0"):
+        build_head("linear", 4, 0)
+
+
+def test_outputs_are_named_after_their_heads() -> None:
+    one, two = torch.zeros(1), torch.ones(1)
+    assert by_head("two_head", (one, two)) == {"multi_label": one, "sccp": two}
+    assert by_head("cosine", one) == {"cosine": one}

@@ -1,0 +1,211 @@
+"""The session runs what the bundle promises, on the device it says, or refuses."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from models import runtime
+from models.bundle import Bundle, open_bundle
+from models.errors import BundleError, UsageError
+from models.session import Session
+from tests.models.bundles import HEADS, make_bundle, network
+
+TWO_HEADS = {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "b", network({"logits": 2.0}))
+
+
+def pictures(*levels: int) -> npt.NDArray[np.uint8]:
+    return np.stack([np.full((4, 4, 3), level, np.uint8) for level in levels])
+
+
+def test_logits_are_those_of_the_graph(bundle: Bundle) -> None:
+    logits = Session(bundle, device="cpu").logits(pictures(10, 200))
+    assert list(logits) == ["linear"]
+    assert logits["linear"].dtype == np.float32
+    assert logits["linear"].tolist() == [[20.0, -20.0], [400.0, -400.0]]
+
+
+def test_each_head_gets_its_own_output(tmp_path: Path) -> None:
+    model = network({"sccp_logits": 1.0, "multi_label_logits": -3.0})
+    heads = dict(reversed(TWO_HEADS.items()))
+    session = Session(make_bundle(tmp_path / "b", model, heads), device="cpu")
+    logits = session.logits(pictures(10))
+    assert dict(session.heads) == TWO_HEADS
+    assert logits["multi_label"].tolist() == [[-30.0, 30.0]]
+    assert logits["sccp"].tolist() == [[10.0, -10.0]]
+
+
+def test_a_picture_gets_the_same_logits_alone_and_in_a_batch(bundle: Bundle) -> None:
+    session = Session(bundle, device="cpu")
+    together = session.logits(pictures(1, 2, 3))["linear"]
+    assert np.array_equal(together[1:2], session.logits(pictures(2))["linear"])
+
+
+def test_pictures_need_not_lie_contiguously(bundle: Bundle) -> None:
+    session = Session(bundle, device="cpu")
+    many = pictures(1, 2, 3, 4)
+    assert session.logits(many[::2])["linear"][:, 0].tolist() == [2.0, 6.0]
+
+
+def test_many_threads_share_one_session(bundle: Bundle) -> None:
+    session = Session(bundle, device="cpu")
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda i: session.logits(pictures(i))["linear"][0, 0], range(200)))
+    assert results == [2.0 * level for level in range(200)]
+
+
+def test_a_bundle_may_be_replaced_while_its_session_runs(bundle: Bundle) -> None:
+    session = Session(bundle, device="cpu")
+    make_bundle(bundle.path, network({"logits": 5.0}))
+    assert session.logits(pictures(1))["linear"][0, 0] == 2.0
+    assert Session(open_bundle(bundle.path)).logits(pictures(1))["linear"][0, 0] == 5.0
+
+
+# What a caller gets wrong ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.zeros((0, 4, 4, 3), np.uint8), "at least one image"),
+        (np.zeros((1, 4, 4, 3), np.float32), "uint8 of shape"),
+        (np.zeros((4, 4, 3), np.uint8), "uint8 of shape"),
+        (np.zeros((1, 5, 4, 3), np.uint8), "uint8 of shape"),
+        (np.zeros((1, 3, 4, 4), np.uint8), "uint8 of shape"),
+    ],
+)
+def test_other_arrays_are_refused(bundle: Bundle, images: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Session(bundle, device="cpu").logits(images)
+
+
+def test_an_unknown_device_is_refused(bundle: Bundle) -> None:
+    with pytest.raises(ValueError, match="device must be one of"):
+        Session(bundle, device="tpu")
+
+
+def test_no_thread_is_refused(bundle: Bundle) -> None:
+    with pytest.raises(ValueError, match="threads must be at least 1"):
+        Session(bundle, threads=0)
+
+
+# Graphs that do not fit ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [b"", b"garbage", network({"logits": 1.0})[:-40]])
+def test_a_damaged_model_is_named(tmp_path: Path, model: bytes) -> None:
+    with pytest.raises(BundleError, match=r"model\.onnx.*export the model again"):
+        Session(make_bundle(tmp_path / "b", model), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("model", "heads", "message"),
+    [
+        (network({"logits": 1.0}, classes=3), HEADS, "gives 3 classes .* has 2"),
+        (network({"logits": 1.0}, side=5), HEADS, "must take `image`"),
+        (network({"logits": 1.0}, input_name="pixels"), HEADS, "must take `image`"),
+        (network({"scores": 1.0}), HEADS, "has no output logits"),
+        (network({"logits": 1.0}), TWO_HEADS, "has no output multi_label_logits"),
+    ],
+)
+def test_a_graph_that_does_not_fit_the_bundle_is_refused(
+    tmp_path: Path, model: bytes, heads: dict[str, str], message: str
+) -> None:
+    with pytest.raises(BundleError, match=message):
+        Session(make_bundle(tmp_path / "b", model, heads), device="cpu")
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e38])
+def test_logits_that_are_no_numbers_are_refused(tmp_path: Path, factor: float) -> None:
+    session = Session(make_bundle(tmp_path / "b", network({"logits": factor})), device="cpu")
+    with pytest.raises(BundleError, match="NaN or infinite"):
+        session.logits(pictures(1, 200))
+
+
+# Providers -------------------------------------------------------------------------------------
+
+
+def test_one_thread_and_no_spinning_are_asked_for(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+
+    asked = []
+    real = onnxruntime.InferenceSession
+
+    def spy(content: bytes, options: Any, **named: Any) -> Any:
+        asked.append(options)
+        return real(content, options, **named)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", spy)
+    Session(bundle, device="cpu")
+    assert asked[0].intra_op_num_threads == 1
+    assert asked[0].inter_op_num_threads == 1
+    assert asked[0].get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert asked[0].enable_cpu_mem_arena
+
+
+def test_the_provider_in_use_is_told(bundle: Bundle) -> None:
+    session = Session(bundle, device="cpu")
+    assert session.provider == "CPUExecutionProvider"
+    assert session.note is None
+
+
+def fake_runtime(*available: str) -> Any:
+    return SimpleNamespace(
+        get_available_providers=lambda: list(available), preload_dlls=lambda: None
+    )
+
+
+def test_cuda_with_the_cpu_wheel_names_the_extra() -> None:
+    with pytest.raises(UsageError, match=r"CPU wheel.*florilege\[gpu\]"):
+        runtime.wanted_providers(fake_runtime(runtime.CPU), "cuda")
+
+
+def test_auto_takes_what_the_wheel_offers() -> None:
+    both = fake_runtime(runtime.CUDA, runtime.CPU)
+    assert runtime.wanted_providers(both, "auto") == [runtime.CUDA, runtime.CPU]
+    assert runtime.wanted_providers(both, "cpu") == [runtime.CPU]
+    assert runtime.wanted_providers(fake_runtime(runtime.CPU), "auto") == [runtime.CPU]
+
+
+def test_cuda_that_silently_fell_back_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"libcuda\.so\.1"):
+        runtime.missing_cuda_note("cuda", runtime.CPU)
+
+
+def test_auto_that_fell_back_leaves_a_note() -> None:
+    assert "no usable CUDA device" in (runtime.missing_cuda_note("auto", runtime.CPU) or "")
+    assert runtime.missing_cuda_note("auto", runtime.CUDA) is None
+
+
+@pytest.mark.gpu
+def test_cuda_runs_the_graph_on_the_gpu(bundle: Bundle) -> None:
+    if "onnxruntime-gpu" not in runtime.installed_wheels():
+        pytest.skip("onnxruntime-gpu is not installed")
+    session = Session(bundle, device="cuda")
+    assert session.provider == runtime.CUDA
+    assert session.logits(pictures(10))["linear"].tolist() == [[20.0, -20.0]]
+
+
+def test_both_wheels_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "version", lambda name: "1.31.1")
+    with pytest.raises(UsageError, match=r"both installed.*pip uninstall"):
+        runtime.import_runtime()
+
+
+def test_a_missing_runtime_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UsageError, match=r"extra `cpu`.*`gpu`"):
+        runtime.import_runtime()

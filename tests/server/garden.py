@@ -1,0 +1,158 @@
+"""A small real world for the server's tests: a dozen flowers told apart by their colour.
+
+The network is a few ONNX nodes (mean colour, then a linear layer) whose softmax is the posterior
+of a nearest-colour model; the calibration is the project's own, on pictures written to a folder.
+"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from calibration.calibrating import calibrate_bundle
+from models.bundle import write_bundle
+from models.classes import ClassInfo, ClassTable
+from models.images import Preprocess
+
+SIDE = 24
+SHARPNESS = 22.0
+PER_CLASS = 40
+
+# id, scientific name, genus, family, English names, French names, petal colour
+FLOWERS = (
+    ("1001", "Rosa rubra", "Rosa", "Rosaceae", ("red rose",), ("rose rouge",), (0.78, 0.10, 0.16)),
+    ("1002", "Rosa canina", "Rosa", "Rosaceae", ("dog rose",), ("églantier",), (0.93, 0.62, 0.70)),
+    ("1003", "Rosa alba", "Rosa", "Rosaceae", ("white rose",), (), (0.95, 0.92, 0.90)),
+    ("1004", "Papaver rhoeas", "Papaver", "Papaveraceae", ("poppy",), ("coquelicot",),
+     (0.86, 0.14, 0.08)),
+    ("1005", "Papaver nudicaule", "Papaver", "Papaveraceae", ("Iceland poppy",), (),
+     (0.96, 0.66, 0.16)),
+    ("1006", "Viola odorata", "Viola", "Violaceae", ("sweet violet",), ("violette",),
+     (0.42, 0.25, 0.66)),
+    ("1007", "Viola tricolor", "Viola", "Violaceae", ("heartsease", "wild pansy"), ("pensée",),
+     (0.50, 0.36, 0.72)),
+    ("1008", "Ranunculus acris", "Ranunculus", "Ranunculaceae", ("meadow buttercup",),
+     ("bouton d'or",), (0.94, 0.83, 0.12)),
+    ("1009", "Ranunculus repens", "Ranunculus", "Ranunculaceae", ("creeping buttercup",), (),
+     (0.90, 0.79, 0.20)),
+    ("1010", "Centaurea cyanus", "Centaurea", "Asteraceae", ("cornflower",), ("bleuet",),
+     (0.25, 0.35, 0.84)),
+    ("1011", "Bellis perennis", "Bellis", "Asteraceae", ("daisy",), ("pâquerette",),
+     (0.97, 0.95, 0.84)),
+    ("1012", "<i>Ignota</i> & co", None, None, (), (), (0.35, 0.58, 0.28)),
+)  # fmt: skip
+COLOURS = np.array([flower[-1] for flower in FLOWERS])  # (classes, 3)
+
+
+def classes() -> ClassTable:
+    """The flowers as a class table; the last one has no genus and a name that looks like HTML."""
+    return ClassTable(
+        tuple(
+            ClassInfo(
+                id=id_,
+                scientific_name=name,
+                genus=genus,
+                family=family,
+                gbif=f"30{id_}" if genus else None,
+                common_names={"en": english, "fr": french} if genus else {},
+                training_count=10 * (index + 1),
+            )
+            for index, (id_, name, genus, family, english, french, _) in enumerate(FLOWERS)
+        )
+    )
+
+
+def pixels(colour: np.ndarray, *, side: int = SIDE, seed: int = 0) -> np.ndarray:
+    """A patch of one colour with grain, uint8 ``(side, side, 3)``."""
+    grain = np.random.default_rng(seed).normal(0.0, 0.03, (side, side, 3))
+    return np.uint8(np.clip(colour + grain, 0.0, 1.0) * 255.0)
+
+
+def encoded(array: np.ndarray, kind: str = "PNG", **options: object) -> bytes:
+    """An array as the bytes of a picture file."""
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def photo(index: int, *, blur: float = 0.0, other: int = 0, side: int = SIDE) -> bytes:
+    """A PNG of flower ``index``, its colour moved by ``blur`` towards flower ``other``."""
+    colour = (1 - blur) * COLOURS[index] + blur * COLOURS[other]
+    return encoded(pixels(colour, side=side, seed=index))
+
+
+def network() -> bytes:
+    """The graph: two heads, `sccp` sharp and `multi_label` on a scale of its own."""
+    weights = (2.0 * SHARPNESS * COLOURS.T).astype(np.float32)  # (3, classes)
+    bias = (-SHARPNESS * (COLOURS**2).sum(axis=1)).astype(np.float32)
+    constants = {
+        "weights": weights,
+        "bias": bias,
+        "axes": np.array([1, 2]),
+        "white": np.float32(255.0),
+        "half": np.float32(0.4),
+        "shift": np.float32(-12.0),
+    }
+    nodes = [
+        helper.make_node("Cast", ["image"], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["float", "axes"], ["mean"], keepdims=0),
+        helper.make_node("Div", ["mean", "white"], ["colour"]),
+        helper.make_node("MatMul", ["colour", "weights"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["sccp_logits"]),
+        helper.make_node("Mul", ["sccp_logits", "half"], ["softer"]),
+        helper.make_node("Add", ["softer", "shift"], ["multi_label_logits"]),
+    ]
+    shape = ["batch", len(FLOWERS)]
+    graph = helper.make_graph(
+        nodes,
+        "garden",
+        [helper.make_tensor_value_info("image", TensorProto.UINT8, ["batch", SIDE, SIDE, 3])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name in ("multi_label_logits", "sccp_logits")
+        ],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def plant(folder: Path) -> Path:
+    """Write an uncalibrated bundle."""
+    write_bundle(
+        folder,
+        {
+            "model.onnx": network(),
+            "classes.json": classes().to_json().encode(),
+            "preprocess.json": Preprocess(image_size=SIDE).to_json().encode(),
+        },
+        name="garden",
+        version="2026.11",
+        heads={"multi_label": "multi_label_logits", "sccp": "sccp_logits"},
+    )
+    return folder
+
+
+def validation_folder(folder: Path) -> Path:
+    """Write an ImageFolder with one split: colours scattered so that neighbours overlap."""
+    generator = np.random.default_rng(7)
+    for index, flower in enumerate(FLOWERS):
+        target = folder / "val" / flower[0]
+        target.mkdir(parents=True)
+        for number in range(PER_CLASS):
+            colour = COLOURS[index] + generator.normal(0.0, 0.15, 3)
+            picture = pixels(colour, seed=int(generator.integers(2**31)))
+            (target / f"{number:03}.png").write_bytes(encoded(picture))
+    return folder
+
+
+def grow(folder: Path) -> Path:
+    """Write a bundle below ``folder`` and calibrate it; returns its path."""
+    bundle = plant(folder / "bundle")
+    calibrate_bundle(bundle, str(validation_folder(folder / "photos")), "val", device="cpu")
+    return bundle

@@ -1,0 +1,47 @@
+"""A really running server in a thread of the test process."""
+
+import http.client
+import threading
+import time
+from types import TracebackType
+
+from server.app import create_app
+from server.serve import bind, make_server
+from server.settings import Settings
+
+
+class Running:
+    """Listens on a free port of 127.0.0.1 until the block ends."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.app = create_app(settings)
+        self.engine = self.app.state.engine
+        self._socket = bind("127.0.0.1", 0)
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.server = make_server(self.app, settings)
+        self._thread = threading.Thread(target=self.server.run, args=([self._socket],))
+
+    def __enter__(self) -> "Running":
+        self._thread.start()
+        until = time.monotonic() + 20
+        while not self.server.started:
+            if time.monotonic() > until or not self._thread.is_alive():
+                raise RuntimeError("the server did not start")
+            time.sleep(0.01)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.server.should_exit = True
+        self._thread.join(timeout=20)
+        self._socket.close()
+        assert not self._thread.is_alive()
+
+    def connection(self) -> http.client.HTTPConnection:
+        """A new connection that is kept alive; the caller closes it."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=15)

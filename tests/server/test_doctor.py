@@ -1,0 +1,40 @@
+"""`florilege doctor`: what is installed, without importing it."""
+
+import json
+import subprocess
+import sys
+
+from typer.testing import CliRunner
+
+from server.cli import app
+from server.doctor import examine
+from tests.server.process import ROOT
+
+
+def test_doctor_prints_one_json_object() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert report["ok"] is True
+    assert report["problems"] == []
+    assert "CPUExecutionProvider" in report["onnxruntime"]["providers"]
+    assert report["codecs"]["heif"]
+    assert report["codecs"]["avif"]
+    assert "image/heic" in report["image_types"]
+    assert report["cores"] >= 1
+    assert report["free_disk_bytes"] > 0
+    assert report["packages"]["numpy"]
+
+
+def test_doctor_prints_the_same_for_people() -> None:
+    text = CliRunner().invoke(app, ["doctor"]).stdout
+    assert "ready to serve" in text
+    assert examine()["python"] in text
+
+
+def test_doctor_looks_for_torch_without_importing_it() -> None:
+    program = "import sys; from server.doctor import examine; examine(); print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,177 @@
+"""Overload, deadlines and clients that leave, on a really running server."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.engine import FEWEST, MOST, Engine
+from server.metrics import Metrics
+from server.pipeline import open_pipeline
+from server.settings import Settings
+from tests.server import garden
+from tests.server.gate import Gate
+from tests.server.running import Running
+
+PHOTO = garden.photo(0)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.005)
+
+
+def post(running: Running, path: str = "/v1/identify", request_id: str = "r") -> Any:
+    """One request on a connection of its own: (status, headers, document)."""
+    connection = running.connection()
+    try:
+        connection.request("POST", path, PHOTO, {"X-Request-Id": request_id})
+        response = connection.getresponse()
+        return response.status, response.headers, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def send_and_leave(running: Running, request_id: str) -> socket.socket:
+    """A whole request on a socket that the test closes when it likes."""
+    sock = socket.create_connection(("127.0.0.1", running.port), timeout=15)
+    head = (
+        f"POST /v1/identify HTTP/1.1\r\nHost: x\r\nX-Request-Id: {request_id}\r\n"
+        f"Content-Length: {len(PHOTO)}\r\n\r\n"
+    )
+    sock.sendall(head.encode() + PHOTO)
+    return sock
+
+
+def test_beyond_the_queue_requests_are_refused_with_a_time_to_come_back(bundle: Path) -> None:
+    with Running(Settings(bundle=bundle, threads=1, queue_limit=3)) as running:
+        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+        running.engine.service_s = 1.5
+        with ThreadPoolExecutor(3) as pool:
+            waiting = [pool.submit(post, running) for _ in range(3)]
+            wait_for(lambda: running.engine.depth == 3)
+            status, headers, document = post(running)
+            assert (status, document["code"], document["limit"]) == (503, "overloaded", 3)
+            assert document["retryable"] is True
+            assert headers["Retry-After"] == "5"  # three photos at 1.5 s each, one thread
+            gate.opened.set()
+            assert [one.result()[0] for one in waiting] == [200] * 3
+        assert running.engine.depth == 0
+        assert post(running)[0] == 200
+
+
+def test_every_photo_of_a_request_counts_but_a_lone_request_is_never_too_large(
+    bundle: Path,
+) -> None:
+    from starlette.testclient import TestClient
+
+    from server.app import create_app
+
+    app = create_app(Settings(bundle=bundle, queue_limit=2))
+    with TestClient(app) as client:
+        files = [("images", (f"{i}.png", PHOTO)) for i in range(5)]
+        assert client.post("/v1/identify", files=files).status_code == 200
+        app.state.engine.depth = 1
+        assert client.post("/v1/identify", files=files[:2]).status_code == 503
+        assert client.post("/v1/identify", files=files[:1]).status_code == 200
+
+
+def test_what_waited_too_long_is_given_up_before_it_is_decoded(bundle: Path) -> None:
+    settings = Settings(bundle=bundle, threads=1, queue_limit=9, queue_timeout_s=0.2)
+    with Running(settings) as running:
+        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(post, running, request_id="first")
+            wait_for(lambda: gate.entered == ["first"])
+            second = pool.submit(post, running, request_id="second")
+            wait_for(lambda: running.engine.depth == 2)
+            time.sleep(0.25)
+            gate.opened.set()
+            status, headers, document = second.result()
+            assert (status, document["code"]) == (503, "queue_timeout")
+            assert int(headers["Retry-After"]) >= 1
+            assert first.result()[0] == 503  # its own photo was not begun in time either
+        assert gate.entered == ["first"]
+
+
+def test_nothing_is_done_for_a_client_that_left(bundle: Path) -> None:
+    with Running(Settings(bundle=bundle, threads=1, queue_limit=9)) as running:
+        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(post, running, request_id="first")
+            wait_for(lambda: gate.entered == ["first"])
+            gone = send_and_leave(running, "gone")
+            wait_for(lambda: running.engine.depth == 2)
+            gone.close()
+            left = running.engine.metrics.rejected.labels("client_left")
+            wait_for(lambda: left._value.get() == 1)
+            gate.opened.set()
+            assert first.result()[0] == 200
+        wait_for(lambda: running.engine.depth == 0)
+        assert gate.entered == ["first"]
+        assert running.app.state.held.now == 0
+        assert post(running)[0] == 200
+
+
+def test_uploads_beyond_what_may_be_held_are_refused_and_the_count_returns(bundle: Path) -> None:
+    settings = Settings(bundle=bundle, threads=1, max_held_bytes=len(PHOTO) + 100)
+    with Running(settings) as running:
+        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(post, running)
+            wait_for(lambda: len(gate.entered) == 1)
+            status, headers, document = post(running)
+            assert (status, document["code"]) == (503, "overloaded")
+            assert int(headers["Retry-After"]) >= 1
+            gate.opened.set()
+            assert first.result()[0] == 200
+        wait_for(lambda: running.app.state.held.now == 0)
+        assert post(running)[0] == 200
+
+
+def test_many_at_once_are_each_answered_with_their_own_photo(running: Running) -> None:
+    def ask(index: int) -> tuple[str, str]:
+        connection = running.connection()
+        connection.request("POST", "/v1/identify", garden.photo(index))
+        found = json.loads(connection.getresponse().read())
+        connection.close()
+        return found["best_match"], garden.FLOWERS[index][1]
+
+    with ThreadPoolExecutor(8) as pool:
+        for found, expected in pool.map(ask, list(range(12)) * 4):
+            assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("service_s", "threads", "expected"),
+    [(10.0, 2, FEWEST), (0.02, 2, 100), (0.0001, 8, MOST)],
+)
+def test_the_queue_holds_about_a_second_of_work(
+    bundle: Path, service_s: float, threads: int, expected: int
+) -> None:
+    import asyncio
+
+    engine = Engine(
+        open_pipeline(bundle, device="cpu"), Settings(bundle=bundle, threads=threads), Metrics()
+    )
+    engine._warm_up = lambda: service_s  # type: ignore[method-assign]  # the measured time
+    asyncio.run(engine.start())
+    engine.close()
+    assert engine.queue_limit == expected
+
+
+def test_the_service_time_follows_what_is_measured(bundle: Path) -> None:
+    with Running(Settings(bundle=bundle, threads=1)) as running:
+        running.engine.service_s = 100.0
+        for _ in range(20):
+            assert post(running)[0] == 200
+        assert running.engine.service_s < 100 * 0.95**20 + 1
+        assert threading.active_count() < 20

@@ -1,0 +1,166 @@
+"""`POST /v1/identify`: what comes in, what comes out, and that both agree with the pipeline."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from server.answer import Ask
+from server.pipeline import open_pipeline
+from tests.server import garden
+
+VIOLET = garden.photo(5, blur=0.5, other=6)
+KEYS = {"id", "model", "query", "set", "best_match", "results", "rollup", "rejection", "warnings"}
+SET_KEYS = {
+    *("rule", "k", "coverage", "lambda", "score_kind", "head", "min_size", "size", "calibrated"),
+    *("truncated", "expected_size", "hit_rate", "statement"),
+}
+
+
+def identify(client: TestClient, photo: bytes = VIOLET, **query: Any) -> dict[str, Any]:
+    response = client.post("/v1/identify", params=query, content=photo)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> None:
+    found = identify(client)
+    assert set(found) == KEYS
+    assert set(found["set"]) == SET_KEYS
+    assert set(found["query"]) == {"images", "rule", "k", "coverage", "lang"}
+    assert set(found["results"][0]) == {
+        *("rank", "class_id", "score", "in_set", "top_k_probability", "taxon")
+    }
+    assert set(found["results"][0]["taxon"]) == {
+        *("scientific_name", "genus", "family", "ids", "common_names")
+    }
+    assert set(found["set"]["hit_rate"]) == {"value", "ci95", "split", "rows"}
+    assert found["rollup"] is None
+    assert found["rejection"]["verdict"] == "not_judged"
+
+
+@pytest.mark.parametrize("k", [1, 2.5, 3, 7])
+def test_the_set_follows_from_the_returned_scores_and_lambda(client: TestClient, k: float) -> None:
+    for index in range(len(garden.FLOWERS)):
+        found = identify(client, garden.photo(index), k=k, include="scores")
+        lambda_val = found["set"]["lambda"]
+        by_hand = [r["rank"] == 1 or r["score"] >= lambda_val for r in found["results"]]
+        assert [r["in_set"] for r in found["results"]] == by_hand
+        assert sum(by_hand) == found["set"]["size"]
+
+
+def test_http_answers_what_the_pipeline_answers(client: TestClient, bundle: Path) -> None:
+    found = identify(client, k=2)
+    direct = open_pipeline(bundle, device="cpu")([VIOLET], Ask(k=2), found["id"])
+    assert found == direct.model_dump(mode="json", by_alias=True)
+
+
+def test_the_right_flower_is_in_the_set(client: TestClient) -> None:
+    for index, flower in enumerate(garden.FLOWERS):
+        found = identify(client, garden.photo(index), k=3)
+        assert flower[0] in [r["class_id"] for r in found["results"]]
+
+
+def test_a_form_and_a_raw_body_get_the_same_answer(client: TestClient) -> None:
+    raw = identify(client)
+    form = client.post("/v1/identify", files=[("images", ("p.png", VIOLET, "image/png"))]).json()
+    assert form["results"] == raw["results"]
+    assert form["set"] == raw["set"]
+
+
+@pytest.mark.parametrize(
+    "content_type", ["image/jpeg", "image/heic", "application/octet-stream", "text/html", ""]
+)
+def test_the_type_is_told_by_the_bytes_not_by_the_header(
+    client: TestClient, content_type: str
+) -> None:
+    response = client.post("/v1/identify", content=VIOLET, headers={"Content-Type": content_type})
+    assert response.status_code == 200
+
+
+def test_several_photos_are_fused_and_called_uncalibrated(client: TestClient) -> None:
+    files = [("images", ("p.png", garden.photo(index))) for index in (5, 6)]
+    found = client.post("/v1/identify", files=files).json()
+    assert found["query"]["images"] == 2
+    assert found["set"]["calibrated"] is False
+    assert found["set"]["expected_size"] is None
+    assert [w["code"] for w in found["warnings"]] == ["fusion_not_calibrated"]
+    once = identify(client, garden.photo(5), include="scores")["results"]
+    again = identify(client, garden.photo(6), include="scores")["results"]
+    both = client.post("/v1/identify?include=scores", files=files).json()["results"]
+    mean = {r["class_id"]: r["score"] / 2 for r in once}
+    for r in again:
+        mean[r["class_id"]] += r["score"] / 2
+    assert {r["class_id"]: r["score"] for r in both} == pytest.approx(mean)
+
+
+def test_a_large_form_is_parsed_in_a_thread_with_the_same_result(client: TestClient) -> None:
+    # a PNG with noise compresses badly: beyond the size that is parsed on the event loop
+    large = garden.encoded(garden.pixels(garden.COLOURS[5], side=400))
+    assert len(large) > 256 * 1024
+    found = client.post("/v1/identify?include=scores", files=[("images", ("p.png", large))]).json()
+    assert found["results"] == identify(client, large, include="scores")["results"]
+
+
+def test_names_follow_lang_then_accept_language(client: TestClient) -> None:
+    def names(params: dict[str, str], header: str) -> tuple[str, list[dict[str, str]]]:
+        response = client.post(
+            "/v1/identify", params=params, content=VIOLET, headers={"Accept-Language": header}
+        )
+        found = response.json()
+        return found["query"]["lang"], found["results"][0]["taxon"]["common_names"]
+
+    assert names({"lang": "fr"}, "en") == ("fr", [{"name": "violette", "lang": "fr"}])
+    assert names({}, "fr-CH, en;q=0.3") == ("fr-CH", [{"name": "violette", "lang": "fr"}])
+    assert names({}, "") == ("en", [{"name": "sweet violet", "lang": "en"}])
+    assert names({"lang": "ja"}, "fr") == ("ja", [{"name": "sweet violet", "lang": "en"}])
+
+
+def test_include_takes_commas_and_repetitions(client: TestClient) -> None:
+    commas = identify(client, include="scores,rollup")
+    repeated = client.post(
+        "/v1/identify", params=[("include", "scores"), ("include", "rollup")], content=VIOLET
+    ).json()
+    assert len(commas["results"]) == len(garden.FLOWERS)
+    assert commas["rollup"] == repeated["rollup"] != None  # noqa: E711  # reads as one chain
+    assert commas["results"] == repeated["results"]
+
+
+def test_max_results_and_reject_are_taken(client: TestClient) -> None:
+    found = identify(client, k=7, max_results=1, reject="true")
+    assert len(found["results"]) == 1
+    assert found["set"]["size"] > 1
+    assert found["set"]["truncated"] is True
+
+
+def test_the_stages_are_timed(client: TestClient) -> None:
+    response = client.post("/v1/identify", content=VIOLET)
+    timing = response.headers["Server-Timing"]
+    assert re.fullmatch(r"(\w+;dur=\d+\.\d\d(, )?){4}", timing)
+    assert [part.split(";")[0] for part in timing.split(", ")] == [
+        *("queue", "decode", "forward", "decide")
+    ]
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_a_turned_photo_gets_the_answer_of_the_upright_one(client: TestClient) -> None:
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    upright = garden.pixels(garden.COLOURS[9], side=64)
+    upright[:32] = garden.pixels(garden.COLOURS[0], side=64)[:32]
+    plain = identify(client, garden.encoded(upright), include="scores")
+    stored = np.ascontiguousarray(np.rot90(upright))  # EXIF 6 turns it back by 90 degrees clockwise
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    buffer = io.BytesIO()
+    Image.fromarray(stored).save(buffer, "PNG", exif=exif)
+    turned = identify(client, buffer.getvalue(), include="scores")
+    assert [r["score"] for r in turned["results"]] == pytest.approx(
+        [r["score"] for r in plain["results"]], abs=1e-3
+    )

@@ -1,0 +1,168 @@
+"""What the server says about itself: the card, the classes, metrics, the description."""
+
+import json
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from server.app import create_app
+from server.settings import Settings
+from tests.server import garden
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"
+
+
+def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestClient) -> None:
+    card = client.get("/v1/model").json()
+    answered = client.post("/v1/identify?k=2", content=garden.photo(0)).json()
+    assert card["model"] == answered["model"]
+    assert len(card["model"]["bundle_sha256"]) == 64
+    assert (card["classes"], card["image_size"]) == (12, garden.SIDE)
+    assert (card["default_rule"], card["default_k"]) == ("average_k", 3.0)
+    assert card["languages"] == ["en", "fr"]
+    assert card["limits"]["max_body_bytes"] == 2_000_000
+    assert card["limits"]["max_images"] == 5
+    rules = {rule["rule"]: rule for rule in card["rules"]}
+    assert set(rules) == {
+        *("average_k", "top_k", "coverage", "balanced_average_k", "balanced_coverage")
+    }
+    points = {point["k"]: point for point in rules["average_k"]["points"]}
+    assert list(points) == [step / 10 for step in range(10, 121)]
+    for key in ("lambda", "expected_size", "hit_rate"):
+        assert points[2.0][key] == answered["set"][key]
+    assert [point["coverage"] for point in rules["coverage"]["points"]] == [0.9, 0.95]
+
+
+@pytest.mark.parametrize("path", ["/v1/model", "/v1/classes", "/v1/classes/1001", "/", "/app.js"])
+def test_what_stays_the_same_is_confirmed_by_its_etag(client: TestClient, path: str) -> None:
+    first = client.get(path)
+    tag = first.headers["etag"]
+    for sent in (tag, f'"other", W/{tag}', "*"):
+        again = client.get(path, headers={"If-None-Match": sent})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == tag
+    assert client.get(path, headers={"If-None-Match": '"other"'}).content == first.content
+
+
+def test_all_classes_are_listed_in_the_order_of_the_model(client: TestClient) -> None:
+    found = client.get("/v1/classes").json()
+    assert found["total"] == 12
+    assert [one["class_id"] for one in found["classes"]] == [f[0] for f in garden.FLOWERS]
+    assert found["classes"][3]["training_count"] == 40
+    assert found["classes"][3]["taxon"]["ids"] == {"gbif": "301004"}
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("q=ROSE", ["1001", "1002", "1003"]),
+        ("q=coquelicot", ["1004"]),
+        ("q=asteraceae", ["1010", "1011"]),
+        ("q=1007", ["1007"]),
+        ("q=nothing", []),
+        ("limit=2", ["1001", "1002"]),
+        ("q=papaver&limit=1", ["1004"]),
+        ("limit=0", []),
+    ],
+)
+def test_classes_are_found_by_id_and_by_any_name(
+    client: TestClient, query: str, ids: list[str]
+) -> None:
+    found = client.get(f"/v1/classes?{query}").json()
+    assert [one["class_id"] for one in found["classes"]] == ids
+    assert found["total"] >= len(ids)
+    if "papaver" in query:
+        assert found["total"] == 2
+
+
+def test_one_class_is_shown_in_the_language_asked_for(client: TestClient) -> None:
+    found = client.get("/v1/classes/1002?lang=fr").json()
+    assert found["class_id"] == "1002"
+    assert found["taxon"]["common_names"] == [{"name": "églantier", "lang": "fr"}]
+    header = client.get("/v1/classes/1002", headers={"Accept-Language": "fr"})
+    assert header.json() == found
+    assert header.headers["vary"] == "Accept-Language"
+
+
+def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) -> None:
+    with TestClient(create_app(Settings(bundle=bundle))) as client:
+        sizes = [
+            client.post("/v1/identify", content=garden.photo(i)).json()["set"]["size"]
+            for i in range(6)
+        ]
+        client.post("/v1/identify", content=b"no photo")
+        client.get("/v1/classes/1001")
+        client.get("/nowhere/else")
+        text = client.get("/metrics").text
+        card = client.get("/v1/model").json()
+    samples = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples[("florilege_set_size_count", ())] == 6
+    assert samples[("florilege_set_size_sum", ())] == sum(sizes)
+    assert samples[("florilege_top_score_count", ())] == 6
+    assert samples[("florilege_queue_depth", ())] == 0
+    assert samples[("florilege_rejected_total", (("reason", "unsupported_image_type"),))] == 1
+    target = next(p for p in card["rules"][0]["points"] if p["k"] == 3.0)["expected_size"]["value"]
+    assert samples[("florilege_set_size_target", ())] == target
+    assert samples[("florilege_model_info", tuple(sorted(card["model"].items())))] == 1
+    for stage in ("queue", "decode", "forward", "decide"):
+        name = ("florilege_stage_duration_seconds_count", (("stage", stage),))
+        assert samples[name] == 6
+    for route, method, code, count in (
+        ("/v1/identify", "POST", "200", 6),
+        ("/v1/identify", "POST", "415", 1),
+        ("/v1/classes/{class_id:path}", "GET", "200", 1),
+        ("unknown", "GET", "404", 1),
+    ):
+        labels = tuple(sorted({"route": route, "method": method, "code": code}.items()))
+        assert samples[("florilege_http_requests_total", labels)] == count
+    assert any(name.startswith("process_") for name, _ in samples)
+    assert any(name.startswith("python_") for name, _ in samples)
+    assert all(
+        name.startswith(("florilege_", "process_", "python_")) for name, _ in samples
+    )
+    assert "Rosa" not in text
+    assert "1001" not in text
+
+
+def test_the_description_is_the_golden_one(client: TestClient) -> None:
+    """After a wanted change: `python -m tests.server.write_golden`, and look at the difference."""
+    found = client.get("/openapi.json").json()
+    golden = json.loads(GOLDEN.read_text())
+    assert found["paths"] == golden["paths"]
+    assert found["components"]["schemas"] == golden["components"]["schemas"]
+
+
+def test_the_description_names_lambda_and_no_shape_of_the_framework(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    assert "lambda" in schemas["SetInfo"]["properties"]
+    assert set(schemas["Answer"]["required"]) == set(schemas["Answer"]["properties"])
+    assert not {"HTTPValidationError", "ValidationError"} & set(schemas)
+
+
+def test_an_answer_fits_its_own_description(client: TestClient) -> None:
+    import jsonschema
+
+    described = client.get("/openapi.json").json()
+    for path, shape in (("/v1/identify", "Answer"), ("/v1/model", "ModelCard")):
+        response = (
+            client.post(f"{path}?include=scores,rollup,marginals", content=garden.photo(2))
+            if shape == "Answer"
+            else client.get(path)
+        )
+        jsonschema.validate(
+            response.json(), {**described, "$ref": f"#/components/schemas/{shape}"}
+        )
+
+
+def test_pages_of_allowed_origins_may_call_and_others_may_not(bundle: Path) -> None:
+    settings = Settings(bundle=bundle, cors_origins=("https://app.example",))
+    with TestClient(create_app(settings)) as client:
+        for origin, allowed in (("https://app.example", True), ("https://other.example", False)):
+            response = client.get("/v1/model", headers={"Origin": origin})
+            assert (response.headers.get("access-control-allow-origin") == origin) is allowed

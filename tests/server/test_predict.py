@@ -1,0 +1,175 @@
+"""`florilege predict`: the same answers as over HTTP, in every format, failures listed."""
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner, Result
+
+from models.errors import SomeInputsFailed, UsageError
+from server import tables
+from server.cli import app
+from server.inputs import find_photos
+from tests.server import garden
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with photos at two depths, something else, and something hidden."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "more").mkdir()
+    (folder / ".cache").mkdir()
+    for index in range(4):
+        (folder / f"{index}.png").write_bytes(garden.photo(index))
+    (folder / "more" / "4.PNG").write_bytes(garden.photo(4))
+    (folder / ".cache" / "5.png").write_bytes(garden.photo(5))
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def run(bundle: Path, *words: str | Path, stdin: str = "") -> Result:
+    result = CliRunner().invoke(app, ["predict", str(bundle), *map(str, words)], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_predict_and_http_give_the_same_answer(
+    bundle: Path, photos: Path, client: TestClient
+) -> None:
+    words = ("--k", "2.5", "--include", "scores,rollup", "--format", "jsonl")
+    for found in lines(run(bundle, photos, *words)):
+        body = Path(found["path"]).read_bytes()
+        served = client.post("/v1/identify?k=2.5&include=scores,rollup", content=body).json()
+        assert {**found, "id": None} == {
+            **served, "id": None, "path": found["path"], "error": None
+        }  # fmt: skip
+
+
+def test_folders_are_searched_in_order_and_what_is_skipped_is_said(
+    bundle: Path, photos: Path
+) -> None:
+    result = run(bundle, photos, "--format", "jsonl")
+    names = [str(Path(one["path"]).relative_to(photos)) for one in lines(result)]
+    assert names == ["0.png", "1.png", "2.png", "3.png", str(Path("more") / "4.PNG")]
+    assert "skipped 1 files" in result.stderr
+    assert "notes.txt" in result.stderr
+
+
+def test_a_list_is_read_from_standard_input(bundle: Path, photos: Path) -> None:
+    listed = f"{photos / '2.png'}\n\n{photos / '0.png'}\r\n"
+    found = lines(run(bundle, "-", "--format", "jsonl", stdin=listed))
+    assert [Path(one["path"]).name for one in found] == ["2.png", "0.png"]
+
+
+def test_a_named_file_is_tried_whatever_its_ending() -> None:
+    listing = find_photos(["a.txt", "b"], [])
+    assert [path.name for path in listing.photos] == ["a.txt", "b"]
+
+
+def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Path) -> None:
+    words = ["predict", str(bundle), str(photos / "0.png"), str(photos / "notes.txt")]
+    words += [str(photos / "absent.png"), str(photos / "1.png"), "--format", "jsonl"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, SomeInputsFailed)
+    assert result.exception.exit_code == 6
+    assert "2 of 4" in str(result.exception)
+    found = lines(result)
+    assert [one["error"] and one["error"]["code"] for one in found] == [
+        *(None, "unsupported_image_type", "file_unreadable", None)
+    ]
+    assert found[1].keys() == found[0].keys()
+    assert found[1]["set"] is None
+    assert result.stderr.count("failed: ") == 2
+    assert f"failed: {photos / 'absent.png'}: No such file or directory" in result.stderr
+
+
+def test_csv_has_one_row_for_each_class_listed(bundle: Path, photos: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["predict", str(bundle), str(photos), str(photos / "absent"), "--format", "csv"]
+    )
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert list(rows[0]) == list(tables.COLUMNS)
+    expected = lines(run(bundle, photos, "--format", "jsonl"))
+    flat = [(one["path"], r["class_id"], r["score"]) for one in expected for r in one["results"]]
+    good = [(row["path"], row["class_id"], float(row["score"])) for row in rows[:-1]]
+    assert good == flat
+    assert rows[-1]["error"] == "file_unreadable"
+    assert rows[-1]["class_id"] == ""
+    assert {row["lambda"] for row in rows[:-1]} == {repr(expected[0]["set"]["lambda"])}
+
+
+def test_parquet_holds_the_rows_of_csv_with_types(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    target = tmp_path / "sets.parquet"
+    run(bundle, photos, "--format", "parquet", "-o", target)
+    table = parquet.read_table(target)
+    expected = list(csv.DictReader(io.StringIO(run(bundle, photos, "--format", "csv").stdout)))
+    assert table.column_names == list(tables.COLUMNS)
+    assert table.num_rows == len(expected)
+    assert [str(score) for score in table["score"].to_pylist()] == [r["score"] for r in expected]
+    assert table.schema.field("in_set").type == "bool"
+
+
+def test_the_table_names_photo_size_and_set(bundle: Path, photos: Path) -> None:
+    text = run(bundle, photos / "3.png", "--k", "1").stdout
+    assert "3.png" in text
+    assert "Papaver rhoeas 0." in text
+
+
+def test_an_output_file_is_written_whole_or_not_at_all(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "sets.jsonl"
+    target.write_text("old")
+    with pytest.raises(UsageError, match="not calibrated"):
+        run(bundle, photos, "--k", "2.55", "-o", target, "--format", "jsonl")
+    assert target.read_text() == "old"
+    assert run(bundle, photos, "-o", target, "--format", "jsonl").stdout == ""
+    assert len(target.read_text().splitlines()) == 5
+    assert [file.name for file in tmp_path.iterdir()] == ["sets.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--k", "2.55"], "possible are 1, 1.1"),
+        (["--rule", "best"], "--rule must be one of average_k"),
+        (["--format", "xml"], "--format must be one of table"),
+        (["--include", "all"], "--include must be one of scores"),
+        (["--coverage", "0.9"], "coverage goes with rule=coverage"),
+        (["--format", "parquet"], "name a file with -o"),
+        (["-o", "/no/such/folder/x.csv"], "does not exist"),
+    ],
+)
+def test_a_flag_that_cannot_be_is_a_usage_error(
+    bundle: Path, photos: Path, words: list[str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(bundle, photos, *words)
+
+
+def test_a_file_that_may_not_be_read_is_a_listed_failure(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "folder.png"
+    pipe.mkdir()
+    (pipe / "a.png").write_bytes(b"")
+    os.symlink(tmp_path / "nowhere", tmp_path / "dangling.png")
+    result = CliRunner().invoke(
+        app, ["predict", str(bundle), str(pipe), str(tmp_path / "dangling.png"), "--format", "csv"]
+    )
+    assert isinstance(result.exception, SomeInputsFailed)
+    codes = [row["error"] for row in csv.DictReader(io.StringIO(result.stdout))]
+    assert codes == ["unsupported_image_type", "file_unreadable"]

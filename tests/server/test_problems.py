@@ -1,0 +1,284 @@
+"""Every stable code is reached by a request, in one shape, and nothing gives a 500."""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from server import errors
+from server.app import create_app
+from server.errors import Problem
+from server.settings import Settings
+from tests.server import garden
+
+PHOTO = garden.photo(0)
+REQUIRED = {"type", "title", "status", "detail", "instance", "code", "retryable"}
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "http.md"
+
+
+def check(response: Any, status: int, code: str) -> dict[str, Any]:
+    """Assert the shape of one problem and return it."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert set(document) >= REQUIRED
+    assert set(document) <= REQUIRED | {"limit", "allowed"}
+    assert (document["status"], document["code"]) == (status, code)
+    assert document["type"] == f"/problems/{code}"
+    assert document["instance"] == response.headers["x-request-id"]
+    assert document["detail"]
+    assert document["title"]
+    return document
+
+
+def png(width: int, height: int, *, rows: bytes = b"") -> bytes:
+    """A PNG whose header says what we like."""
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )  # fmt: skip
+
+
+def animated(kind: str) -> bytes:
+    """A picture of two frames."""
+    frames = [Image.new("RGB", (30, 30), colour) for colour in ("red", "blue")]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, kind, save_all=True, append_images=frames[1:])
+    return buffer.getvalue()
+
+
+def jpeg(side: int = 200) -> bytes:
+    return garden.encoded(garden.pixels(garden.COLOURS[1], side=side), "JPEG")
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "word"),
+    [
+        ("foo=1", "unknown_parameter", "foo"),
+        ("K=3", "unknown_parameter", "K"),
+        ("rule=best", "invalid_parameter", "rule"),
+        ("k=many", "invalid_parameter", "k"),
+        ("k=nan", "invalid_parameter", "k"),
+        ("k=inf", "invalid_parameter", "k"),
+        ("coverage=0.9", "invalid_parameter", "coverage"),
+        ("rule=coverage&k=3", "invalid_parameter", "coverage"),
+        ("max_results=0", "invalid_parameter", "max_results"),
+        ("max_results=1.5", "invalid_parameter", "max_results"),
+        ("include=everything", "invalid_parameter", "include"),
+        ("lang=../etc", "invalid_parameter", "lang"),
+        ("lang=", "invalid_parameter", "lang"),
+        ("reject=maybe", "invalid_parameter", "reject"),
+    ],
+)
+def test_a_useless_parameter_is_named(
+    client: TestClient, query: str, code: str, word: str
+) -> None:
+    document = check(client.post(f"/v1/identify?{query}", content=PHOTO), 400, code)
+    assert word in document["detail"]
+    assert document["retryable"] is False
+
+
+@pytest.mark.parametrize("path", ["/v1/model?x=1", "/v1/classes/1001?x=1", "/v1/classes?x=1"])
+def test_unknown_parameters_are_refused_everywhere(client: TestClient, path: str) -> None:
+    check(client.get(path), 400, "unknown_parameter")
+
+
+def test_a_damaged_form_is_malformed(client: TestClient) -> None:
+    for content_type in ("multipart/form-data", "multipart/form-data; boundary=x"):
+        response = client.post(
+            "/v1/identify", content=b"--y\r\n", headers={"Content-Type": content_type}
+        )
+        check(response, 400, "malformed_request")
+
+
+def test_unknown_addresses_methods_and_classes(client: TestClient) -> None:
+    check(client.get("/v2/identify"), 404, "not_found")
+    check(client.get("/v1/model/"), 404, "not_found")
+    check(client.get("/docs"), 404, "not_found")
+    check(client.post("/v1/feedback", content=b"{}"), 404, "not_found")
+    check(client.get("/v1/classes/nobody"), 404, "class_not_found")
+    check(client.get("/v1/classes/a/b%2Fc"), 404, "class_not_found")
+    response = client.get("/v1/identify")
+    check(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "POST"
+
+
+def test_too_many_bytes_are_refused_before_they_are_read(client: TestClient) -> None:
+    for declared in (str(200 * 2**20), "2000001", "9" * 5000):
+        response = client.post("/v1/identify", content=b"", headers={"Content-Length": declared})
+        document = check(response, 413, "body_too_large")
+        assert document["limit"] == 2_000_000
+
+
+def test_too_many_bytes_are_counted_where_no_length_is_declared(client: TestClient) -> None:
+    def endless() -> Any:
+        for _ in range(40):
+            yield bytes(100_000)
+
+    document = check(client.post("/v1/identify", content=endless()), 413, "body_too_large")
+    assert document["limit"] == 2_000_000
+
+
+def test_a_content_length_that_is_no_number_is_malformed(client: TestClient) -> None:
+    response = client.post("/v1/identify", content=b"", headers={"Content-Length": "many"})
+    check(response, 400, "malformed_request")
+
+
+@pytest.mark.parametrize(("width", "height"), [(65000, 65000), (13300, 13300), (2001, 1000)])
+def test_too_many_pixels_are_refused_from_the_header(
+    client: TestClient, width: int, height: int
+) -> None:
+    response = client.post("/v1/identify", content=png(width, height))
+    document = check(response, 413, "image_too_large")
+    assert document["limit"] == 2_000_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"just some text in a file called photo.jpg",
+        b"<html></html>",
+        b"%PDF-1.7",
+        b"\0" * 1000,
+        animated("GIF"),
+        garden.encoded(garden.pixels(garden.COLOURS[0]), "TIFF"),
+        garden.encoded(garden.pixels(garden.COLOURS[0]), "BMP"),
+    ],
+    ids=["text", "html", "pdf", "zeros", "gif", "tiff", "bmp"],
+)
+def test_what_is_no_accepted_image_type_is_415_and_names_those(
+    client: TestClient, body: bytes
+) -> None:
+    for response in (
+        client.post("/v1/identify", content=body, headers={"Content-Type": "image/jpeg"}),
+        client.post("/v1/identify", files=[("images", ("photo.jpg", body, "image/jpeg"))]),
+    ):
+        document = check(response, 415, "unsupported_image_type")
+        assert "image/heic" in document["detail"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        jpeg()[: len(jpeg()) // 2],
+        jpeg()[:30],
+        jpeg()[:2] + b"\xff" * 300,
+        PHOTO[:-30],
+        png(300, 300),
+        png(0, 0),
+        b"RIFF\x10\0\0\0WEBPVP8 ",
+    ],
+    ids=["half", "head", "jpeg-noise", "png-cut", "png-empty", "png-zero", "webp-cut"],
+)
+def test_a_damaged_photo_is_unreadable(client: TestClient, body: bytes) -> None:
+    check(client.post("/v1/identify", content=body), 422, "image_unreadable")
+
+
+def test_the_damaged_one_of_several_is_named(client: TestClient) -> None:
+    files = [("images", ("a.png", PHOTO)), ("images", ("b.jpg", jpeg()[:400]))]
+    document = check(client.post("/v1/identify", files=files), 422, "image_unreadable")
+    assert document["detail"].startswith("photo 2")
+
+
+def test_an_animated_picture_is_answered_by_its_first_frame(client: TestClient) -> None:
+    red = io.BytesIO()
+    Image.new("RGB", (30, 30), "red").save(red, "PNG")
+    expected = client.post("/v1/identify", content=red.getvalue()).json()["results"]
+    for kind in ("PNG", "WEBP"):
+        response = client.post("/v1/identify", content=animated(kind))
+        assert response.status_code == 200
+        assert response.json()["best_match"] == expected[0]["taxon"]["scientific_name"]
+
+
+def test_the_number_of_photos_has_to_fit(client: TestClient) -> None:
+    six = [("images", (f"{i}.png", PHOTO)) for i in range(6)]
+    document = check(client.post("/v1/identify", files=six), 422, "wrong_number_of_images")
+    assert document["limit"] == 5
+    assert client.post("/v1/identify", files=six[:5]).status_code == 200
+    check(client.post("/v1/identify"), 422, "wrong_number_of_images")
+    wrong = client.post("/v1/identify", files=[("photo", ("a.png", PHOTO))])
+    assert "`photo`" in check(wrong, 422, "wrong_number_of_images")["detail"]
+    empty = client.post("/v1/identify", files=[("images", ("a.png", b""))])
+    check(empty, 415, "unsupported_image_type")
+    extra = client.post("/v1/identify", files=[six[0]], data={"organs": "leaf"})
+    check(extra, 400, "unknown_parameter")
+
+
+def test_a_k_that_is_not_calibrated_lists_those_that_are(client: TestClient) -> None:
+    for query in ("k=2.55", "k=13", "k=0.5", "rule=top_k&k=2.5"):
+        document = check(client.post(f"/v1/identify?{query}", content=PHOTO), 422, "not_calibrated")
+        assert 3.0 in document["allowed"]
+        assert all(isinstance(value, float | int) for value in document["allowed"])
+    document = check(
+        client.post("/v1/identify?rule=coverage&coverage=0.5", content=PHOTO),
+        *(422, "not_calibrated"),
+    )
+    assert document["allowed"] == [0.9, 0.95]
+
+
+def test_a_server_that_is_not_warm_yet_says_so(bundle: Path) -> None:
+    client = TestClient(create_app(Settings(bundle=bundle)))  # its lifespan has not begun
+    for response in (client.get("/readyz"), client.post("/v1/identify", content=PHOTO)):
+        document = check(response, 503, "loading")
+        assert document["retryable"] is True
+        assert int(response.headers["retry-after"]) >= 1
+    assert client.get("/livez").status_code == 200
+
+
+def test_a_bug_tells_the_client_nothing_but_the_request_id(
+    bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = create_app(Settings(bundle=bundle))
+    with TestClient(app) as client:
+        app.state.engine.pipeline = None  # whatever breaks inside
+        response = client.post("/v1/identify", content=PHOTO)
+        document = check(response, 500, "internal_error")
+    assert "None" not in document["detail"]
+    assert document["instance"] in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_a_request_id_is_echoed_or_made_up(client: TestClient) -> None:
+    given = {"X-Request-Id": "abc-123"}
+    for response in (
+        client.post("/v1/identify", content=PHOTO, headers=given),
+        client.get("/nowhere", headers=given),
+        client.get("/livez", headers=given),
+        client.get("/", headers=given),
+    ):
+        assert response.headers["x-request-id"] == "abc-123"
+    assert client.post("/v1/identify", content=PHOTO, headers=given).json()["id"] == "abc-123"
+    for strange in ("", "a b", "x" * 200, "é", "<b>"):
+        response = client.get("/livez", headers={"X-Request-Id": strange.encode("latin-1")})
+        assert len(response.headers["x-request-id"]) == 32
+
+
+def test_every_answer_carries_the_safety_headers(client: TestClient) -> None:
+    for response in (client.get("/"), client.get("/nowhere"), client.get("/v1/model")):
+        assert response.headers["x-content-type-options"] == "nosniff"
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "http" not in policy
+
+
+def codes() -> dict[str, type[Problem]]:
+    """Every stable code with its class."""
+    found = [one for one in vars(errors).values() if isinstance(one, type)]
+    return {one.code: one for one in found if issubclass(one, Problem)}
+
+
+def test_the_documentation_lists_every_code_with_its_status() -> None:
+    text = DOCUMENTATION.read_text()
+    for code, problem in codes().items():
+        retry = "yes" if problem.retryable else "no"
+        assert f"| {problem.status} | `{code}` | {retry} |" in text, code

@@ -1,0 +1,135 @@
+"""`florilege serve` as people start and stop it."""
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.errors import BundleError, UsageError
+from server.app import create_app
+from server.serve import bind
+from server.settings import Settings
+from tests.server import garden
+from tests.server.process import ROOT, ServeProcess
+
+PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=900), "JPEG", quality=95)
+
+
+def ask(port: int, path: str = "/v1/identify", body: bytes | None = PHOTO) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET" if body is None else "POST", path, body)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def test_sigterm_loses_no_answer(bundle: Path) -> None:
+    """Uploads that are under way, waiting or being worked on are all answered; exit code 0."""
+    uploads = 8
+    with ServeProcess(bundle, "--drain-notice-s", "0.7") as served:
+        halfway = threading.Barrier(uploads + 1)
+        signalled = threading.Event()
+
+        def upload(_: int) -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+            connection.putrequest("POST", "/v1/identify")
+            connection.putheader("Content-Length", str(len(PHOTO)))
+            connection.endheaders()
+            connection.send(PHOTO[:1000])
+            halfway.wait(20)
+            signalled.wait(20)
+            connection.send(PHOTO[1000:])
+            response = connection.getresponse()
+            response.read()
+            connection.close()
+            return response.status
+
+        with ThreadPoolExecutor(uploads) as pool:
+            answers = [pool.submit(upload, number) for number in range(uploads)]
+            halfway.wait(20)
+            time.sleep(0.1)
+            served.process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+            status, document = ask(served.port, "/readyz", None)
+            assert (status, document["code"]) == (503, "draining")
+            assert ask(served.port, "/livez", None)[0] == 200
+            assert ask(served.port)[0] == 200  # who comes during the notice is answered too
+            time.sleep(0.9)  # now the port is closed, and the uploads still are not complete
+            with pytest.raises(ConnectionError):
+                ask(served.port)
+            signalled.set()
+            assert [answer.result() for answer in answers] == [200] * uploads
+        assert served.process.wait(20) == 0
+
+
+def test_a_port_that_is_taken_is_a_clear_error(bundle: Path) -> None:
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    port = str(taken.getsockname()[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", port],
+        *(), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    taken.close()
+    assert done.returncode == 2
+    assert f"port {port}" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("127.0.0.1", 70000)])
+def test_an_address_that_cannot_be_is_a_usage_error(host: str, port: int) -> None:
+    with pytest.raises(UsageError, match="cannot listen"):
+        bind(host, port)
+
+
+def test_a_bundle_without_calibration_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    bundle = garden.plant(tmp_path / "wild")
+    with pytest.raises(BundleError, match=r"florilege calibrate .*wild --data"):
+        create_app(Settings(bundle=bundle))
+
+
+def test_a_calibration_of_another_network_is_refused(bundle: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from calibration.record import CalibrationRecord
+    from models.bundle import open_bundle, replace_files
+
+    copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+    record = CalibrationRecord.from_json(open_bundle(copy).read("calibration.json"))
+    for other in (replace(record, classes=11), replace(record, head="linear")):
+        tables = tuple(replace(table, head=other.head) for table in record.tables)
+        content = replace(other, tables=tables).to_json().encode()
+        replace_files(copy, {"calibration.json": content})
+        with pytest.raises(BundleError, match="another network"):
+            create_app(Settings(bundle=copy))
+
+
+def test_the_server_starts_and_answers_where_torch_cannot_be_imported(bundle: Path) -> None:
+    program = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "torchvision", "onnx", "data", "training"}:
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Refuse())
+from server.cli import app
+app()
+"""
+    with ServeProcess(bundle, program=("-c", program)) as served:
+        status, document = ask(served.port)
+        assert status == 200
+        assert document["set"]["size"] >= 1

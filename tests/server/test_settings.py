@@ -1,0 +1,47 @@
+"""Settings: the defaults of the design, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from server.settings import Settings, _quota, cores
+
+
+def test_the_default_limits_are_those_of_the_documentation() -> None:
+    settings = Settings(bundle=Path("b"))
+    assert settings.max_body_bytes == 32 * 2**20
+    assert settings.max_pixels == 50_000_000
+    assert settings.max_images == 5
+    assert settings.upload_deadline_s == 20
+    assert settings.drain_s == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("device", "tpu"),
+        ("threads", 0),
+        ("queue_limit", 0),
+        ("max_body_bytes", 0),
+        ("max_pixels", -1),
+        ("max_images", 0),
+        ("max_held_bytes", 0),
+        ("upload_deadline_s", 0.0),
+        ("queue_timeout_s", float("nan")),
+        ("drain_s", float("inf")),
+        ("drain_notice_s", -0.1),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=name):
+        Settings(bundle=Path("b"), **{name: value})  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_cpu_quota_is_rounded_up_and_max_means_none(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.max"
+    file.write_text("150000 100000\n")
+    assert _quota(file) == 2
+    file.write_text("max 100000\n")
+    assert _quota(file) > 1000
+    assert _quota(tmp_path / "absent") > 1000
+    assert cores() >= 1

@@ -1,0 +1,153 @@
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.augment import (
+    DRAWS,
+    augment,
+    crop_box,
+    recoloured,
+    resized,
+    rotated,
+    shifted,
+)
+from training.config import AugmentConfig
+
+PLAIN: dict[str, Any] = {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.0}
+HALVES = [0.5] * DRAWS
+
+
+def _picture(height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def test_without_changes_a_picture_of_the_right_size_is_untouched() -> None:
+    picture = _picture(8, 8)
+    view = augment(picture, 8, AugmentConfig(**PLAIN), HALVES)
+    np.testing.assert_array_equal(view, picture)
+
+
+def test_a_flip_happens_below_its_probability_only() -> None:
+    picture = _picture(8, 8)
+    config = AugmentConfig(**{**PLAIN, "flip": 0.5})
+    below = [*HALVES[:4], 0.499, *HALVES[5:]]
+    np.testing.assert_array_equal(augment(picture, 8, config, below), picture[:, ::-1])
+    np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture)
+
+
+def test_a_vertical_flip_turns_the_picture_upside_down() -> None:
+    picture = _picture(8, 8)
+    config = AugmentConfig(**PLAIN, flip_vertical=1.0)
+    np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture[::-1])
+
+
+@given(
+    st.integers(1, 90),
+    st.integers(1, 90),
+    st.floats(0.05, 1),
+    st.floats(0, 1),
+    st.floats(1, 3),
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=4),
+)
+def test_a_crop_lies_inside_the_picture(
+    width: int, height: int, low: float, above: float, stretch: float, draws: list[float]
+) -> None:
+    config = AugmentConfig(
+        min_area=low, max_area=min(1.0, low + above * (1 - low)), max_stretch=stretch
+    )
+    left, top, right, bottom = crop_box(width, height, config, draws)
+    assert 0 <= left < right <= width
+    assert 0 <= top < bottom <= height
+
+
+def test_a_crop_has_the_area_and_shape_it_was_drawn() -> None:
+    config = AugmentConfig(min_area=0.25, max_area=0.75, max_stretch=4.0)
+    left, top, right, bottom = crop_box(400, 100, config, [0.0, 1.0, 0.0, 0.5])
+    assert (right - left) * (bottom - top) == pytest.approx(0.25 * 100 * 100)
+    assert (right - left) / (bottom - top) == pytest.approx(4.0)
+    assert left == 0
+    assert (top + bottom) / 2 == pytest.approx(50)
+    left, top, right, bottom = crop_box(100, 100, config, [1.0, 0.5, 1.0, 0.0])
+    assert right - left == pytest.approx(100 * math.sqrt(0.75))
+    assert (right, top) == (100, 0)
+
+
+def test_a_fixed_area_is_the_random_crop_of_224_from_256() -> None:
+    config = AugmentConfig(min_area=0.765625, max_area=0.765625, max_stretch=1.0)
+    left, top, right, bottom = crop_box(400, 256, config, [0.3, 0.9, 0.25, 1.0])
+    assert (right - left, bottom - top) == pytest.approx((224, 224))
+    assert (left, bottom) == pytest.approx((44, 256))
+
+
+def test_a_resized_part_is_that_part() -> None:
+    picture = _picture(12, 16)
+    np.testing.assert_array_equal(resized(picture, (3.0, 2.0, 11.0, 10.0), 8), picture[2:10, 3:11])
+
+
+def test_a_shift_moves_down_and_right_and_reflects_the_border() -> None:
+    picture = _picture(6, 6)
+    moved = shifted(picture, 2, 1)
+    np.testing.assert_array_equal(moved[2:, 1:], picture[:-2, :-1])
+    np.testing.assert_array_equal(moved[2:, 0], picture[:-2, 1])
+    np.testing.assert_array_equal(shifted(picture, 0, 0), picture)
+    np.testing.assert_array_equal(shifted(picture, -1, 0)[:-1], picture[1:])
+
+
+def test_a_shift_is_drawn_evenly_between_its_limits() -> None:
+    picture = _picture(9, 9)
+    config = AugmentConfig(**PLAIN, shift=2)
+    lowest = augment(picture, 9, config, [*HALVES[:6], 0.0, 0.999, *HALVES[8:]])
+    np.testing.assert_array_equal(lowest, shifted(picture, -2, 2))
+    np.testing.assert_array_equal(augment(picture, 9, config, HALVES), picture)
+
+
+def test_a_quarter_turn_is_exact() -> None:
+    picture = _picture(20, 20)
+    np.testing.assert_array_equal(rotated(picture, 90.0), np.rot90(picture))
+    np.testing.assert_array_equal(rotated(picture, 0.0), picture)
+
+
+def test_a_rotation_leaves_no_black_corners() -> None:
+    white = np.full((20, 20, 3), 255, dtype=np.uint8)
+    assert rotated(white, 45.0).min() == 255
+
+
+def test_the_rotation_spans_its_range_both_ways() -> None:
+    picture = _picture(20, 20)
+    config = AugmentConfig(**PLAIN, rotate=90.0)
+    left = augment(picture, 20, config, [*HALVES[:8], 1.0, *HALVES[9:]])
+    right = augment(picture, 20, config, [*HALVES[:8], 0.0, *HALVES[9:]])
+    np.testing.assert_array_equal(left, np.rot90(picture))
+    np.testing.assert_array_equal(right, np.rot90(picture, -1))
+
+
+def test_brightness_contrast_and_saturation_are_scaled() -> None:
+    grey = np.full((4, 4, 3), 100, dtype=np.uint8)
+    assert recoloured(grey, [1.5, 1.0, 1.0]).mean() == pytest.approx(150, abs=1)
+    picture = _picture(10, 10)
+    assert recoloured(picture, [1.0, 0.5, 1.0]).std() < 0.6 * picture.std()
+    flat = recoloured(picture, [1.0, 1.0, 0.0])
+    assert (flat[..., 0] == flat[..., 1]).all()
+    np.testing.assert_array_equal(recoloured(picture, [1.0, 1.0, 1.0]), picture)
+
+
+def test_colour_changes_are_centred_on_no_change() -> None:
+    picture = _picture(8, 8)
+    config = AugmentConfig(**PLAIN, colour=0.5)
+    np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture)
+    dark = augment(picture, 8, config, [*HALVES[:9], 0.0, 0.5, 0.5])
+    assert dark.mean() == pytest.approx(picture.mean() / 2, abs=1.5)
+
+
+@given(st.lists(st.floats(0, 1, exclude_max=True), min_size=DRAWS, max_size=DRAWS))
+def test_any_draw_gives_a_picture_of_the_asked_size(draws: list[float]) -> None:
+    config = AugmentConfig(
+        min_area=0.1, max_stretch=2.0, flip_vertical=0.5, shift=9, rotate=180.0, colour=0.9
+    )
+    view = augment(_picture(9, 14), 7, config, draws)
+    assert view.shape == (7, 7, 3)
+    assert view.dtype == np.uint8

@@ -1,0 +1,160 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from models.errors import UsageError
+from training.config import TrainConfig
+from training.recipes import RECIPES
+from training.settings import from_plain, merge, parse_override, read_yaml, resolve, to_yaml
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "settings.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_flags_win_over_file_over_recipe_over_defaults(tmp_path: Path) -> None:
+    file = _file(tmp_path, "recipe: demo\nepochs: 7\nseed: 5\noptimiser: {momentum: 0.8}\n")
+    config = resolve(
+        {"data": "x", "epochs": 3, "seed": None}, overrides=["augment.flip=0.25"], config=file
+    )
+    recipe = RECIPES["demo"]
+    assert config.epochs == 3  # flag over file over recipe
+    assert config.seed == 5  # file over default; the flag was not given
+    assert config.augment.flip == 0.25  # --set over recipe
+    assert config.optimiser.momentum == 0.8  # file, beside the recipe's other settings
+    assert config.optimiser.learning_rate == recipe["optimiser"]["learning_rate"]
+    assert config.device == TrainConfig(data="x").device  # default
+    assert config.data == "x"  # flag over the recipe's own data
+
+
+def test_a_recipe_flag_wins_over_the_recipe_of_a_file(tmp_path: Path) -> None:
+    file = _file(tmp_path, "recipe: demo\n")
+    config = resolve({"recipe": "cifar100-densenet40", "data": "x"}, config=file)
+    assert (config.recipe, config.backbone) == ("cifar100-densenet40", "densenet40_40")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_resolved_configuration_is_itself_a_valid_file(recipe: str, tmp_path: Path) -> None:
+    config = resolve({"recipe": recipe, "data": "some/folder"})
+    file = _file(tmp_path, to_yaml(config))
+    assert resolve({}, config=file) == config
+
+
+def test_another_loss_name_drops_the_parameters_of_the_recipes_loss() -> None:
+    config = resolve({"recipe": "demo", "loss": "cross_entropy"}, overrides=["loss.k=2"])
+    assert config.loss == {"name": "cross_entropy", "k": 2}
+
+
+def test_the_same_loss_name_keeps_them() -> None:
+    config = resolve({"recipe": "demo", "loss": "two_head_average_k"}, overrides=["loss.alpha=2"])
+    assert config.loss == {**RECIPES["demo"]["loss"], "alpha": 2}
+
+
+def test_merging_goes_down_into_nested_settings_and_changes_neither_side() -> None:
+    below: dict[str, Any] = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+    above: dict[str, Any] = {"a": {"c": {"f": 4}}, "e": None}
+    assert merge(below, above) == {"a": {"b": 1, "c": {"d": 2, "f": 4}}, "e": None}
+    assert below == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a=1", 1),
+        ("a=1e-4", 1e-4),
+        ("a=2E3", 2000.0),
+        ("a=true", True),
+        ("a=null", None),
+        ("a=[1, 2e1]", [1, 20.0]),
+        ("a=three", "three"),
+        ("a=x=y", "x=y"),
+    ],
+)
+def test_overrides_are_read_as_yaml_and_numbers_as_numbers(text: str, value: object) -> None:
+    assert parse_override(text) == {"a": value}
+    assert type(parse_override(text)["a"]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["alpha", "=1", "loss.=1", ".alpha=1", ""])
+def test_an_override_without_a_name_or_a_value_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--set takes name=value"):
+        parse_override(text)
+
+
+def test_an_override_that_is_no_yaml_is_refused() -> None:
+    with pytest.raises(UsageError, match="the value is not YAML"):
+        parse_override("a=[1")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("epoch=3", "unknown setting epoch; allowed: data, recipe, backbone"),
+        ("optimiser.rate=3", "unknown setting optimiser.rate; allowed: learning_rate, momentum"),
+        ("optimiser=3", "optimiser must hold settings by name, got 3"),
+        ("epochs=many", "epochs must be of type int, got 'many'"),
+        ("epochs=2.5", "epochs must be of type int, got 2.5"),
+        ("epochs=true", "epochs must be of type int, got True"),
+        ("optimiser.nesterov=1", "optimiser.nesterov must be of type bool, got 1"),
+        ("optimiser.momentum=high", "optimiser.momentum must be of type float"),
+        ("schedule.milestones=3", "schedule.milestones must be of type tuple"),
+        ("backbone=null", "backbone must be of type str, got None"),
+        ("loss=focal", "loss must be of type Mapping"),
+        ("batch_size=1", "batch_size must be >= 2, got 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_its_full_name(override: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve({"data": "flora"}, overrides=[override])
+
+
+def test_numbers_are_read_in_the_type_of_the_setting() -> None:
+    config = resolve(
+        {"data": "x"},
+        overrides=["epochs=3.0", "optimiser.momentum=0", "optimiser.nesterov=false"],
+    )
+    assert (type(config.epochs), type(config.optimiser.momentum)) == (int, float)
+
+
+def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="no recipe 'fast'; there are: default, demo"):
+        resolve({"data": "flora", "recipe": "fast"})
+
+
+def test_data_must_come_from_somewhere() -> None:
+    with pytest.raises(UsageError, match="no data given: add --data"):
+        resolve({})
+
+
+def test_the_demo_brings_its_own_data() -> None:
+    assert resolve({"recipe": "demo"}).data == "flora"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a: [1", "is not YAML"), ("- 1", "must hold settings by name, got a list")],
+)
+def test_a_file_that_holds_no_settings_is_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_yaml(_file(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*no\.yaml: No such file"):
+        read_yaml(tmp_path / "no.yaml")
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
+    assert read_yaml(_file(tmp_path, "")) == {}
+
+
+def test_yaml_holds_plain_values_only() -> None:
+    plain = yaml.safe_load(to_yaml(resolve({"recipe": "cifar100-densenet40", "data": "x"})))
+    assert plain["schedule"]["milestones"] == [150.0, 225.0]
+    assert from_plain(plain).schedule.milestones == (150.0, 225.0)

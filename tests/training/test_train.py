@@ -1,0 +1,391 @@
+import csv
+import math
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch import Tensor
+
+from models.backbones import build
+from models.classes import ClassTable
+from models.errors import DataError, UsageError
+from models.heads import CosineHead, TwoHead
+from tests.training.small import small_config, write_photos
+from training import losses, train
+from training.checkpoint import Position
+from training.losses import CrossEntropy
+from training.settings import from_plain
+from training.train import Run, TrainResult, train_run
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
+)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> tuple[Path, TrainResult]:
+    torch.set_num_threads(1)
+    run = tmp_path_factory.mktemp("runs") / "run"
+    said: list[str] = []
+    result = train_run(small_config(photos, epochs=6), run, say=said.append)
+    (run.parent / "said.txt").write_text("\n".join(said))
+    return run, result
+
+
+def _rows(run: Path) -> list[dict[str, str]]:
+    with (run / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def _losses(run: Path) -> list[str]:
+    return [row["train_loss"] for row in _rows(run)]
+
+
+def _weights(run: Path) -> dict[str, Tensor]:
+    content = torch.load(run / "last.pt", weights_only=True)
+    found: dict[str, Tensor] = content["network"]
+    return found
+
+
+def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(one[key], other[key]) for key in one) and one.keys() == other.keys()
+
+
+# A whole run --------------------------------------------------------------------------------
+
+
+def test_a_run_learns_three_colours(finished: tuple[Path, TrainResult]) -> None:
+    _, result = finished
+    assert result.epochs == 6
+    assert result.accuracy is not None
+    assert result.accuracy > 0.85  # a constant set of 1.5 of 3 classes reaches a half
+    assert result.average_k == 1.5
+
+
+def test_a_run_leaves_the_documented_files(finished: tuple[Path, TrainResult]) -> None:
+    run, _ = finished
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml",
+        "classes.json",
+        "last.pt",
+        "best.safetensors",
+        "metrics.csv",
+        "events",
+        "report.html",
+    }
+    assert list((run / "events").glob("events.out.tfevents.*"))
+
+
+def test_the_resolved_settings_can_be_read_back(
+    finished: tuple[Path, TrainResult], photos: Path
+) -> None:
+    run, _ = finished
+    read = from_plain(yaml.safe_load((run / "config.yaml").read_text()))
+    assert read == small_config(photos, epochs=6)
+
+
+def test_the_classes_carry_their_training_counts(finished: tuple[Path, TrainResult]) -> None:
+    run, _ = finished
+    classes = ClassTable.from_json((run / "classes.json").read_text())
+    assert classes.ids == ("blue", "green", "red")
+    assert classes.counts is not None
+    assert classes.counts.tolist() == [12, 12, 12]
+
+
+def test_one_line_an_epoch_is_said(finished: tuple[Path, TrainResult]) -> None:
+    run, _ = finished
+    lines = (run.parent / "said.txt").read_text().splitlines()
+    assert [line.split("  ")[0] for line in lines] == [f"epoch {n}/6" for n in range(1, 7)]
+    assert "best so far" in lines[0]
+
+
+def test_the_best_weights_are_those_of_the_best_epoch(
+    finished: tuple[Path, TrainResult],
+) -> None:
+    run, result = finished
+    rows = _rows(run)
+    scores = [float(row["val_score"]) for row in rows]
+    assert result.best_epoch == 1 + scores.index(max(scores))  # the first of equal ones
+    assert result.accuracy == max(scores)
+
+
+def test_the_metrics_hold_every_head_score_kind_and_k(finished: tuple[Path, TrainResult]) -> None:
+    run, _ = finished
+    last = _rows(run)[-1]
+    for head in ("multi_label", "sccp"):
+        assert 0 <= float(last[f"val_top_1_{head}"]) <= 1
+        for kind in ("softmax", "sigmoid"):
+            for k in ("1", "1.5", "2"):
+                assert 0 <= float(last[f"val_average_{k}_{head}_{kind}"]) <= 1
+    assert last["step"] == str(6 * 5)  # 36 pictures in batches of 8
+
+
+def test_the_written_rate_falls_along_the_cosine(finished: tuple[Path, TrainResult]) -> None:
+    run, _ = finished
+    rates = [float(row["learning_rate"]) for row in _rows(run)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] < 0.05
+    assert rates[-1] == pytest.approx(0.05 * (1 + math.cos(29 / 30 * math.pi)) / 2)
+
+
+# Repeating ----------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_curve_and_weights(photos: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        train_run(small_config(photos), tmp_path / name, say=lambda _: None)
+    assert _losses(tmp_path / "a") == _losses(tmp_path / "b")
+    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+
+
+def test_another_seed_gives_another_curve(photos: Path, tmp_path: Path) -> None:
+    train_run(small_config(photos, epochs=1), tmp_path / "a", say=lambda _: None)
+    train_run(small_config(photos, epochs=1, seed=1), tmp_path / "b", say=lambda _: None)
+    assert _losses(tmp_path / "a") != _losses(tmp_path / "b")
+
+
+@pytest.mark.parametrize("changes", [{"workers": 2, "cache_mb": 0}, {"cache_mb": 0}])
+def test_workers_and_memory_change_nothing(
+    photos: Path, tmp_path: Path, changes: dict[str, int]
+) -> None:
+    train_run(small_config(photos, epochs=1), tmp_path / "a", say=lambda _: None)
+    train_run(small_config(photos, epochs=1, **changes), tmp_path / "b", say=lambda _: None)
+    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+
+
+def test_bf16_trains_on_a_cpu(photos: Path, tmp_path: Path) -> None:
+    result = train_run(small_config(photos, precision="bf16"), tmp_path / "a", say=lambda _: None)
+    assert result.accuracy is not None
+    assert _weights(tmp_path / "a")["head.sccp.weight"].dtype == torch.float32
+
+
+def test_no_epochs_write_the_initial_weights(photos: Path, tmp_path: Path) -> None:
+    result = train_run(small_config(photos, epochs=0), tmp_path / "run", say=lambda _: None)
+    assert (result.epochs, result.accuracy, result.best_epoch) == (0, None, None)
+    torch.manual_seed(0)
+    fresh = build("tiny", 3, "two_head")
+    assert isinstance(fresh.head, TwoHead)
+    fresh.head.start_multi_label_at(2)
+    assert _same(load_file(tmp_path / "run" / "best.safetensors"), fresh.state_dict())
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+# Losses and heads ---------------------------------------------------------------------------
+
+
+def test_cross_entropy_gets_one_linear_head(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos, loss={"name": "cross_entropy"}, epochs=1)
+    result = train_run(config, tmp_path / "run", say=lambda _: None)
+    assert result.head == "linear"
+    assert "head.weight" in _weights(tmp_path / "run")
+
+
+def test_a_loss_that_wants_rows_gets_those_of_the_batch(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    class WithRows(CrossEntropy):
+        def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor) -> Tensor:  # type: ignore[override]  # as role does
+            seen.extend(row_index.tolist())
+            assert torch.equal(labels, torch.arange(36).div(12, rounding_mode="floor")[row_index])
+            return super().forward(logits, labels)
+
+    monkeypatch.setattr(losses, "LOSSES", {"with_rows": WithRows})
+    monkeypatch.setattr(losses, "build", lambda _name, **parameters: WithRows(**parameters))
+    config = small_config(photos, loss={"name": "with_rows"}, epochs=1)
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    assert sorted(seen) == list(range(36))
+
+
+def test_a_cosine_head_takes_the_scale_of_its_loss(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Margin(CrossEntropy):
+        head = "cosine"
+
+        def __init__(self, *, scale: float = 30.0) -> None:
+            super().__init__()
+            self.scale = scale
+
+        def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+            assert logits.abs().max() <= 1.001  # cosines
+            return super().forward(self.scale * logits, labels)
+
+    monkeypatch.setattr(losses, "LOSSES", {"margin": Margin})
+    monkeypatch.setattr(losses, "build", lambda _name, **parameters: Margin(**parameters))
+    config = small_config(photos, loss={"name": "margin", "scale": 20.0}, epochs=1)
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    network = train.build_network(config, "cosine", 3)
+    network.load_state_dict(_weights(tmp_path / "run"))
+    assert isinstance(network.head, CosineHead)
+    assert network.head.scale.item() == 20.0
+
+
+# Stopping -----------------------------------------------------------------------------------
+
+
+def test_training_stops_when_it_gets_no_better(photos: Path, tmp_path: Path) -> None:
+    config = small_config(
+        photos,
+        epochs=30,
+        optimiser={"learning_rate": 1e-12},
+        augment={"min_area": 1.0, "max_stretch": 1.0, "flip": 0.0, "shift": 0, "rotate": 0.0},
+        validation={"average_k": 1.5, "patience": 2},
+    )
+    result = train_run(config, tmp_path / "run", say=lambda _: None)
+    assert result.best_epoch is not None
+    assert result.epochs == result.best_epoch + 2 < 30
+
+
+def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_run(small_config(photos), tmp_path / "whole", say=lambda _: None)
+    step = Run.train_step
+
+    def interrupted(self: Run, *args: Any) -> float:
+        if self.position.step == 7:  # the third batch of the second epoch
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *args)
+
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "train_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(small_config(photos), tmp_path / "cut", say=said.append)
+    assert said[-1] == f"stopped; go on with: florilege train --resume --out {tmp_path / 'cut'}"
+    saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
+    assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 3, 8)
+    train_run(small_config(photos), tmp_path / "cut", resume=True, say=said.append)
+    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
+    assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
+
+
+def test_resuming_a_finished_run_changes_nothing(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos, epochs=1)
+    first = train_run(config, tmp_path / "run", say=lambda _: None)
+    before = (tmp_path / "run" / "last.pt").read_bytes()
+    assert train_run(config, tmp_path / "run", resume=True, say=lambda _: None) == first
+    assert (tmp_path / "run" / "last.pt").read_bytes() == before
+
+
+def test_resuming_where_nothing_was_saved_yet_starts(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos, epochs=1)
+    train_run(config, tmp_path / "a", say=lambda _: None)
+    train_run(config, tmp_path / "b", resume=True, say=lambda _: None)
+    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+
+
+def test_checkpoints_are_written_every_so_many_steps(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[int] = []
+    save = train.checkpoint.save
+
+    def watched(path: Path, trained: Any, position: Position) -> None:
+        saved.append(position.step)
+        save(path, trained, position)
+
+    monkeypatch.setattr(train.checkpoint, "save", watched)
+    config = small_config(photos, epochs=1, checkpoint={"every_steps": 2})
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    assert saved == [2, 4, 5]
+
+
+# Bad input ----------------------------------------------------------------------------------
+
+
+def test_a_folder_with_something_in_it_is_refused_and_left_alone(
+    photos: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty: add --resume"):
+        train_run(small_config(photos), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_unreadable_pictures_are_listed_before_training(photos: Path, tmp_path: Path) -> None:
+    data = write_photos(tmp_path / "photos")
+    (data / "train" / "red" / "3.png").write_bytes(b"no picture")
+    (data / "train" / "blue" / "0.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"(?s)2 pictures of train.*blue/0\.png.*red/3\.png"):
+        train_run(small_config(data), tmp_path / "run", say=lambda _: None)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_unreadable_picture_met_on_the_way_is_named(tmp_path: Path, workers: int) -> None:
+    data = write_photos(tmp_path / "photos")
+    (data / "train" / "red" / "3.png").write_bytes(b"no picture")
+    config = small_config(data, cache_mb=0, workers=workers)
+    with pytest.raises(DataError, match=r"(?s)1 pictures of train.*red/3\.png"):
+        train_run(config, tmp_path / "run", say=lambda _: None)
+
+
+def test_data_with_one_class_is_refused(tmp_path: Path) -> None:
+    data = write_photos(tmp_path / "photos")
+    for split in ("train", "val"):
+        for name in ("red", "green"):
+            (data / split / name).rename(tmp_path / f"{split}{name}")
+    with pytest.raises(DataError, match="class"):
+        train_run(small_config(data), tmp_path / "run", say=lambda _: None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_val_class_that_train_lacks_is_named(tmp_path: Path) -> None:
+    data = write_photos(tmp_path / "photos")
+    (data / "val" / "red").rename(data / "val" / "violet")
+    with pytest.raises(DataError, match="violet"):
+        train_run(small_config(data), tmp_path / "run", say=lambda _: None)
+
+
+def test_data_without_val_are_refused(tmp_path: Path) -> None:
+    data = write_photos(tmp_path / "photos")
+    (data / "val").rename(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="val"):
+        train_run(small_config(data), tmp_path / "run", say=lambda _: None)
+
+
+def test_an_unknown_backbone_is_refused_before_anything_is_written(
+    photos: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="backbone must be one of"):
+        train_run(small_config(photos, backbone="resnet19"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_picture_size_the_backbone_cannot_take_is_refused(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"alexnet cannot take pictures of 16 px.*--image-size"):
+        train_run(small_config(photos, backbone="alexnet"), tmp_path / "run")
+
+
+def test_a_gpu_asked_for_and_not_there_is_refused(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match="sees no GPU"):
+        train_run(small_config(photos, device="cuda"), tmp_path / "run")
+
+
+def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos, optimiser={"learning_rate": 1e30})
+    with pytest.raises(UsageError, match="became NaN at step .*learning_rate"):
+        train_run(config, tmp_path / "run", say=lambda _: None)
+
+
+def test_an_unknown_loss_parameter_is_refused_with_the_known_ones(
+    photos: Path, tmp_path: Path
+) -> None:
+    config = small_config(photos, loss={"name": "two_head_average_k", "gamma": 2})
+    with pytest.raises(UsageError, match="has no gamma; its parameters are .*alpha"):
+        train_run(config, tmp_path / "run")

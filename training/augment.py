@@ -1,0 +1,108 @@
+"""Random changes of one training picture: crop, flips, shift, rotation, colour.
+
+Each is a pure function of the picture and some uniform numbers in [0, 1).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
+
+from training.config import AugmentConfig
+
+Picture = NDArray[np.uint8]
+Box = tuple[float, float, float, float]
+
+DRAWS: Final = 12
+"""How many uniform numbers :func:`augment` takes."""
+
+
+def augment(picture: Picture, size: int, config: AugmentConfig, draws: Sequence[float]) -> Picture:
+    """A random square view of ``picture``.
+
+    Args:
+        picture: RGB, uint8, shape ``(height, width, 3)``.
+        size: Side of the result in pixels.
+        config: Which changes, and how strong.
+        draws: ``DRAWS`` numbers in [0, 1).
+
+    Returns:
+        RGB, uint8, shape ``(size, size, 3)``.
+    """
+    height, width = picture.shape[:2]
+    view = resized(picture, crop_box(width, height, config, draws[0:4]), size)
+    if draws[4] < config.flip:
+        view = view[:, ::-1]
+    if draws[5] < config.flip_vertical:
+        view = view[::-1]
+    if config.shift:
+        view = shifted(view, *(round((2 * draw - 1) * config.shift) for draw in draws[6:8]))
+    if config.rotate:
+        view = rotated(view, (2 * draws[8] - 1) * config.rotate)
+    if config.colour:
+        view = recoloured(view, [1 + (2 * draw - 1) * config.colour for draw in draws[9:12]])
+    return view
+
+
+def crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[float]) -> Box:
+    """Left, top, right, bottom of a random crop, inside the picture.
+
+    Its area is uniform between the two shares of the largest square, the logarithm of its shape
+    uniform, its place uniform.
+    """
+    square = min(width, height)
+    area = config.min_area + (config.max_area - config.min_area) * draws[0]
+    stretch = math.exp((2 * draws[1] - 1) * math.log(config.max_stretch) / 2)
+    crop_width = min(float(width), square * math.sqrt(area) * stretch)
+    crop_height = min(float(height), square * math.sqrt(area) / stretch)
+    left = (width - crop_width) * draws[2]
+    top = (height - crop_height) * draws[3]
+    if crop_width == width:
+        left = 0.0
+    if crop_height == height:
+        top = 0.0
+    return left, top, min(left + crop_width, width), min(top + crop_height, height)
+
+
+def resized(picture: Picture, box: Box, size: int) -> Picture:
+    """The part ``box`` of ``picture`` at ``size`` x ``size``, antialiased."""
+    height, width = picture.shape[:2]
+    whole = box == (0.0, 0.0, float(width), float(height))
+    if whole and width == height == size:
+        return picture
+    image = Image.fromarray(picture)
+    return np.array(image.resize((size, size), Image.Resampling.BILINEAR, box, reducing_gap=2.0))
+
+
+def shifted(picture: Picture, down: int, right: int) -> Picture:
+    """Move the picture by whole pixels; what comes in from the border is a reflection."""
+    height, width = picture.shape[:2]
+    margin = min(max(abs(down), abs(right)), height - 1, width - 1)
+    padded = np.pad(picture, ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
+    top, left = margin - _limited(down, margin), margin - _limited(right, margin)
+    return padded[top : top + height, left : left + width]
+
+
+def rotated(picture: Picture, degrees: float) -> Picture:
+    """Turn the picture about its centre; the corners are filled by reflection."""
+    height, width = picture.shape[:2]
+    margin = min(math.ceil(0.21 * max(height, width)), height - 1, width - 1)
+    padded = np.pad(picture, ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
+    turned = np.array(Image.fromarray(padded).rotate(degrees, Image.Resampling.BILINEAR))
+    return turned[margin : margin + height, margin : margin + width]
+
+
+def recoloured(picture: Picture, factors: Sequence[float]) -> Picture:
+    """Multiply brightness, contrast and saturation by ``factors``."""
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    image = ImageEnhance.Brightness(image).enhance(factors[0])
+    image = ImageEnhance.Contrast(image).enhance(factors[1])
+    image = ImageEnhance.Color(image).enhance(factors[2])
+    return np.array(image)
+
+
+def _limited(value: int, limit: int) -> int:
+    return max(-limit, min(limit, value))

@@ -1,0 +1,141 @@
+"""``last.pt``: everything that a resumed run needs to end in the very same weights."""
+
+import io
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save as save_safetensors
+from torch import Tensor, nn
+
+from models.errors import BundleError
+from models.files import write_atomic
+
+FORMAT: Final = 1
+
+
+@dataclass(kw_only=True)
+class Position:
+    """Where a run stands; plain numbers, changed by the loop.
+
+    Attributes:
+        epoch: Epochs done.
+        batch: Batches done of the epoch under way.
+        step: Optimiser steps done in all.
+        seconds: Time spent so far, over all sittings.
+        loss_sum: Sum of the loss over the examples of the epoch under way.
+        examples: How many these are.
+        best_score: Best validation score so far, or None.
+        best_epoch: The epoch it was reached in, counted from 1, or None.
+        history: One row of ``metrics.csv`` for each epoch done.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    loss_sum: float = 0.0
+    examples: int = 0
+    best_score: float | None = None
+    best_epoch: int | None = None
+    history: list[dict[str, float | str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The objects with a state: what is saved and restored."""
+
+    network: nn.Module
+    optimiser: torch.optim.Optimizer
+    loss_fn: nn.Module
+
+
+def save(path: Path, trained: Trained, position: Position) -> None:
+    """Write a checkpoint; a crash leaves the old one or the new one.
+
+    Raises:
+        BundleError: The file cannot be written, for instance because the disk is full.
+    """
+    content = {
+        "format": FORMAT,
+        "network": trained.network.state_dict(),
+        "optimiser": trained.optimiser.state_dict(),
+        "loss": trained.loss_fn.state_dict(),
+        "position": dict(vars(position)),
+        "random": torch.get_rng_state(),
+        "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write(path, buffer.getvalue())
+
+
+def load(path: Path, trained: Trained) -> Position:
+    """Restore what :func:`save` wrote, torch's random state included.
+
+    Raises:
+        BundleError: The file is damaged, newer than this version, or of another run.
+    """
+    content = _read(path)
+    if content.get("format") != FORMAT:
+        raise BundleError(
+            f"{path} has format {content.get('format')!r}, this version reads {FORMAT}; resume "
+            "with the version that wrote it"
+        )
+    try:
+        trained.network.load_state_dict(content["network"])
+        trained.optimiser.load_state_dict(content["optimiser"])
+        trained.loss_fn.load_state_dict(content["loss"])
+        position = Position(**content["position"])
+        _restore_random(content)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise BundleError(f"{path} does not fit this run: {error}") from error
+    return position
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from error
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        raise BundleError(f"{path} is damaged ({error}); delete it to start anew") from error
+    if not isinstance(content, dict):
+        raise BundleError(f"{path} is no checkpoint of a run")
+    return content
+
+
+def _restore_random(content: Mapping[str, Any]) -> None:
+    torch.set_rng_state(content["random"])
+    if content["random_cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(content["random_cuda"])
+
+
+def save_weights(path: Path, network: nn.Module) -> None:
+    """Write the weights of ``network`` alone, as safetensors.
+
+    Raises:
+        BundleError: The file cannot be written.
+    """
+    weights: dict[str, Tensor] = {
+        key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()
+    }
+    write(path, save_safetensors(weights))
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file of the run folder atomically.
+
+    Raises:
+        BundleError: It cannot be written; says what to do.
+    """
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        raise BundleError(
+            f"cannot write {path}: {error.strerror or error}. Nothing is lost up to the last "
+            "checkpoint: make room and go on with --resume"
+        ) from error

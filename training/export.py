@@ -1,0 +1,103 @@
+"""A finished run as a bundle: the folder that calibrates and serves."""
+
+import json
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from models.bundle import Bundle, write_bundle
+from models.classes import ClassTable
+from models.errors import BundleError
+from models.export import export_onnx
+from models.heads import output_names
+from models.images import Preprocess
+from models.weights import load_into, read_weights
+from training.card import model_card
+from training.config import TrainConfig
+from training.metrics import best_row
+from training.objective import head_of
+from training.run_folder import RunFolder
+from training.settings import to_yaml
+from training.train import build_network
+
+_LIBRARIES: Final = ("florilege", "torch", "torchvision", "onnx", "onnxruntime", "numpy", "pillow")
+
+
+def export_run(run: Path, out: Path) -> Bundle:
+    """Export the best weights of a run folder into a bundle that still has to be calibrated.
+
+    Args:
+        run: What ``florilege train`` left; its ``best.safetensors`` is exported.
+        out: A new or empty folder, or a bundle to replace.
+
+    Returns:
+        The bundle, opened and verified.
+
+    Raises:
+        BundleError: No run folder, weights of another architecture, an exported graph that
+            differs from torch, or a folder that cannot be written. ``out`` is as it was.
+    """
+    folder = RunFolder(run)
+    config, classes = folder.read_config(), folder.read_classes()
+    head = head_of(config.loss_name, config.head)
+    network = build_network(config, head, len(classes))
+    if not folder.best.is_file():
+        raise BundleError(f"{run} has no best.safetensors: train it first, or --resume it")
+    load_into(network, read_weights(folder.best), origin=str(folder.best), head_must_fit=True)
+    preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
+    row = best_row(folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        model = Path(scratch) / "model.onnx"
+        parity = export_onnx(
+            network,
+            image_size=config.image_size,
+            mean=preprocess.mean,
+            std=preprocess.std,
+            path=model,
+        )
+        files: dict[str, bytes | Path] = {
+            "model.onnx": model,
+            "classes.json": classes.to_json().encode(),
+            "preprocess.json": preprocess.to_json().encode(),
+            "metrics.json": _json(row),
+            "MODEL_CARD.md": model_card(run.name, config, classes, row).encode(),
+            "provenance.json": _json(_provenance(config, classes, row, parity)),
+            "config.yaml": to_yaml(config).encode(),
+            "weights.safetensors": folder.best,
+        }
+        name = run.resolve().name
+        return write_bundle(out, files, name=name, version="1", heads=output_names(head))
+
+
+def _provenance(
+    config: TrainConfig, classes: ClassTable, row: dict[str, Any], parity: dict[str, Any]
+) -> dict[str, Any]:
+    counts = classes.counts
+    return {
+        "data": config.data,
+        "training_pictures": None if counts is None else int(counts.sum()),
+        "checkpoint_chosen_on": "val" if row else None,
+        "checkpoint_chosen_by": f"average-{row['val_average_k']:g} accuracy" if row else None,
+        "epoch": row.get("epoch"),
+        "recipe": config.recipe,
+        "backbone": config.backbone,
+        "weights": config.weights,
+        "loss": dict(config.loss),
+        "seed": config.seed,
+        "parity": {**parity, "between": f"torch {torch.__version__} and ONNX Runtime, on the CPU"},
+        "libraries": {name: _version(name) for name in _LIBRARIES},
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _json(content: object) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

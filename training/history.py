@@ -1,0 +1,70 @@
+"""What is written down after each epoch: ``metrics.csv``, TensorBoard events, one line of text."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from torch.utils.tensorboard import SummaryWriter
+
+from training.checkpoint import Position, write
+from training.evaluation import Validation
+from training.run_folder import RunFolder
+
+Row = dict[str, float | str]
+
+
+def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row:
+    """The figures of the epoch that just ended, by column name."""
+    row: Row = {
+        "epoch": position.epoch,
+        "step": position.step,
+        "seconds": round(position.seconds, 3),
+        "learning_rate": rate,
+        "train_loss": position.loss_sum / max(1, position.examples),
+        "val_average_k": validation.average_k,
+        "val_score": validation.score,
+        "val_best_head": validation.best.head,
+        "val_best_score_kind": validation.best.score_kind,
+    }
+    for head in validation.log_loss:
+        row[f"val_log_loss_{head}"] = validation.log_loss[head]
+        row[f"val_top_1_{head}"] = validation.top_1[head]
+    for choice, by_k in validation.accuracy.items():
+        for k, value in by_k.items():
+            row[f"val_average_{k:g}_{choice.head}_{choice.score_kind}"] = value
+    return row
+
+
+def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
+    """Write all rows to ``metrics.csv``; the whole file each time, so that it is never torn."""
+    if not history:
+        return
+    text = io.StringIO()
+    table = csv.DictWriter(text, fieldnames=list(history[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(history)
+    write(folder.metrics, text.getvalue().encode())
+
+
+def write_events(folder: RunFolder, row: Row) -> None:
+    """Append one epoch to the TensorBoard events of the run."""
+    step = int(row["epoch"])
+    with SummaryWriter(str(folder.events), purge_step=step) as writer:
+        for name, value in row.items():
+            if isinstance(value, int | float) and name not in ("epoch", "step"):
+                writer.add_scalar(_tag(name), value, step)
+
+
+def epoch_line(row: Row, *, epochs: int, better: bool) -> str:
+    """One line for people."""
+    mark = "  best so far" if better else ""
+    return (
+        f"epoch {row['epoch']}/{epochs}  loss {row['train_loss']:.4f}  "
+        f"average-{row['val_average_k']:g} accuracy {float(row['val_score']) * 100:.2f} % "
+        f"({row['val_best_head']}, {row['val_best_score_kind']})  {row['seconds']:.0f} s{mark}"
+    )
+
+
+def _tag(name: str) -> str:
+    group, separator, rest = name.partition("_")
+    return f"{group}/{rest}" if separator and group in ("train", "val") else name

@@ -1,0 +1,118 @@
+"""The losses by name: ``LOSSES`` as modules, and the functions of the same names.
+
+A function takes every parameter by keyword and returns one value per example, or a scalar
+where the loss is defined on the whole batch.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from training.losses.base import Head, Loss, parameters
+from training.losses.entropy import CrossEntropy, Focal, cross_entropy, focal
+from training.losses.hinges import (
+    CalibratedTopKHinge,
+    ConvexTopKHinge,
+    TopKHinge,
+    calibrated_top_k_hinge,
+    convex_top_k_hinge,
+    top_k_hinge,
+)
+from training.losses.margins import Ldam, ldam
+from training.losses.noise import (
+    ImbalancedNoisedTopK,
+    NoisedTopK,
+    imbalanced_noised_top_k,
+    noised_kth_largest,
+    noised_top_k,
+)
+from training.losses.online import Role, role
+from training.losses.positives import (
+    AssumeNegative,
+    ExpectedPositive,
+    PositiveBce,
+    assume_negative,
+    expected_positive,
+    positive_bce,
+)
+from training.losses.smoothed import SmoothTopK, smooth_top_k, top_k_probabilities
+from training.losses.two_heads import TwoHeadAverageK, two_head_average_k
+
+LOSSES: Mapping[str, type[Loss]] = {
+    "cross_entropy": CrossEntropy,
+    "focal": Focal,
+    "ldam": Ldam,
+    "top_k_hinge": TopKHinge,
+    "convex_top_k_hinge": ConvexTopKHinge,
+    "calibrated_top_k_hinge": CalibratedTopKHinge,
+    "smooth_top_k": SmoothTopK,
+    "noised_top_k": NoisedTopK,
+    "imbalanced_noised_top_k": ImbalancedNoisedTopK,
+    "assume_negative": AssumeNegative,
+    "positive_bce": PositiveBce,
+    "expected_positive": ExpectedPositive,
+    "role": Role,
+    "two_head_average_k": TwoHeadAverageK,
+}
+
+
+def build(name: str, **given: Any) -> Loss:
+    """Make the loss called ``name``.
+
+    Raises:
+        ValueError: There is no such loss, it has no such parameter, or it misses one.
+
+    Example:
+        >>> build("cross_entropy", label_smoothing=0.1).head
+        'linear'
+    """
+    if name not in LOSSES:
+        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
+    allowed = parameters(LOSSES[name])
+    unknown = [key for key in given if key not in allowed]
+    missing = [
+        key
+        for key, parameter in allowed.items()
+        if parameter.default is parameter.empty and key not in given
+    ]
+    if unknown or missing:
+        what = f"has no {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
+        raise ValueError(f"loss {name} {what}; its parameters are {', '.join(allowed)}")
+    return LOSSES[name](**given)
+
+
+__all__ = [
+    "LOSSES",
+    "AssumeNegative",
+    "CalibratedTopKHinge",
+    "ConvexTopKHinge",
+    "CrossEntropy",
+    "ExpectedPositive",
+    "Focal",
+    "Head",
+    "ImbalancedNoisedTopK",
+    "Ldam",
+    "Loss",
+    "NoisedTopK",
+    "PositiveBce",
+    "Role",
+    "SmoothTopK",
+    "TopKHinge",
+    "TwoHeadAverageK",
+    "assume_negative",
+    "build",
+    "calibrated_top_k_hinge",
+    "convex_top_k_hinge",
+    "cross_entropy",
+    "expected_positive",
+    "focal",
+    "imbalanced_noised_top_k",
+    "ldam",
+    "noised_kth_largest",
+    "noised_top_k",
+    "positive_bce",
+    "role",
+    "smooth_top_k",
+    "top_k_hinge",
+    "top_k_probabilities",
+    "two_head_average_k",
+]

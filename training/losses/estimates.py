@@ -1,0 +1,68 @@
+"""A matrix of estimated labels, one row per training image, that need not fit on the GPU."""
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+OBSERVED = math.log(0.995 / 0.005)  # a label that was seen starts as almost certain
+UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
+CHUNK = 1 << 22  # entries initialised at a time
+
+
+class Estimates:
+    """Logits of the estimated labels, ``(rows, classes)``, in memory or in a mapped file.
+
+    Only the rows of a batch are read or written. The observed label of a row is entered when
+    the row is first updated; until then it is put into what is read.
+
+    Args:
+        rows: Training images.
+        classes: Classes.
+        dtype: ``torch.float32``, or ``torch.float16`` for half the memory: steps below about
+            0.001 are then lost.
+        memory_map: File to keep the matrix in instead of memory; it is overwritten.
+        seed: Of the initial values.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        classes: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        memory_map: Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.logits = _allocate(rows, classes, dtype, memory_map)
+        self.seen = torch.zeros(rows, dtype=torch.bool)
+        generator = torch.Generator().manual_seed(seed)
+        for part in torch.split(self.logits, max(1, CHUNK // classes)):
+            start = torch.empty(part.shape).uniform_(-UNOBSERVED, UNOBSERVED, generator=generator)
+            part.copy_(start)
+
+    def read(self, row_index: Tensor, observed: Tensor) -> Tensor:
+        """Rows of the batch in float32, on the CPU.
+
+        Args:
+            row_index: Positions of the images in the training set, int64 ``(batch,)``.
+            observed: The classes seen for each, bool ``(batch, classes)``.
+        """
+        rows = self.logits[row_index].float()
+        unseen = ~self.seen[row_index].unsqueeze(1)
+        return rows.masked_fill(unseen & observed, OBSERVED)
+
+    def add(self, row_index: Tensor, observed: Tensor, step: Tensor) -> None:
+        """Add ``step`` to the rows of the batch; a row that comes twice takes both steps."""
+        new = (~self.seen[row_index].unsqueeze(1) & observed).nonzero()
+        self.logits[row_index[new[:, 0]], new[:, 1]] = OBSERVED
+        self.seen[row_index] = True
+        self.logits.index_add_(0, row_index, step.to(self.logits.dtype))
+
+
+def _allocate(rows: int, classes: int, dtype: torch.dtype, memory_map: Path | None) -> Tensor:
+    if memory_map is None:
+        return torch.empty((rows, classes), dtype=dtype)
+    mapped = torch.from_file(str(memory_map), shared=True, size=rows * classes, dtype=dtype)
+    return mapped.view(rows, classes)

@@ -1,0 +1,193 @@
+"""Three top-k hinge losses that differ in what the true class is compared with."""
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from training.losses.base import ExampleLoss, Options
+from training.losses.inputs import check_batch, check_k, working
+
+
+def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
+    r"""Top-k hinge loss: the true class against the k-th largest *other* score.
+
+    .. math:: \ell(s, y) = \max(0,\; 1 + (s_{\setminus y})_{[k]} - s_y)
+
+    A baseline: neither convex nor top-k calibrated, and a deep network barely learns with it
+    because at most two entries of its gradient are not zero. ``calibrated_top_k_hinge``
+    compares with the (k+1)-th score of *all* classes instead.
+
+    Args:
+        logits: Raw class scores, shape ``(batch, classes)``, floating point.
+        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+        k: Size of the set, ``1 <= k < classes``.
+
+    Returns:
+        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
+
+    Raises:
+        ValueError: ``k`` out of range, or tensors that do not fit.
+
+    References:
+        Lapin et al., "Top-k multiclass SVM", NeurIPS 2015; [N] eq. 4, [B] eq. 6. [B] eq. 8
+        divides the scores by k but not the margin: that one is the limit of ``smooth_top_k``.
+
+    Example:
+        >>> logits = torch.tensor([[3.0, 1.0, 0.5, -1.0], [0.0, 2.0, 1.0, 4.0]])
+        >>> top_k_hinge(logits, torch.tensor([0, 0]), k=2)
+        tensor([0., 3.])
+    """
+    check_batch(logits, labels)
+    check_k(k, logits.shape[1])
+    scores = working(logits)
+    if labels.is_floating_point():
+        top = scores.topk(k + 1)
+        in_set = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, top.indices[:, :k], True)
+        rivals = top.values[:, k:].where(in_set, top.values[:, k - 1 : k])
+        return _mixture(rivals - scores + 1, labels)
+    others = scores.scatter(1, labels.unsqueeze(1), -torch.inf)
+    return (1 + others.topk(k).values[:, -1] - _true(scores, labels)).clamp_min(0)
+
+
+def convex_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
+    r"""Convex top-k hinge loss: the true class against the mean of the k largest scores.
+
+    .. math::
+        \ell(s, y) = \max\Big(0,\; \frac1k \sum_{i=1}^k (s + \mathbf 1 - \delta_y)_{[i]}
+            - s_y\Big)
+
+    A convex upper bound of ``top_k_hinge``; not top-k calibrated either.
+
+    Args:
+        logits: Raw class scores, shape ``(batch, classes)``, floating point.
+        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+        k: Size of the set, ``1 <= k < classes``.
+
+    Returns:
+        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
+
+    Raises:
+        ValueError: ``k`` out of range, or tensors that do not fit.
+
+    References:
+        Lapin et al., "Top-k multiclass SVM", NeurIPS 2015; [N] table 1.
+
+    Example:
+        >>> logits = torch.tensor([[3.0, 1.0, 0.5, -1.0], [0.0, 2.0, 1.0, 4.0]])
+        >>> convex_top_k_hinge(logits, torch.tensor([0, 0]), k=2)
+        tensor([0., 4.])
+    """
+    check_batch(logits, labels)
+    check_k(k, logits.shape[1])
+    scores = working(logits)
+    if labels.is_floating_point():
+        return _mixture(_means_for_each_class(scores, k) - scores, labels)
+    index = labels.unsqueeze(1)
+    raised = (scores + 1).scatter_add(1, index, scores.new_full(index.shape, -1.0))
+    return (raised.topk(k).values.mean(1) - _true(scores, labels)).clamp_min(0)
+
+
+def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
+    r"""Calibrated top-k hinge loss: zero once the true class leads the (k+1)-th score by one.
+
+    .. math:: \ell(s, y) = \max(0,\; 1 + s_{[k+1]} - s_y)
+
+    Its minimiser ranks the k likeliest classes first, which ``top_k_hinge`` does not
+    guarantee. Deep networks still learn badly with it; ``noised_top_k`` is its smoothing.
+
+    Args:
+        logits: Raw class scores, shape ``(batch, classes)``, floating point.
+        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+        k: Size of the set, ``1 <= k < classes``.
+
+    Returns:
+        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
+
+    Raises:
+        ValueError: ``k`` out of range, or tensors that do not fit.
+
+    References:
+        Yang and Koyejo, "On the consistency of top-k surrogate losses", ICML 2020; [N] eq. 5.
+
+    Example:
+        >>> logits = torch.tensor([[3.0, 1.0, 0.5, -1.0], [0.0, 2.0, 1.0, 4.0]])
+        >>> calibrated_top_k_hinge(logits, torch.tensor([0, 2]), k=2)
+        tensor([0., 1.])
+    """
+    check_batch(logits, labels)
+    check_k(k, logits.shape[1])
+    scores = working(logits)
+    runner_up = scores.topk(k + 1).values[:, -1]
+    return hinge(scores, labels, runner_up)
+
+
+def hinge(scores: Tensor, labels: Tensor, rival: Tensor, margins: Tensor | float = 1.0) -> Tensor:
+    """``max(0, margin + rival - s_y)`` with one rival ``(batch,)`` whatever the label.
+
+    Args:
+        scores: Shape ``(batch, classes)``.
+        labels: int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+        rival: What the true score is compared with, shape ``(batch,)``.
+        margins: One for all, or one per class, shape ``(classes,)``.
+    """
+    if labels.is_floating_point():
+        return _mixture(margins + rival.unsqueeze(1) - scores, labels)
+    margin = margins[labels] if isinstance(margins, Tensor) else margins
+    return (margin + rival - _true(scores, labels)).clamp_min(0)
+
+
+def _true(scores: Tensor, labels: Tensor) -> Tensor:
+    return scores.gather(1, labels.unsqueeze(1)).squeeze(1)
+
+
+def _mixture(slack: Tensor, targets: Tensor) -> Tensor:
+    """``sum_c t_c max(0, slack_c)``, shape ``(batch,)``."""
+    return (targets.to(slack.dtype) * slack.clamp_min(0)).sum(1)
+
+
+def _means_for_each_class(scores: Tensor, k: int) -> Tensor:
+    """For every class c, the mean of the k largest of ``scores + 1`` with c's own as it is.
+
+    Class c takes part or not, whichever makes the sum larger.
+    """
+    top = (scores + 1).topk(k + 1)
+    in_set = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, top.indices[:, :k], True)
+    fewer = top.values[:, : k - 1].sum(1, keepdim=True)  # the k - 1 largest
+    last, following = top.values[:, k - 1 : k], top.values[:, k:]
+    without_own = (fewer + last - 1 - scores).where(in_set, fewer)  # k - 1 largest beside c
+    rival = following.where(in_set, last)  # the k-th largest beside c
+    return (without_own + rival.maximum(scores)) / k
+
+
+class _TopK(ExampleLoss):
+    """A loss whose only parameter is ``k``."""
+
+    def __init__(self, *, k: int = 5, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
+        check_k(k)
+        self.k = k
+
+
+class TopKHinge(_TopK):
+    """Module of :func:`top_k_hinge`."""
+
+    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Values of :func:`top_k_hinge`."""
+        return top_k_hinge(logits, labels, k=self.k)
+
+
+class ConvexTopKHinge(_TopK):
+    """Module of :func:`convex_top_k_hinge`."""
+
+    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Values of :func:`convex_top_k_hinge`."""
+        return convex_top_k_hinge(logits, labels, k=self.k)
+
+
+class CalibratedTopKHinge(_TopK):
+    """Module of :func:`calibrated_top_k_hinge`."""
+
+    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Values of :func:`calibrated_top_k_hinge`."""
+        return calibrated_top_k_hinge(logits, labels, k=self.k)

@@ -1,0 +1,311 @@
+"""ROLE: the labels nobody observed are estimated while the classifier learns."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Unpack
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.nn import functional as F
+
+from models.errors import UsageError
+from training.losses.base import Loss, Options, Reduction, divide
+from training.losses.estimates import Estimates
+from training.losses.inputs import check_at_least, check_batch, is_integer, working
+from training.losses.positives import (
+    SOFTPLUS_LIMIT,
+    expected_positive,
+    label_term,
+    surplus,
+)
+
+
+def role(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    estimates: Tensor,
+    average_k: float = 5.0,
+    reg_weight: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    r"""ROLE (regularised online label estimation): classifier and estimates teach each other.
+
+    With :math:`\theta` the estimates of this batch's images and :math:`\bar\sigma` a
+    probability taken as given:
+
+    .. math::
+        \ell &= \tfrac12 \big(h(z, \theta) + h(\theta, z)\big) \\
+        h(a, b) &= \frac{1}{|B|} \sum_i \Big(-\log \sigma(a_{i y_i})
+            + \sum_j \mathrm{BCE}\big(a_{ij}; \bar\sigma(b_{ij})\big)\Big)
+            + \frac{\lambda}{L} \Big(\frac{1}{|B|} \sum_{i,j} \sigma(a_{ij}) - K\Big)^2
+
+    Each half is ``expected_positive`` plus the wish to agree with the other one. It needs a
+    number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch.
+
+    Args:
+        logits: Raw class scores :math:`z`, shape ``(batch, classes)``, floating point.
+        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+        estimates: Logits :math:`\theta` of the estimated labels, ``(batch, classes)``.
+        average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``.
+        reg_weight: :math:`\lambda`, at least 0.
+        weight: Class weights ``(classes,)`` of the terms of the label.
+        ignore_index: Rows with this label count for nothing.
+
+    Returns:
+        A scalar with gradients to both ``logits`` and ``estimates``.
+
+    Raises:
+        ValueError: A parameter out of range, or tensors that do not fit.
+
+    References:
+        Cole et al., "Multi-label learning from single positive labels", CVPR 2021, eq. 10 and
+        11, times the number of classes, so that ``reg_weight=1`` is the default beta of
+        ``expected_positive``; [A] section 4.6. The ``lambda`` that [S] tunes for this loss is
+        not defined there; we read it as ``reg_weight``.
+
+    Example:
+        >>> zeros = torch.zeros(2, 4)
+        >>> role(zeros, torch.tensor([0, 1]), estimates=zeros, average_k=2)
+        tensor(3.4657)
+    """
+    _check_parameters(average_k, reg_weight)
+    if estimates.shape != logits.shape:
+        raise ValueError(
+            f"estimates must have the shape of the logits {tuple(logits.shape)}, "
+            f"got {tuple(estimates.shape)}"
+        )
+    settings = (labels, average_k, reg_weight, weight, ignore_index)
+    classifier = _half(logits, estimates, *settings)
+    estimator = _half(estimates, logits, *settings)
+    return (classifier + estimator) / 2
+
+
+def _half(
+    learner: Tensor,
+    teacher: Tensor,
+    labels: Tensor,
+    average_k: float,
+    reg_weight: float,
+    weight: Tensor | None,
+    ignore_index: int,
+) -> Tensor:
+    """What one side learns while the other is taken as given, a scalar."""
+    scores, taught = working(learner), torch.sigmoid(working(teacher.detach()))
+    observed, kept = label_term(learner, labels, weight, ignore_index)
+    entropy = F.softplus(scores, threshold=SOFTPLUS_LIMIT) - taught.to(scores) * scores
+    agreement = divide(entropy.sum(1).where(kept > 0, 0.0).sum(), kept.sum())
+    excess = surplus(torch.sigmoid(scores), kept, average_k)
+    return observed + agreement + reg_weight / scores.shape[1] * excess.square()
+
+
+class Role(Loss):
+    """Module of :func:`role`, with the estimates of all training images.
+
+    The estimates stay in the memory of the CPU, or in a file, whatever ``.to()`` says; only
+    the rows of a batch travel. The backward pass of a loss moves them, once: one step of
+    gradient descent on the second half, at their own rate. ``state_dict`` holds them.
+
+    In ``eval`` mode no ``row_index`` is needed, and the value is the part of the loss that
+    needs no estimate: that of ``expected_positive``.
+
+    Args:
+        rows: Training images, at least 1.
+        classes: Number of classes; taken from the first batch where None.
+        average_k: Wanted mean number of positive classes.
+        reg_weight: Weight of that wish, at least 0.
+        theta_lr: Step of an estimate along its own image's gradient, positive; it does not
+            depend on batch size, loss scaling or the rate of the network. Where [A] and Cole
+            et al. tie it to the optimiser of the network, an image is seen once an epoch and
+            its estimates hardly move.
+        dtype: Of the stored estimates, ``"float32"`` or ``"float16"``.
+        memory_map: File to keep them in instead of memory; it is overwritten.
+        seed: Of their initial values.
+        reduction: ``"mean"``, or ``"sum"``: the mean times the counted rows.
+        weight: Class weights of the terms of the label.
+        ignore_index: Rows with this label count for nothing.
+    """
+
+    reductions: ClassVar[tuple[Reduction, ...]] = ("mean", "sum")
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        classes: int | None = None,
+        average_k: float = 5.0,
+        reg_weight: float = 1.0,
+        theta_lr: float = 1.0,
+        dtype: str = "float32",
+        memory_map: str | Path | None = None,
+        seed: int = 0,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(**options)
+        _check_parameters(average_k, reg_weight)
+        check_at_least("theta_lr", theta_lr, 0)
+        for name, value in (("rows", rows), ("classes", classes)):
+            if value is not None and (not is_integer(value) or value < 1):
+                raise ValueError(f"{name} must be an integer of at least 1, got {value}")
+        if dtype not in ("float32", "float16"):
+            raise ValueError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
+        self.rows = rows
+        self.classes = classes
+        self.average_k = average_k
+        self.reg_weight = reg_weight
+        self.theta_lr = theta_lr
+        self.dtype = dtype
+        self.memory_map = None if memory_map is None else Path(memory_map)
+        self.seed = seed
+        self.estimates: Estimates | None = None
+        if classes is not None:
+            self.estimates = self._allocate(classes)
+
+    def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor | None = None) -> Tensor:
+        """Loss of the batch.
+
+        Args:
+            logits: Raw class scores, shape ``(batch, classes)``, floating point.
+            labels: int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+            row_index: Position of each image in the training set, int64 ``(batch,)``; not
+                needed in ``eval`` mode.
+
+        Raises:
+            ValueError: Tensors that do not fit, or a position outside the training set.
+            UsageError: Several processes train together: each would estimate on its own.
+        """
+        if row_index is None:
+            return self.total(self._without_estimates(logits, labels), labels)
+        _refuse_several_processes()
+        check_batch(logits, labels.masked_fill(labels == self.ignore_index, 0))
+        where, observed = self._locate(row_index, logits), self._observed(logits, labels)
+        if self.estimates is None:
+            self.estimates = self._allocate(logits.shape[1])
+        theta = self.estimates.read(where, observed).to(working(logits)).requires_grad_()
+        classifier = self._half(logits, theta, labels)
+        with torch.enable_grad():
+            estimator = self._half(theta, logits, labels)
+            (slope,) = torch.autograd.grad(estimator / 2, theta)
+        loss = (classifier + estimator.detach()) / 2
+        if loss.requires_grad:
+            counted = observed.any(1)
+            step = -self.theta_lr * int(counted.sum()) * slope.cpu()[counted]
+            move = partial(self.estimates.add, where[counted], observed[counted], step)
+            loss = _ThenMove.apply(loss, move)
+        return self.total(loss, labels)
+
+    def _half(self, learner: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+        return _half(
+            learner,
+            teacher,
+            labels,
+            self.average_k,
+            self.reg_weight,
+            self.weight,
+            self.ignore_index,
+        )
+
+    def _without_estimates(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.training:
+            raise ValueError("row_index must be given while training, got None")
+        return expected_positive(
+            logits,
+            labels,
+            average_k=self.average_k,
+            beta=self.reg_weight / logits.shape[-1],
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+        )
+
+    def _locate(self, row_index: Tensor, logits: Tensor) -> Tensor:
+        """The positions on the CPU, all inside the training set."""
+        where = row_index.detach().cpu()
+        if where.dtype != torch.int64 or where.shape != logits.shape[:1]:
+            raise ValueError(
+                f"row_index must be int64 of shape ({logits.shape[0]},), "
+                f"got {where.dtype} {tuple(where.shape)}"
+            )
+        if where.numel() and not 0 <= int(where.min()) <= int(where.max()) < self.rows:
+            raise ValueError(
+                f"row_index must be in [0, {self.rows - 1}], "
+                f"got {int(where.min())} to {int(where.max())}"
+            )
+        if self.classes is not None and logits.shape[1] != self.classes:
+            raise ValueError(f"logits must have {self.classes} classes, got {logits.shape[1]}")
+        return where
+
+    def _observed(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Which classes were seen, bool ``(batch, classes)`` on the CPU; none if ignored."""
+        labels = labels.detach().cpu()
+        if labels.is_floating_point():
+            return labels > 0
+        kept = labels != self.ignore_index
+        seen = torch.zeros(logits.shape, dtype=torch.bool)
+        return seen.scatter_(1, labels.masked_fill(~kept, 0).unsqueeze(1), kept.unsqueeze(1))
+
+    def _allocate(self, classes: int) -> Estimates:
+        self.classes = classes
+        return Estimates(
+            self.rows,
+            classes,
+            dtype=getattr(torch, self.dtype),
+            memory_map=self.memory_map,
+            seed=self.seed,
+        )
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """The estimates, as part of ``state_dict``."""
+        if self.estimates is None:
+            return {}
+        return {"logits": self.estimates.logits, "seen": self.estimates.seen}
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        """Take up the estimates of a checkpoint.
+
+        Raises:
+            ValueError: They belong to another number of images or classes.
+        """
+        if not state:
+            self.estimates = None
+            return
+        rows, classes = state["logits"].shape
+        if rows != self.rows or self.classes not in (None, classes):
+            raise ValueError(
+                f"estimates must have shape ({self.rows}, {self.classes}), got {(rows, classes)}"
+            )
+        self.estimates = self.estimates or self._allocate(classes)
+        self.estimates.logits.copy_(state["logits"])
+        self.estimates.seen.copy_(state["seen"])
+
+
+class _ThenMove(torch.autograd.Function):
+    """Leaves the loss as it is and moves the estimates in the backward pass, once."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, move: Callable[[], None]) -> Tensor:
+        ctx.move = move
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        move, ctx.move = ctx.move, None
+        if move is not None:
+            move()
+        return grad, None
+
+
+def _refuse_several_processes() -> None:
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        raise UsageError(
+            "the loss role keeps one estimate per training image and cannot be trained in "
+            f"{dist.get_world_size()} processes, which would estimate apart; use one process, "
+            "or expected_positive or two_head_average_k"
+        )
+
+
+def _check_parameters(average_k: float, reg_weight: float) -> None:
+    check_at_least("average_k", average_k, 1)
+    check_at_least("reg_weight", reg_weight, 0)

@@ -1,0 +1,219 @@
+"""Binary losses for one observed positive: what is assumed about all the other classes."""
+
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from training.losses.base import ExampleLoss, Loss, Options, Reduction, check_weight, divide
+from training.losses.inputs import check_at_least, check_batch, working
+
+SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
+
+
+def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
+    r"""Assume negative: the label is positive, every other class negative with less weight.
+
+    .. math::
+        \ell(z, y) = -\log \sigma(z_y) - \frac{1}{L-1} \sum_{j \ne y} \log(1 - \sigma(z_j))
+
+    The plainest multi-label loss. It denies that an image may look like several classes;
+    ``expected_positive`` and ``two_head_average_k`` do not.
+
+    Args:
+        logits: Raw class scores, shape ``(batch, classes)``, floating point.
+        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+
+    Returns:
+        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
+
+    Raises:
+        ValueError: Tensors that do not fit.
+
+    References:
+        [A] eq. 5, the weighted form ("WAN") of Cole et al., "Multi-label learning from single
+        positive labels", CVPR 2021, times the number of classes.
+
+    Example:
+        >>> assume_negative(torch.zeros(1, 4), torch.tensor([2]))
+        tensor([1.3863])
+    """
+    check_batch(logits, labels)
+    scores = working(logits)
+    negatives = max(1, scores.shape[1] - 1)
+    if labels.is_floating_point():
+        targets = labels.to(scores.dtype)
+        refusals = (targets.sum(1, keepdim=True) - targets) / negatives
+        return (targets * _softplus(-scores) + refusals * _softplus(scores)).sum(1)
+    others = scores.scatter(1, labels.unsqueeze(1), -torch.inf)
+    return _positive(scores, labels) + _softplus(others).sum(1) / negatives
+
+
+def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
+    r"""Binary cross-entropy of the label alone; nothing is said about the other classes.
+
+    .. math:: \ell(z, y) = -\log \sigma(z_y)
+
+    Alone it is minimal where every class is positive: it is a part of other losses, and a
+    lower bound in comparisons.
+
+    Args:
+        logits: Raw class scores, shape ``(batch, classes)``, floating point.
+        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+
+    Returns:
+        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
+
+    Raises:
+        ValueError: Tensors that do not fit.
+
+    References:
+        [A] eq. 6.
+
+    Example:
+        >>> positive_bce(torch.zeros(1, 4), torch.tensor([2]))
+        tensor([0.6931])
+    """
+    check_batch(logits, labels)
+    return _positive(working(logits), labels)
+
+
+def expected_positive(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    average_k: float = 5.0,
+    beta: float | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    r"""Expected positive regularisation: K classes are positive on average over the batch.
+
+    .. math::
+        \ell = -\frac{1}{|B|} \sum_i \log \sigma(z_{i y_i}) + \beta (\hat K - K)^2,
+        \quad \hat K = \frac{1}{|B|} \sum_{i,j} \sigma(z_{ij})
+
+    Which classes are positive is left open, so mass may spread evenly over all of them;
+    ``two_head_average_k`` names them.
+
+    Args:
+        logits: Raw class scores, shape ``(batch, classes)``, floating point.
+        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
+        average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``, may
+            be fractional.
+        beta: Weight of the constraint, at least 0; one over the number of classes where it is
+            None. That is what [A] tuned: 0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K.
+        weight: Class weights ``(classes,)`` of the term of the label.
+        ignore_index: Rows with this label count for nothing.
+
+    Returns:
+        A scalar; float32 for half-precision logits.
+
+    Raises:
+        ValueError: A parameter out of range, or tensors that do not fit.
+
+    References:
+        [A] eq. 8. With the default beta it is the loss of Cole et al., CVPR 2021, times the
+        number of classes.
+
+    Example:
+        >>> expected_positive(torch.zeros(2, 4), torch.tensor([0, 1]), average_k=3, beta=0.5)
+        tensor(1.1931)
+    """
+    _check_parameters(average_k, beta)
+    scores = working(logits)
+    observed, kept = label_term(logits, labels, weight, ignore_index)
+    excess = surplus(torch.sigmoid(scores), kept, average_k)
+    strength = 1 / scores.shape[1] if beta is None else beta
+    return observed + strength * excess.square()
+
+
+def label_term(
+    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """Weighted mean of ``positive_bce``, a scalar, and 1 for each counted row, ``(batch,)``."""
+    check_weight(weight, logits)
+    scores = working(logits)
+    if labels.is_floating_point():
+        weighted = labels if weight is None else labels * weight.to(labels)
+        values = positive_bce(logits, weighted)
+        kept = torch.ones_like(values)
+        return divide(values.sum(), kept.sum()), kept
+    counted = labels != ignore_index
+    safe = labels.masked_fill(~counted, 0)
+    kept = counted.to(scores.dtype)
+    shares = kept if weight is None else kept * weight.to(kept)[safe]
+    values = positive_bce(logits, safe).where(counted, 0.0)
+    return divide((shares * values).sum(), shares.sum()), kept
+
+
+def surplus(probabilities: Tensor, kept: Tensor, average_k: float) -> Tensor:
+    """Mean number of positive classes over the counted rows, minus K; 0 without such rows."""
+    classes = probabilities.shape[1]
+    if average_k > classes:
+        raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
+    per_row = probabilities.sum(1).where(kept > 0, 0.0)
+    return divide(per_row.sum(), kept.sum()) - average_k * (kept.sum() > 0)
+
+
+def _positive(scores: Tensor, labels: Tensor) -> Tensor:
+    if labels.is_floating_point():
+        return (labels.to(scores.dtype) * _softplus(-scores)).sum(1)
+    return _softplus(-scores.gather(1, labels.unsqueeze(1)).squeeze(1))
+
+
+def _softplus(values: Tensor) -> Tensor:
+    return F.softplus(values, threshold=SOFTPLUS_LIMIT)
+
+
+def _check_parameters(average_k: float, beta: float | None) -> None:
+    check_at_least("average_k", average_k, 1)
+    if beta is not None:
+        check_at_least("beta", beta, 0)
+
+
+class AssumeNegative(ExampleLoss):
+    """Module of :func:`assume_negative`."""
+
+    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Values of :func:`assume_negative`."""
+        return assume_negative(logits, labels)
+
+
+class PositiveBce(ExampleLoss):
+    """Module of :func:`positive_bce`."""
+
+    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Values of :func:`positive_bce`."""
+        return positive_bce(logits, labels)
+
+
+class ExpectedPositive(Loss):
+    """Module of :func:`expected_positive`."""
+
+    reductions: ClassVar[tuple[Reduction, ...]] = ("mean", "sum")
+
+    def __init__(
+        self,
+        *,
+        average_k: float = 5.0,
+        beta: float | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(**options)
+        _check_parameters(average_k, beta)
+        self.average_k = average_k
+        self.beta = beta
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Loss of the batch, a scalar; shapes and errors as in :func:`expected_positive`."""
+        loss = expected_positive(
+            logits,
+            labels,
+            average_k=self.average_k,
+            beta=self.beta,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+        )
+        return self.total(loss, labels)

@@ -1,0 +1,180 @@
+r"""Sums over all k-subsets of the classes, exact at any temperature.
+
+With :math:`e_j = \exp(\mathrm{rate} \cdot s_j)`, the elementary symmetric polynomial
+:math:`\sigma_k = \sum_{|A| = k} \prod_{j \in A} e_j` is a coefficient of
+:math:`\prod_j (1 + e_j t)`. Written out it overflows, and its logarithm by divide and conquer
+(Berrada et al.) loses the gradient. Here the k largest scores are factored out instead: with
+:math:`e` measured from the k-th largest score, each of those becomes :math:`u + t`,
+:math:`u = 1/e \le 1`, and every other class stays :math:`1 + e t`, :math:`e \le 1`. Nothing
+overflows at any temperature, what underflows does not matter, and a masked class (``-inf``)
+vanishes. Then :math:`\sigma_k = c_k \prod_{j \le k} e_j`, and :math:`c_k, c_{k-1} \ge 1`.
+
+The 2k largest scores (the head) are multiplied out one by one in float64. All others (the tail)
+enter through their power sums and Newton's identities; the cancellation there is harmless,
+because the head dominates whatever it loses.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BLOCK_BYTES = 1 << 19  # rows go in blocks that stay in a core's cache: twice as fast
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subsets:
+    """Coefficients of the generating polynomial, and what inclusion probabilities need.
+
+    ``anchor``: the k-th largest score, ``(rows,)``. ``coefficients``: :math:`c_0 ... c_k`,
+    float64 ``(rows, k + 1)``.
+    """
+
+    anchor: Tensor
+    coefficients: Tensor
+    tail: Tensor  # e of the tail, 0 at the head, (rows, classes)
+    head: Tensor  # positions of the 2k largest, int64 (rows, head)
+    included: Tensor  # factor of t of each head class, float64 (head, rows)
+    before: Tensor  # product of the tail and the factors before each, (head, rows, k + 1)
+    after: Tensor  # product of the factors after each, (head, rows, k + 1)
+
+    def log_ratio(self) -> Tensor:
+        """``log c_k - log c_(k-1)``, float64 ``(rows,)``."""
+        return self.coefficients[:, -1].log() - self.coefficients[:, -2].log()
+
+    def inclusion(self, of_k: float, of_fewer: float) -> Tensor:
+        """``of_k * p^(k) + of_fewer * p^(k-1)`` for every class, ``(rows, classes)``.
+
+        ``p^(i)`` is the probability that a class belongs to an i-subset drawn in proportion
+        to its product; they sum to ``i``.
+        """
+        k = self.coefficients.shape[1] - 1
+        scale = self.coefficients.new_tensor([of_k, of_fewer]) / self.coefficients[:, [k, k - 1]]
+        result = self._tail_inclusion(scale)
+        with_k = self.included * _convolve(self.before, self.after, k - 1)
+        with_fewer = self.included * _convolve(self.before, self.after, k - 2)
+        at_head = with_k * scale[:, 0] + with_fewer * scale[:, 1]  # (head, rows)
+        return result.scatter_(1, self.head, at_head.T.to(result.dtype))
+
+    def _tail_inclusion(self, scale: Tensor) -> Tensor:
+        """Leave-one-out by synthetic division, as a polynomial in e.
+
+        Stable for the tail: a class beyond rank 2k is in a k-subset with probability below
+        1/2, so each division shrinks the error of the one before.
+        """
+        lower = self.coefficients[:, :-1]
+        signs = torch.ones_like(lower[:1])
+        signs[:, 1::2] = -1
+        of_k = lower.flip(1) * scale[:, :1]  # c_(k-1) ... c_0
+        of_fewer = torch.zeros_like(of_k)
+        of_fewer[:, :-1] = lower[:, :-1].flip(1) * scale[:, 1:]  # c_(k-2) ... c_0, 0
+        return _horner((signs * (of_k + of_fewer)).to(self.tail.dtype), self.tail)
+
+
+def subsets(scores: Tensor, k: int, rate: float) -> Subsets:
+    """Expand the generating polynomial of every row.
+
+    Args:
+        scores: Shape ``(rows, classes)``, float32 or float64; ``-inf`` leaves a class out.
+            At least k scores of a row should be finite: the row is meaningless otherwise, and
+            still free of NaN.
+        k: Size of the subsets, ``1 <= k <= classes``.
+        rate: What scores are multiplied with in the exponent, positive.
+    """
+    top, head = scores.topk(min(2 * k, scores.shape[1]))
+    anchor = top[:, k - 1]
+    centre = anchor.where(anchor > -torch.inf, 0.0)
+    gaps = (top.double() - centre.unsqueeze(1).double()) * rate
+    left_out, included = torch.ones_like(gaps), torch.ones_like(gaps)
+    left_out[:, :k] = (-gaps[:, :k].clamp_min(0)).exp()
+    included[:, k:] = gaps[:, k:].clamp_max(0).exp()
+    tail = (scores - centre.unsqueeze(1)).mul_(rate).scatter_(1, head, -torch.inf).exp_()
+    start = _newton(_power_sums(tail, k))
+    before, after = _expand(start, left_out.T.contiguous(), included.T.contiguous())
+    return Subsets(
+        anchor=anchor,
+        coefficients=before[-1],
+        tail=tail,
+        head=head,
+        included=included.T,
+        before=before[:-1],
+        after=after[:-1].flip(0),
+    )
+
+
+def _expand(start: Tensor, left_out: Tensor, included: Tensor) -> tuple[Tensor, Tensor]:
+    """Products of the factors ``left_out + included t`` from the front and from the back.
+
+    Two-sided products instead of dividing a factor out again: the division is what loses the
+    gradient for classes that are almost surely in the subset.
+
+    Returns:
+        Both ``(head + 1, rows, k + 1)``: entry i is the product of the first, or last, i
+        factors; the one from the front starts with ``start``.
+    """
+    one = torch.zeros_like(start)
+    one[:, 0] = 1
+    products = [torch.stack([start, one])]  # (2, rows, k + 1)
+    constant = torch.stack([left_out, left_out.flip(0)], dim=1).unsqueeze(3)  # (head, 2, rows, 1)
+    linear = torch.stack([included, included.flip(0)], dim=1).unsqueeze(3)
+    for c, t in zip(constant.unbind(), linear.unbind(), strict=True):
+        product = products[-1] * c
+        product[..., 1:].addcmul_(products[-1][..., :-1], t)
+        products.append(product)
+    both = torch.stack(products)
+    return both[:, 0], both[:, 1]
+
+
+def _convolve(before: Tensor, after: Tensor, degree: int) -> Tensor:
+    """Coefficient of ``t ** degree`` in the product of two polynomials."""
+    terms = degree + 1
+    return (before[..., :terms] * after[..., :terms].flip(-1)).sum(-1)
+
+
+def _newton(power_sums: Tensor) -> Tensor:
+    """Elementary symmetric polynomials 0 to k from the power sums 1 to k, float64."""
+    signed = power_sums.clone()
+    signed[:, 1::2] *= -1
+    elementary = torch.zeros_like(torch.nn.functional.pad(signed, (1, 0)))
+    elementary[:, 0] = 1
+    for n in range(1, elementary.shape[1]):
+        terms = signed[:, :n] * elementary[:, :n].flip(1)
+        elementary[:, n] = terms.sum(1) / n
+    return elementary.clamp_min(0)  # rounding of a sum of products of non-negative numbers
+
+
+def _power_sums(values: Tensor, k: int) -> Tensor:
+    """Sums of the powers 1 to k of each row, float64 ``(rows, k)``."""
+    return torch.cat([_block_power_sums(block, k) for block in _blocks(values)])
+
+
+def _block_power_sums(values: Tensor, k: int) -> Tensor:
+    power, sums = values.clone(), [values.sum(1)]
+    for _ in range(k - 1):
+        sums.append(power.mul_(values).sum(1))
+    return torch.stack(sums, dim=1).double()
+
+
+def _horner(coefficients: Tensor, values: Tensor) -> Tensor:
+    """``values * sum_i coefficients_i * values ** i``, a row of coefficients for each row."""
+    result, done = torch.empty_like(values), 0
+    for block in _blocks(values):
+        rows = slice(done, done + len(block))
+        done = rows.stop
+        _block_horner(coefficients[rows], block, result[rows])
+    return result
+
+
+def _block_horner(coefficients: Tensor, values: Tensor, result: Tensor) -> None:
+    *lower, highest = coefficients.unsqueeze(2).unbind(1)  # each (rows, 1)
+    result.copy_(highest.expand_as(values))
+    for coefficient in reversed(lower):
+        torch.addcmul(coefficient, values, result, out=result)
+    result.mul_(values)
+
+
+def _blocks(values: Tensor) -> tuple[Tensor, ...]:
+    if values.device.type != "cpu" or torch.compiler.is_compiling():
+        return (values,)
+    rows = max(1, BLOCK_BYTES // max(1, values.shape[1] * values.element_size()))
+    return torch.split(values, rows)

@@ -1,0 +1,136 @@
+"""The loss of a run: made from its settings and the data, applied to what the network puts out."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from models.errors import UsageError
+from training import losses
+
+_FROM_DATA: Final = ("class_counts", "rows")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss and how to call it.
+
+    Attributes:
+        loss_fn: A module of ``training.losses``.
+        head: The head it trains.
+        takes_rows: Its forward wants ``row_index``, the rows of the batch in the data set.
+        notes: What was chosen for the user and is worth saying.
+    """
+
+    loss_fn: nn.Module
+    head: str
+    takes_rows: bool
+    notes: tuple[str, ...]
+
+    def __call__(
+        self, outputs: Tensor | tuple[Tensor, ...], labels: Tensor, rows: Tensor
+    ) -> Tensor:
+        """The mean loss of a batch, a scalar.
+
+        Args:
+            outputs: Logits ``(batch, classes)``, or one such tensor for each head.
+            labels: int64, ``(batch,)``.
+            rows: Rows of the batch in the training split, int64, ``(batch,)``.
+        """
+        logits = outputs if isinstance(outputs, tuple) else (outputs,)
+        extra = {"row_index": rows} if self.takes_rows else {}
+        value: Tensor = self.loss_fn(*(item.float() for item in logits), labels, **extra)
+        return value
+
+    @property
+    def scale(self) -> float | None:
+        """What the loss multiplies cosines with, where it has such a scale."""
+        scale = getattr(self.loss_fn, "scale", None)
+        return None if scale is None else float(scale)
+
+    @property
+    def average_k(self) -> float | None:
+        """The mean set size the loss trains for, where it has one."""
+        average_k = getattr(self.loss_fn, "average_k", None)
+        return None if average_k is None else float(average_k)
+
+
+def make_objective(
+    name: str,
+    parameters: Mapping[str, Any],
+    *,
+    head: str,
+    class_counts: Sequence[int],
+    rows: int,
+) -> Objective:
+    """Build a loss; what it needs to know about the data and the user did not say is filled in.
+
+    Args:
+        name: A key of ``LOSSES``.
+        parameters: What the user set.
+        head: ``auto``, or a head the user insists on.
+        class_counts: Training pictures of each class.
+        rows: Training pictures.
+
+    Raises:
+        UsageError: An unknown loss or parameter, a value out of range, or a head that the loss
+            cannot train.
+    """
+    fitting = head_of(name, head)
+    kind = losses.LOSSES[name]
+    known = inspect.signature(kind).parameters
+    facts: dict[str, Any] = {"class_counts": list(class_counts), "rows": rows}
+    filled = {key: facts[key] for key in _FROM_DATA if key in known and key not in parameters}
+    smaller, notes = _sizes_that_fit(name, known, parameters, classes=len(class_counts))
+    try:
+        loss_fn = losses.build(name, **filled, **smaller, **parameters)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"loss {name}: {error}") from error
+    return Objective(
+        loss_fn=loss_fn,
+        head=fitting,
+        takes_rows="row_index" in inspect.signature(loss_fn.forward).parameters,
+        notes=notes,
+    )
+
+
+def _sizes_that_fit(
+    name: str,
+    known: Mapping[str, inspect.Parameter],
+    parameters: Mapping[str, Any],
+    *,
+    classes: int,
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Defaults of ``k`` and ``average_k`` lowered where the data have too few classes for them."""
+    lowered = {
+        key: classes - 1
+        for key in ("k", "average_k")
+        if key in known
+        and key not in parameters
+        and known[key].default is not inspect.Parameter.empty
+        and known[key].default >= classes
+    }
+    notes = tuple(
+        f"loss {name}: {key} is {value}, the largest for {classes} classes"
+        for key, value in lowered.items()
+    )
+    return lowered, notes
+
+
+def head_of(name: str, wanted: str) -> str:
+    """The head a run trains: the one ``wanted``, or for ``auto`` the one its loss asks for.
+
+    Raises:
+        UsageError: An unknown loss, or a head that the loss cannot train.
+    """
+    if name not in losses.LOSSES:
+        raise UsageError(f"there is no loss {name!r}; there are: {', '.join(losses.LOSSES)}")
+    own: str = losses.LOSSES[name].head
+    head = own if wanted == "auto" else wanted
+    if (head == "two_head") != (own == "two_head"):
+        raise UsageError(f"loss {name} trains a {own} head, not {head}; leave head at auto")
+    if head == "cosine" and "scale" not in inspect.signature(losses.LOSSES[name]).parameters:
+        raise UsageError(f"loss {name} has no scale for a cosine head; use a linear one")
+    return head

@@ -1,0 +1,57 @@
+"""Named starting points: what ``--recipe`` takes. Flags and files change single settings."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
+    # Fine-tuning or training on photos of ordinary size: the defaults of training.config.
+    "default": {},
+    # The built-in flora on two CPU cores in about two minutes.
+    "demo": {
+        "data": "flora",
+        "backbone": "tiny",
+        "loss": {"name": "two_head_average_k", "average_k": 3, "alpha": 0.3},
+        "image_size": 48,
+        "epochs": 12,
+        "batch_size": 128,
+        "optimiser": {"learning_rate": 0.1, "weight_decay": 5e-4, "multi_label_rate": 3.0},
+        "schedule": {"name": "cosine", "warmup_epochs": 1.0},
+        "augment": {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.5},
+    },
+    # A few thousand small photos from scratch on a CPU.
+    "small-photos": {
+        "backbone": "resnet18_small",
+        "image_size": 64,
+        "epochs": 40,
+        "batch_size": 64,
+        "optimiser": {"learning_rate": 0.05, "weight_decay": 5e-4, "multi_label_rate": 3.0},
+        "schedule": {"name": "cosine", "warmup_epochs": 2.0},
+        "augment": {"min_area": 0.35, "colour": 0.2},
+    },
+    # [A] section 6.2; shifts of 4 pixels and flips are the usual CIFAR augmentation.
+    "cifar100-densenet40": {
+        "backbone": "densenet40_40",
+        "loss": {"name": "two_head_average_k", "average_k": 5, "alpha": 0.3},
+        "image_size": 32,
+        "epochs": 300,
+        "batch_size": 64,
+        "optimiser": {"learning_rate": 0.1, "weight_decay": 1e-4, "decay_all": True},
+        "schedule": {"name": "step", "milestones": [150, 225], "factor": 0.1},
+        "augment": {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.5, "shift": 4},
+        "validation": {"average_k": 5},
+    },
+    # [A] section 6.3; a random 224 px crop at a short side of 256 px, as the data set's own code.
+    "plantnet300k-resnet18": {
+        "backbone": "resnet18",
+        "weights": "imagenet",
+        "loss": {"name": "two_head_average_k", "average_k": 5, "alpha": 5.0},
+        "image_size": 224,
+        "crop_fraction": 0.875,
+        "epochs": 30,
+        "batch_size": 32,
+        "optimiser": {"learning_rate": 0.002, "weight_decay": 1e-4, "decay_all": True},
+        "schedule": {"name": "step", "milestones": [25], "factor": 0.1},
+        "augment": {"min_area": 0.765625, "max_area": 0.765625, "max_stretch": 1.0, "flip": 0.5},
+        "validation": {"average_k": 5},
+    },
+}

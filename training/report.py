@@ -1,0 +1,144 @@
+"""``report.html``: the curves and settings of a run in one file that opens anywhere."""
+
+import html
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from training.checkpoint import write
+from training.config import TrainConfig
+from training.history import Row
+from training.run_folder import RunFolder
+from training.settings import to_yaml
+
+_COLOURS: Final = ("#1b6e53", "#b5542a", "#4a5fa5", "#8a6d1f")
+_STYLE: Final = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1d2a24; max-width: 60rem; margin: 2rem auto;
+  padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: left; }
+td + td, th + th { text-align: right; font-variant-numeric: tabular-nums; }
+tr { border-bottom: 1px solid #d9e0dc; }
+pre { background: #f3f6f4; padding: 1rem; overflow-x: auto; font-size: .85rem; }
+"""
+
+
+def write_report(folder: RunFolder, config: TrainConfig, history: Sequence[Row]) -> None:
+    """Write ``report.html`` into the run folder."""
+    write(folder.report, report_html(folder.path.name, config, history).encode())
+
+
+def report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
+    """The page: summary, table of the best epoch, curves, settings.
+
+    Args:
+        name: What the run is called.
+        config: Its settings.
+        history: One row an epoch, as in ``metrics.csv``; may be empty.
+    """
+    title = html.escape(f"Training run {name}")
+    settings = html.escape(to_yaml(config))
+    results = _results(history) if history else "<p>No epoch was trained.</p>"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
+        f"<body><h1>{title}</h1>\n{results}\n<h2>Settings</h2>\n<pre>{settings}</pre></body></html>\n"
+    )
+
+
+def _results(history: Sequence[Row]) -> str:
+    best = max(history, key=lambda row: float(row["val_score"]))
+    minutes, seconds = divmod(round(float(history[-1]["seconds"])), 60)
+    return (
+        f"<p>Best of {len(history)} epochs: <b>epoch {best['epoch']}</b>, average-"
+        f"{best['val_average_k']:g} accuracy on validation "
+        f"<b>{float(best['val_score']) * 100:.2f} %</b> with the {_words(best['val_best_head'])} "
+        f"head and {best['val_best_score_kind']} scores. Trained for {minutes} min {seconds} s.</p>"
+        "<p>The thresholds were set on the same validation pictures; "
+        "<code>florilege evaluate</code> on the test split is the fair figure.</p>"
+        f"<h2>Average-K accuracy at the best epoch, %</h2>{_table(best)}"
+        f"<h2>Curves</h2>{_curves(history)}"
+    )
+
+
+def _table(row: Row) -> str:
+    found = [match for name in row if (match := _ACCURACY.fullmatch(name))]
+    sizes = sorted({float(match["k"]) for match in found})
+    choices = list(dict.fromkeys((match["head"], match["kind"]) for match in found))
+    head = "".join(f"<th>K = {k:g}</th>" for k in sizes)
+    lines = []
+    for name, kind in choices:
+        cells = "".join(
+            f"<td>{float(row[f'val_average_{k:g}_{name}_{kind}']) * 100:.2f}</td>" for k in sizes
+        )
+        lines.append(f"<tr><td>{_words(name)}, {kind}</td>{cells}</tr>")
+    return f"<table><tr><th>head, score</th>{head}</tr>{''.join(lines)}</table>"
+
+
+_ACCURACY: Final = re.compile(
+    r"val_average_(?P<k>[\d.]+)_(?P<head>linear|cosine|multi_label|sccp)_(?P<kind>\w+)"
+)
+
+
+def _curves(history: Sequence[Row]) -> str:
+    wanted = f"{history[-1]['val_average_k']:g}"
+    accuracy = [
+        name for name in history[0] if (m := _ACCURACY.fullmatch(name)) and m["k"] == wanted
+    ]
+    log_loss = [name for name in history[0] if name.startswith("val_log_loss_")]
+    figure = Figure(figsize=(9.5, 6.4), layout="constrained")
+    axes = figure.subplots(2, 2)
+    _draw(axes[0, 0], history, ["train_loss"], "Training loss", lambda name: "training")
+    _draw(axes[0, 1], history, accuracy, f"Validation average-{wanted} accuracy, %", _choice, 100)
+    _draw(axes[1, 0], history, log_loss, "Validation log-loss", lambda name: _words(name[13:]))
+    _draw(axes[1, 1], history, ["learning_rate"], "Learning rate", lambda name: "rate")
+    return _svg(figure)
+
+
+def _draw(
+    axes: Axes,
+    history: Sequence[Row],
+    names: Sequence[str],
+    title: str,
+    label: Callable[[str], str],
+    factor: float = 1.0,
+) -> None:
+    epochs = [float(row["epoch"]) for row in history]
+    for index, name in enumerate(names):
+        values = [float(row[name]) * factor for row in history]
+        colour = _COLOURS[index % len(_COLOURS)]
+        axes.plot(epochs, values, color=colour, marker=".", label=label(name))
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e3e8e5")
+    if len(names) > 1:
+        axes.legend(frameon=False, fontsize=9)
+
+
+def _svg(figure: Figure) -> str:
+    """Inline SVG, without the date and the links that Matplotlib puts in."""
+    text = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "florilege"}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    return svg[svg.index("<svg") :]
+
+
+def _choice(name: str) -> str:
+    match = _ACCURACY.fullmatch(name)
+    assert match is not None
+    return f"{_words(match['head'])}, {match['kind']}"
+
+
+def _words(name: object) -> str:
+    return {"multi_label": "multi-label", "sccp": "SCCP"}.get(str(name), str(name))

@@ -1,0 +1,93 @@
+"""The folder of a run: its files, and who may write into it."""
+
+from pathlib import Path
+from typing import Final
+
+from models.classes import ClassTable
+from models.errors import BundleError, UsageError
+from training.checkpoint import write
+from training.config import TrainConfig
+from training.settings import from_plain, read_yaml, to_yaml
+
+MAY_CHANGE: Final = ("epochs", "device", "workers", "cache_mb", "checkpoint")
+"""Settings that a resumed run may change."""
+
+
+class RunFolder:
+    """Names of the files of a run.
+
+    Args:
+        path: The folder; need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.classes = path / "classes.json"
+        self.last = path / "last.pt"
+        self.best = path / "best.safetensors"
+        self.metrics = path / "metrics.csv"
+        self.events = path / "events"
+        self.report = path / "report.html"
+
+    def create(self) -> None:
+        """Make a new folder, or take an empty one.
+
+        Raises:
+            UsageError: There is something in it already, or it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            empty = next(self.path.iterdir(), None) is None
+        except OSError as error:
+            raise UsageError(f"cannot use {self.path} as run folder: {error.strerror}") from error
+        if not empty:
+            raise UsageError(
+                f"{self.path} is not empty: add --resume to go on with the run in it, or choose "
+                "another --out"
+            )
+
+    def check_resumable(self, config: TrainConfig) -> None:
+        """Refuse to go on with other settings than the run began with.
+
+        Raises:
+            UsageError: Names what differs and what may.
+            BundleError: The settings of the run cannot be read.
+        """
+        old, new = self.read_config().to_plain(), config.to_plain()
+        changed = [key for key in old if old[key] != new[key] and key not in MAY_CHANGE]
+        if changed:
+            differences = "; ".join(f"{key} was {old[key]!r}, now {new[key]!r}" for key in changed)
+            raise UsageError(
+                f"a resumed run keeps its settings, but {differences}. Leave that out, or train "
+                f"into another --out. What may change: {', '.join(MAY_CHANGE)}"
+            )
+
+    def write_settings(self, config: TrainConfig, classes: ClassTable) -> None:
+        """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run."""
+        write(self.classes, classes.to_json().encode())
+        write(self.config, to_yaml(config).encode())
+
+    def read_config(self) -> TrainConfig:
+        """The settings of the run.
+
+        Raises:
+            BundleError: The folder holds no run, or its settings are damaged.
+        """
+        if not self.config.is_file():
+            raise BundleError(f"{self.path} is no run folder: it has no config.yaml")
+        try:
+            return from_plain(read_yaml(self.config))
+        except UsageError as error:
+            raise BundleError(f"{self.config} is damaged: {error}") from error
+
+    def read_classes(self) -> ClassTable:
+        """The classes of the run.
+
+        Raises:
+            BundleError: They cannot be read.
+        """
+        try:
+            return ClassTable.from_json(self.classes.read_bytes())
+        except OSError as error:
+            raise BundleError(f"cannot read {self.classes}: {error.strerror}") from error

@@ -1,0 +1,41 @@
+"""The learning rate at each step, as a share of its peak: a pure function, nothing to save."""
+
+import math
+
+from training.config import ScheduleConfig
+
+
+def rate_share(schedule: ScheduleConfig, *, step: int, steps_per_epoch: int, epochs: int) -> float:
+    """The factor on the peak learning rate during step ``step``.
+
+    ``cosine`` falls along half a cosine from the end of the warm-up to the last step, ``step``
+    is multiplied by ``factor`` at each milestone, ``constant`` stays at 1. The warm-up rises in
+    equal parts and reaches 1 at its last step.
+
+    Args:
+        schedule: Its shape.
+        step: Steps done before this one, at least 0.
+        steps_per_epoch: Steps of an epoch, at least 1.
+        epochs: Epochs of the whole run.
+
+    Returns:
+        A factor in [0, 1].
+
+    Example:
+        >>> halving = ScheduleConfig(name="step", milestones=(1.0, 2.0), factor=0.5)
+        >>> [rate_share(halving, step=s, steps_per_epoch=2, epochs=3) for s in range(6)]
+        [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+    """
+    warmup = round(schedule.warmup_epochs * steps_per_epoch)
+    if step < warmup:
+        return (step + 1) / warmup
+    match schedule.name:
+        case "step":
+            passed = sum(step >= round(at * steps_per_epoch) for at in schedule.milestones)
+            return float(schedule.factor**passed)
+        case "cosine":
+            left = max(1, epochs * steps_per_epoch - warmup)
+            done = min(1.0, (step - warmup) / left)
+            return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * done)) / 2
+        case _:
+            return 1.0

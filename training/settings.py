@@ -1,0 +1,185 @@
+"""From flags, environment, a file and a recipe to one ``TrainConfig``.
+
+The order of precedence: flags, then environment (click hands both over as flags), then
+``--config``, then the recipe, then the defaults of ``training.config``.
+"""
+
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from models.errors import UsageError
+from training.config import TrainConfig
+from training.recipes import RECIPES
+
+Plain = dict[str, Any]
+
+
+def resolve(
+    flags: Mapping[str, Any], *, overrides: Iterable[str] = (), config: Path | None = None
+) -> TrainConfig:
+    """Merge all sources into one checked configuration.
+
+    Args:
+        flags: Top-level settings given on the command line or in the environment; None stands
+            for "not given". ``loss`` is the name of a loss.
+        overrides: ``--set`` values such as ``loss.alpha=1.0``.
+        config: A YAML file of settings.
+
+    Raises:
+        UsageError: An unknown key or recipe, a value out of range, or an unreadable file.
+    """
+    given = {key: value for key, value in flags.items() if value is not None}
+    if "loss" in given:
+        given["loss"] = {"name": given["loss"]}
+    written = read_yaml(config) if config else {}
+    explicit = merge(written, given)
+    for override in overrides:
+        explicit = merge(explicit, parse_override(override))
+    name = str(explicit.get("recipe", "default"))
+    if name not in RECIPES:
+        raise UsageError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
+    return from_plain(merge({**RECIPES[name], "recipe": name}, explicit))
+
+
+def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
+    """Build the configuration from nested dicts, as ``config.yaml`` holds them.
+
+    Raises:
+        UsageError: An unknown key (the message names the allowed ones), a value of the wrong
+            type, or out of range.
+    """
+    if "data" not in plain:
+        raise UsageError("no data given: add --data (a folder, a manifest, or flora)")
+    try:
+        config = _build(TrainConfig, plain, "")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    assert isinstance(config, TrainConfig)
+    return config
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
+    """Nested merge, ``above`` wins; another loss name drops the parameters of the one below.
+
+    Example:
+        >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+        {'a': {'b': 3, 'c': 2}}
+    """
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            other_loss = key == "loss" and value.get("name", old.get("name")) != old.get("name")
+            merged[key] = dict(value) if other_loss else merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def parse_override(text: str) -> Plain:
+    """Turn ``a.b=c`` into ``{"a": {"b": c}}``, ``c`` read as YAML.
+
+    Raises:
+        UsageError: There is no name or no ``=``.
+
+    Example:
+        >>> parse_override("loss.alpha=1e-1")
+        {'loss': {'alpha': 0.1}}
+    """
+    name, separator, value = text.partition("=")
+    parts = name.strip().split(".")
+    if not separator or not all(parts):
+        raise UsageError(f"--set takes name=value such as loss.alpha=1.0, got {text!r}")
+    try:
+        plain: Any = _numbers(yaml.safe_load(value))
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set {text!r}: the value is not YAML: {error}") from error
+    for part in reversed(parts):
+        plain = {part: plain}
+    assert isinstance(plain, dict)
+    return plain
+
+
+def read_yaml(path: Path) -> Plain:
+    """Read a settings file.
+
+    Raises:
+        UsageError: It cannot be read, is no YAML, or holds no mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not YAML: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} must hold settings by name, got a {type(content).__name__}")
+    plain = _numbers(content)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def to_yaml(config: TrainConfig) -> str:
+    """The text of ``config.yaml``: every setting, readable by :func:`read_yaml`."""
+    return yaml.safe_dump(config.to_plain(), sort_keys=False, allow_unicode=True)
+
+
+def _numbers(value: Any) -> Any:
+    """YAML 1.1 reads ``1e-4`` as text; people mean the number."""
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    if isinstance(value, str) and "e" in value.lower():
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _build(kind: type, plain: Mapping[str, Any], path: str) -> object:
+    """The dataclass ``kind`` from a mapping; ``path`` is what error messages put before a key."""
+    hints = typing.get_type_hints(kind)
+    allowed = [item.name for item in fields(kind)]
+    unknown = [key for key in plain if key not in allowed]
+    if unknown:
+        raise ValueError(f"unknown setting {path}{unknown[0]}; allowed: {', '.join(allowed)}")
+    return kind(**{key: _value(hints[key], value, path + key) for key, value in plain.items()})
+
+
+def _value(kind: Any, value: Any, name: str) -> Any:
+    if isinstance(kind, type) and is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{name} must hold settings by name, got {value!r}")
+        return _build(kind, value, f"{name}.")
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if value is None and type(None) in kinds:
+        return None
+    return _plain_value(kinds[0], value, name)
+
+
+def _plain_value(kind: Any, value: Any, name: str) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is float and number:
+        return float(value)
+    if kind is int and number and float(value).is_integer():
+        return int(value)
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is str and isinstance(value, str | Path):
+        return str(value)
+    if typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
+        return tuple(_plain_value(float, item, name) for item in value)
+    if typing.get_origin(kind) not in (None, tuple) and isinstance(value, Mapping):
+        return dict(value)
+    wanted = getattr(kind, "__name__", str(kind))
+    raise ValueError(f"{name} must be of type {wanted}, got {value!r}")
