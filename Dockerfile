@@ -19,6 +19,7 @@ RUN pip --python /opt/florilege/bin/python install --no-cache-dir --no-deps .
 
 FROM python:3.11-slim
 ENV PATH=/opt/florilege/bin:$PATH \
+    ORT_DISABLE_TELEMETRY=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin florilege

@@ -28,6 +28,37 @@ def conformal_rank(coverage: RealNumber, rows: int) -> int:
     return floor((Fraction(1) - as_fraction(coverage)) * (rows + 1))
 
 
+def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
+    """How many true-class scores may lie at or below the threshold when coverage must be sure.
+
+    The largest ``k`` with ``P(Binomial(n, 1 - coverage) >= k) >= 1 - delta``: then the coverage
+    of the calibrated sets is at least the asked one for all but a share ``delta`` of
+    calibrations.
+
+    Example:
+        >>> pac_rank(0.9, 1000, 0.1), conformal_rank(0.9, 1000)
+        (88, 100)
+    """
+    check_coverage(coverage)
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta}")
+    at_least = np.cumsum(binomial(rows, float(1 - as_fraction(coverage)))[::-1])[::-1]
+    return int(np.flatnonzero(at_least >= 1 - delta)[-1])
+
+
+def binomial(rows: int, probability: float) -> NDArray[np.float64]:
+    """Probabilities of 0, 1, ... ``rows`` successes.
+
+    Example:
+        >>> binomial(2, 0.5)
+        array([0.25, 0.5 , 0.25])
+    """
+    counts = np.arange(rows + 1)
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, rows + 1)))])  # of factorials
+    choices = logs[-1] - logs - logs[::-1]
+    return np.exp(choices + counts * np.log(probability) + (rows - counts) * np.log1p(-probability))
+
+
 def true_score_quantile(true_scores: NDArray[np.float64], rank: int) -> float:
     """The ``rank``-th smallest true-class score; ``-inf`` at rank 0, where no score is low enough.
 

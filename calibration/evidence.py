@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration.arrays import FloatArray, as_labels, as_scores
-from calibration.conformal import check_coverage, conformal_rank, true_score_quantile
+from calibration.conformal import check_coverage, conformal_rank, pac_rank, true_score_quantile
 from calibration.selection import TopScores
 from calibration.sets import SetRule, best_class
 from calibration.threshold import RealNumber, as_fraction, check_average_k, next_above
@@ -85,20 +85,42 @@ class Evidence:
         lambda_val = self._smallest if self.classes == self.min_size else found.lambda_val
         return self._rule(rule, lambda_val, achieved=kept / found.rows, ties=found.ties)
 
-    def coverage(self, coverage: RealNumber, *, rule: str = "coverage") -> SetRule:
+    def coverage(
+        self, coverage: RealNumber, *, delta: float | None = None, rule: str = "coverage"
+    ) -> SetRule:
         """Rule for sets that hold the true class with probability ``coverage`` at least.
 
+        Args:
+            coverage: Wanted probability.
+            delta: How often a calibration may cover less; None for on average.
+            rule: Name of the rule.
+
         Raises:
-            ValueError: ``coverage`` out of range, or rows were added without labels.
+            ValueError: A value out of range, or rows were added without labels.
         """
         check_coverage(coverage)
+        true = self.true_scores
+        rank = (
+            conformal_rank(coverage, true.size)
+            if delta is None
+            else pac_rank(coverage, true.size, delta)
+        )
+        return self._rule(rule, self.finite(true_score_quantile(true, rank)))
+
+    @property
+    def true_scores(self) -> NDArray[np.float64]:
+        """Score of each row's true class; ``+inf`` where it is in the set anyway.
+
+        Raises:
+            ValueError: Rows were added without labels.
+        """
         true = np.concatenate([np.empty(0), *self._true])
         if true.size != self._top.rows_seen or not true.size:
             raise ValueError("coverage needs the labels of every row, got some without")
-        quantile = true_score_quantile(true, conformal_rank(coverage, true.size))
-        return self._rule(rule, self._finite(quantile))
+        return true
 
-    def _finite(self, quantile: float) -> float:
+    def finite(self, quantile: float) -> float:
+        """A threshold that keeps as much as a quantile of true scores, but is finite."""
         if quantile == -np.inf:  # too few rows for this level: every class is in every set
             return 0.0 if self._smallest >= 0 else LOWEST
         if quantile == np.inf:  # the best class alone is enough

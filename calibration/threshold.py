@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibration.arrays import FloatArray, as_scores
+from calibration.arrays import as_scores
+from calibration.largest import Largest
 
 RealNumber = int | float | Decimal | Fraction | np.floating[Any]
 
@@ -60,7 +61,10 @@ def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:
     array = as_scores(scores)
     rows, classes = array.shape
     check_average_k(average_k, lowest=0, classes=classes)
-    return threshold_at_rank(array, exact_rank(average_k, rows))
+    rank = exact_rank(average_k, rows)
+    largest = Largest(rank + 1)
+    largest.add(array.reshape(-1))
+    return threshold_at_rank(largest, rank, rows)
 
 
 def exact_rank(average_k: RealNumber, rows: int) -> int:
@@ -89,39 +93,29 @@ def check_average_k(average_k: RealNumber, *, lowest: RealNumber, classes: int) 
         )
 
 
-def threshold_at_rank(scores: FloatArray, rank: int) -> Threshold:
+def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
     """Threshold that keeps the ``rank`` largest of all scores, and those tied with the last.
 
     Args:
-        scores: Shape ``(rows, classes)``, free of NaN and +inf.
+        largest: Of all scores, at least ``rank + 1``.
         rank: How many scores to keep, at least 0.
+        rows: Rows the scores come from.
     """
-    rows = scores.shape[0]
-    flat = scores.reshape(-1)
+    values = largest.ascending
     if rank == 0:
-        return Threshold(lambda_val=next_above(float(flat.max())), achieved=0.0, rows=rows, ties=0)
-    if rank < flat.size:
-        cut = flat.size - rank
-        around = np.partition(flat, (cut - 1, cut))
-        last_kept, first_cut = float(around[cut]), float(around[cut - 1])
-    else:
-        last_kept, first_cut = float(flat.min()), -np.inf
-    if first_cut == -np.inf:  # nothing that could be in a set is cut
-        return nothing_cut(flat[flat > -np.inf], rank=rank, rows=rows)
-    kept = rank if last_kept > first_cut else int(np.count_nonzero(flat >= last_kept))
+        top = float(values[-1]) if values.size else -math.inf
+        return Threshold(lambda_val=next_above(top), achieved=0.0, rows=rows, ties=0)
+    if rank >= values.size:  # nothing that could be in a set is cut
+        smallest = float(values[0]) + 0.0 if values.size else next_above(-math.inf)
+        return Threshold(lambda_val=smallest, achieved=values.size / rows, rows=rows, ties=0)
+    last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
+    kept = rank if last_kept > first_cut else largest.reaching(last_kept)
     return Threshold(
         lambda_val=midpoint(last_kept, first_cut),
         achieved=kept / rows,
         rows=rows,
         ties=kept - rank,
     )
-
-
-def nothing_cut(finite: FloatArray, *, rank: int, rows: int) -> Threshold:
-    """Threshold that keeps all of the finite scores: the smallest of them."""
-    smallest = float(finite.min()) + 0.0 if finite.size else next_above(-np.inf)
-    ties = max(0, finite.size - rank)
-    return Threshold(lambda_val=smallest, achieved=finite.size / rows, rows=rows, ties=ties)
 
 
 def midpoint(last_kept: float, first_cut: float) -> float:

@@ -122,8 +122,8 @@ def _classes_table(report: Report) -> Table:
 
 
 def _print_finding(console: Console, word: str, finding: Finding, *, most: int) -> None:
-    number = f"{len(finding.items):,} " if finding.items else ""
-    console.print(f"{word} {finding.kind}: {number}{escape(finding.message)}", soft_wrap=True)
+    number = f" ({len(finding.items):,})" if finding.items else ""
+    console.print(f"{word} {finding.kind}{number}: {escape(finding.message)}", soft_wrap=True)
     for item in finding.items[:most]:
         console.print(f"  {escape(item)}", soft_wrap=True, highlight=False)
     if len(finding.items) > most:

@@ -65,14 +65,19 @@ def assign(
     """
     _check(class_ids, groups, val, test, seed)
     members = defaultdict[str, Counter[str]](Counter)
+    groups_of = defaultdict[str, set[str]](set)
     for class_id, group in zip(class_ids, groups, strict=True):
         members[group][class_id] += 1
+        groups_of[class_id].add(group)
     strata = defaultdict[str, dict[str, int]](dict)
     for group, counts in members.items():
         strata[min(counts, key=lambda name: (-counts[name], name))][group] = counts.total()
     split_of: dict[str, str] = {}
     for class_id, sizes in strata.items():
         split_of |= _cut(class_id, sizes, {"test": test, "val": val}, seed)
+    for own in groups_of.values():  # a class that occurs in groups of other classes alone
+        if all(split_of[group] != "train" for group in own):
+            split_of[shuffled(own, seed)[0]] = "train"
     return [split_of[group] for group in groups]
 
 

@@ -38,6 +38,8 @@ __all__ = [
 MAX_PIXELS: Final = 50_000_000
 MAX_BYTES: Final = 100_000_000
 
+_STRIP: Final = 64  # rows of the shrunk picture made at a time
+
 _RESAMPLE: Final = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
@@ -150,9 +152,9 @@ def load(
     Raises:
         ImageError: Whatever the bytes are, one of its three kinds.
     """
-    image, turn = _open(data, preprocess.resize_side, max_pixels, max_bytes)
+    picture = _open(data, preprocess.resize_side, max_pixels, max_bytes)
     # Square and centred, so turning afterwards gives the same picture for a fraction of the work.
-    return np.array(_turned(_resized(image, preprocess), turn))
+    return np.array(_turned(_resized(picture, preprocess), picture.turn))
 
 
 def decode(
@@ -160,8 +162,8 @@ def decode(
 ) -> Image.Image:
     """Decode a whole picture, upright and in RGB, as large as resizing to ``target`` wants it.
 
-    A JPEG whose half, quarter or eighth still has twice ``target`` on its short side is decoded
-    at that scale; everything else at its full size.
+    A picture of more than four times ``target`` on its short side is shrunk by a whole number to
+    no less than twice ``target``, a JPEG while it is decoded.
 
     Args:
         data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture.
@@ -172,12 +174,28 @@ def decode(
     Raises:
         ImageError: Whatever the bytes are, one of its three kinds.
     """
-    image, turn = _open(data, target, max_pixels, max_bytes)
-    return _turned(image, turn)
+    picture = _open(data, target, max_pixels, max_bytes)
+    return _turned(picture.image, picture.turn)
 
 
-def _open(data: bytes, target: int, max_pixels: int, max_bytes: int) -> tuple[Image.Image, int]:
-    """The decoded picture in RGB, as stored, and the orientation still to be applied."""
+@dataclass(frozen=True, kw_only=True)
+class _Picture:
+    """A decoded picture in RGB, as stored, maybe shrunk.
+
+    Attributes:
+        image: Its pixels; where shrinking does not come out even, the last ones cover less.
+        width: Exact width of the whole picture, in pixels of ``image``.
+        height: Exact height.
+        turn: EXIF orientation still to be applied.
+    """
+
+    image: Image.Image
+    width: float
+    height: float
+    turn: int
+
+
+def _open(data: bytes, target: int, max_pixels: int, max_bytes: int) -> _Picture:
     if max_pixels < 1:
         raise ValueError(f"max_pixels must be at least 1, got {max_pixels}")
     if len(data) > max_bytes:
@@ -202,22 +220,46 @@ def _check_pixels(width: int, height: int, max_pixels: int) -> None:
         )
 
 
-def _decoded(header: Header, target: int, max_pixels: int) -> tuple[Image.Image, int]:
+def _decoded(header: Header, target: int, max_pixels: int) -> _Picture:
     image = _PLUGINS[header.kind](io.BytesIO(header.pixels))
     _check_pixels(*image.size, max_pixels)  # the decoder may read the header differently
-    if header.kind == "jpeg":
-        image.draft(None, (2 * target, 2 * target))
+    drafted = image.draft(None, (2 * target, 2 * target)) if header.kind == "jpeg" else None
     image.load()
     _check_pixels(*image.size, max_pixels)
-    turn = header.orientation or orientation(image.info.get("exif") or b"")
-    return _rgb(image), turn
+    width, height = drafted[1][2:] if drafted else image.size
+    factor = max(1, min(image.size) // (2 * target))
+    return _Picture(
+        image=_shrunk_rgb(image, factor),
+        width=width / factor,
+        height=height / factor,
+        turn=header.orientation or orientation(image.info.get("exif") or b""),
+    )
+
+
+def _shrunk_rgb(image: Image.Image, factor: int) -> Image.Image:
+    """RGB, each pixel the mean of ``factor`` x ``factor``; strip by strip, to save memory.
+
+    A transparent picture of 50 megapixels takes 200 MB as decoded and would take it twice more.
+    """
+    if factor == 1 and _is_rgb(image):
+        return image
+    width, height = image.size
+    shrunk = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    for top in range(0, height, _STRIP * factor):
+        strip = image.crop((0, top, width, min(top + _STRIP * factor, height)))
+        shrunk.paste(_rgb(strip).reduce(factor), (0, top // factor))
+    return shrunk
+
+
+def _is_rgb(image: Image.Image) -> bool:
+    return image.mode == "RGB" and not image.has_transparency_data
 
 
 def _rgb(image: Image.Image) -> Image.Image:
     """RGB from any mode; what is transparent shows white."""
     if image.mode.startswith("I;16"):
         image = _eight_bit(image)
-    if image.mode == "RGB" and not image.has_transparency_data:
+    if _is_rgb(image):
         return image
     if not image.has_transparency_data:
         return image.convert("RGB")
@@ -237,13 +279,12 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return Image.fromarray(grey)
 
 
-def _resized(image: Image.Image, preprocess: Preprocess) -> Image.Image:
+def _resized(picture: _Picture, preprocess: Preprocess) -> Image.Image:
     side = preprocess.image_size
-    width, height = image.size
-    crop = min(width, height) * preprocess.crop_fraction
-    left, top = (width - crop) / 2, (height - crop) / 2
+    crop = min(picture.width, picture.height) * preprocess.crop_fraction
+    left, top = (picture.width - crop) / 2, (picture.height - crop) / 2
     box = (left, top, left + crop, top + crop)
-    return image.resize((side, side), _RESAMPLE[preprocess.resample], box, reducing_gap=2.0)
+    return picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
 
 
 def _turned(image: Image.Image, turn: int) -> Image.Image:

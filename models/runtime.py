@@ -1,5 +1,6 @@
 """ONNX Runtime: which of its two wheels is installed, and on what device a graph really runs."""
 
+import os
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Final
@@ -23,8 +24,17 @@ def installed_wheels() -> dict[str, str]:
     return found
 
 
+def silence_telemetry() -> None:
+    """Keep ONNX Runtime from reporting to its makers; call it before anything imports it.
+
+    Its Linux and macOS wheels otherwise write a device id into the user's cache folder and send
+    events over the network. Whoever wants that sets ``ORT_DISABLE_TELEMETRY=0``.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
 def import_runtime() -> ModuleType:
-    """Import ``onnxruntime``.
+    """Import ``onnxruntime``, with its telemetry off.
 
     Raises:
         UsageError: It is missing, or both wheels share its folder, so that the one installed
@@ -37,6 +47,7 @@ def import_runtime() -> ModuleType:
             " `pip uninstall onnxruntime onnxruntime-gpu`, then install florilege[cpu] or"
             " florilege[gpu]"
         )
+    silence_telemetry()
     try:
         import onnxruntime
     except ImportError as error:

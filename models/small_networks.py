@@ -12,32 +12,32 @@ from torch import Tensor, nn
 def tiny() -> tuple[nn.Module, int]:
     """A compact network for 32 to 64 px pictures that trains in minutes on two CPU cores.
 
-    Five strided 3x3 convolutions with batch norm; 0.4 M parameters, 9 M multiply-adds at 48 px.
-    The mean and the maximum over the picture are both features: a trait is often one small
-    object, which a mean alone dilutes.
+    Five convolutions with batch norm; 0.4 M parameters and 23 M multiply-adds at 48 px, most of
+    them on maps of a quarter of the side. The mean and the maximum over the picture are
+    both features: a trait is often one small object, which a mean alone dilutes.
     """
-    return _Tiny((32, 64, 96, 160)), 320
+    return _Tiny(), 320
 
 
 class _Tiny(nn.Module):
-    def __init__(self, widths: tuple[int, ...]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        first, *others = widths
-        layers = [_convolution(3, first, stride=2)]
-        inputs = first
-        for width in others:
-            layers += [_convolution(inputs, width, stride=2)]
-            inputs = width
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.Sequential(
+            _convolution(3, 32, side=5, stride=2),
+            _convolution(32, 64, stride=2),
+            _convolution(64, 96),
+            _convolution(96, 128, stride=2),
+            _convolution(128, 160),
+        )
 
     def forward(self, images: Tensor) -> Tensor:
-        maps = self.layers(images)  # (batch, width, height / 16, width / 16)
+        maps = self.layers(images)  # (batch, 160, height / 8, width / 8)
         return torch.cat([maps.mean((2, 3)), maps.amax((2, 3))], dim=1)
 
 
-def _convolution(inputs: int, outputs: int, *, stride: int = 1) -> nn.Sequential:
+def _convolution(inputs: int, outputs: int, *, side: int = 3, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+        nn.Conv2d(inputs, outputs, side, stride=stride, padding=side // 2, bias=False),
         nn.BatchNorm2d(outputs),
         nn.ReLU(inplace=True),
     )

@@ -72,6 +72,7 @@ def serve(
 ) -> None:
     """Answer photos over HTTP, and show a page for people at /."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         settings = Settings(
             bundle=bundle,

@@ -15,7 +15,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 
-from server.errors import InternalError, problem_response
+from server.errors import Draining, InternalError, Problem, problem_response
 from server.metrics import Metrics
 
 Message = MutableMapping[str, Any]
@@ -84,14 +84,20 @@ class _Exchange:
             await self.app(self.scope, self.receive, self.send)
         except ClientDisconnect:
             self.metrics.rejected.labels("client_left").inc()
+        except asyncio.CancelledError:  # the time to drain is over
+            await self._answer(Draining("this server had to stop; try again", retry_after=1))
         except Exception:
             log.exception("request %s failed", self.request_id)
-            if self.status is None:
-                problem = InternalError("the server made a mistake; please report the request id")
-                response = problem_response(problem, self.request_id)
-                await response(self.scope, self.receive, self.send)
+            await self._answer(
+                InternalError("the server made a mistake; please report the request id")
+            )
         finally:
             self._count(perf_counter() - started)
+
+    async def _answer(self, problem: Problem) -> None:
+        if self.status is None:
+            response = problem_response(problem, self.request_id)
+            await response(self.scope, self.receive, self.send)
 
     async def receive(self) -> Message:
         message = await self._receive()

@@ -53,6 +53,11 @@ class Server(uvicorn.Server):
         self.engine.drain()
         self.should_exit = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, wait for the last answers, and say so."""
+        await super().shutdown(sockets)
+        log.info("stopped")
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening and say so."""
         await super().startup(sockets)

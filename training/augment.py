@@ -16,7 +16,7 @@ from training.config import AugmentConfig
 Picture = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
 
-DRAWS: Final = 12
+DRAWS: Final = 13
 """How many uniform numbers :func:`augment` takes."""
 
 
@@ -38,6 +38,8 @@ def augment(picture: Picture, size: int, config: AugmentConfig, draws: Sequence[
         view = view[:, ::-1]
     if draws[5] < config.flip_vertical:
         view = view[::-1]
+    if draws[12] < config.transpose:
+        view = view.transpose(1, 0, 2)
     if config.shift:
         view = shifted(view, *(round((2 * draw - 1) * config.shift) for draw in draws[6:8]))
     if config.rotate:

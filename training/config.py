@@ -6,9 +6,11 @@ The resolved ``config.yaml`` of a run folder holds all of them and can be given 
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from models.heads import HEADS
+
+DEFAULT_LOSS: Final = "two_head_average_k"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,8 @@ class AugmentConfig:
         max_stretch: Largest width to height ratio of the crop (and its inverse), at least 1.
         flip: Probability of a left-right flip, in [0, 1].
         flip_vertical: Probability of an upside-down flip, in [0, 1].
+        transpose: Probability of a mirroring along the diagonal, in [0, 1]; with both flips at
+            one half all eight quarter turns and mirrorings are equally likely.
         shift: Largest random shift in pixels of the input, the border filled by reflection.
         rotate: Largest rotation in degrees either way, in [0, 180].
         colour: Largest relative change of brightness, contrast and saturation, in [0, 1).
@@ -98,6 +102,7 @@ class AugmentConfig:
     max_stretch: float = 4 / 3
     flip: float = 0.5
     flip_vertical: float = 0.0
+    transpose: float = 0.0
     shift: int = 0
     rotate: float = 0.0
     colour: float = 0.0
@@ -110,6 +115,8 @@ class AugmentConfig:
         _check(0 <= self.flip <= 1, "augment.flip", "in [0, 1]", self.flip)
         vertical = self.flip_vertical
         _check(0 <= vertical <= 1, "augment.flip_vertical", "in [0, 1]", vertical)
+        diagonal = self.transpose
+        _check(0 <= diagonal <= 1, "augment.transpose", "in [0, 1]", diagonal)
         _check(self.shift >= 0, "augment.shift", ">= 0", self.shift)
         _check(0 <= self.rotate <= 180, "augment.rotate", "in [0, 180]", self.rotate)
         _check(0 <= self.colour < 1, "augment.colour", "in [0, 1)", self.colour)
@@ -171,7 +178,8 @@ class TrainConfig:
         batch_size: Pictures a step, at least 2.
         seed: Of initial weights, order and augmentation.
         device: ``auto``, ``cpu`` or ``cuda``.
-        precision: ``auto`` is ``bf16`` (autocast) on a GPU and ``fp32`` on a CPU.
+        precision: ``fp32``; ``bf16`` (autocast); ``auto``, bf16 on a GPU and fp32 on a CPU; or
+            ``fast``, bf16 also on a CPU that multiplies it natively.
         workers: Processes that prepare pictures, or None for as many as fit.
         cache_mb: Decoded pictures are kept in memory when all of them fit into this much.
     """
@@ -181,7 +189,7 @@ class TrainConfig:
     backbone: str = "resnet18"
     weights: str | None = None
     head: str = "auto"
-    loss: Mapping[str, Any] = field(default_factory=lambda: {"name": "two_head_average_k"})
+    loss: Mapping[str, Any] = field(default_factory=lambda: {"name": DEFAULT_LOSS})
     image_size: int = 224
     crop_fraction: float = 1.0
     epochs: int = 30
@@ -208,7 +216,7 @@ class TrainConfig:
         _check(0 <= self.seed < 2**63, "seed", "in [0, 2^63)", self.seed)
         devices = ("auto", "cpu", "cuda")
         _check(self.device in devices, "device", f"one of {', '.join(devices)}", self.device)
-        kinds = ("auto", "fp32", "bf16")
+        kinds = ("auto", "fast", "fp32", "bf16")
         _check(self.precision in kinds, "precision", f"one of {', '.join(kinds)}", self.precision)
         _check(self.workers is None or self.workers >= 0, "workers", ">= 0", self.workers)
         _check(self.cache_mb >= 0, "cache_mb", ">= 0", self.cache_mb)

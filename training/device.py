@@ -32,7 +32,9 @@ class Compute:
 
 
 def choose(device: str, precision: str) -> Compute:
-    """Resolve ``auto``: a GPU where there is one, and there bf16.
+    """Resolve ``auto`` and ``fast`` for the hardware there is.
+
+    ``auto`` takes a GPU where there is one; see ``TrainConfig.precision`` for the precisions.
 
     Raises:
         UsageError: ``cuda`` is asked for and there is none.
@@ -44,6 +46,13 @@ def choose(device: str, precision: str) -> Compute:
             "is a CUDA build, or use --device cpu"
         )
     name = ("cuda" if there else "cpu") if device == "auto" else device
-    if precision == "auto":
-        precision = "bf16" if name == "cuda" else "fp32"
+    if precision in ("auto", "fast"):
+        native = name == "cuda" or (precision == "fast" and cpu_multiplies_bf16())
+        precision = "bf16" if native else "fp32"
     return Compute(torch.device(name), precision)
+
+
+def cpu_multiplies_bf16() -> bool:
+    """Whether this CPU has bf16 products (AVX-512 BF16 or AMX); elsewhere they are emulated."""
+    found = torch.cpu.get_capabilities()
+    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -134,6 +135,7 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
         num_workers=workers if len(pictures) > 4 * _CHUNK else 0,
         collate_fn=_as_it_is,
         worker_init_fn=ignore_interrupts,
+        generator=torch.Generator(),  # else it would draw from the generator of the run
     )
     with progress(len(pictures), f"reading {pictures.split.name}") as advance:
         for chunk in loader:

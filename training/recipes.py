@@ -12,11 +12,18 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
         "backbone": "tiny",
         "loss": {"name": "two_head_average_k", "average_k": 3, "alpha": 0.3},
         "image_size": 48,
-        "epochs": 12,
+        "epochs": 14,
         "batch_size": 128,
+        "precision": "fast",
         "optimiser": {"learning_rate": 0.1, "weight_decay": 5e-4, "multi_label_rate": 3.0},
         "schedule": {"name": "cosine", "warmup_epochs": 1.0},
-        "augment": {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.5},
+        "augment": {
+            "min_area": 1.0,
+            "max_stretch": 1.0,
+            "flip": 0.5,
+            "flip_vertical": 0.5,
+            "transpose": 0.5,
+        },
     },
     # A few thousand small photos from scratch on a CPU.
     "small-photos": {

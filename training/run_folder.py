@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from models.classes import ClassTable
-from models.errors import BundleError, UsageError
+from models.errors import BundleError, DataError, UsageError
 from training.checkpoint import write
 from training.config import TrainConfig
 from training.settings import from_plain, read_yaml, to_yaml
@@ -30,15 +30,14 @@ class RunFolder:
         self.events = path / "events"
         self.report = path / "report.html"
 
-    def create(self) -> None:
-        """Make a new folder, or take an empty one.
+    def check_free(self) -> None:
+        """Refuse a folder that holds anything.
 
         Raises:
-            UsageError: There is something in it already, or it cannot be made.
+            UsageError: There is something in it, or it cannot be read.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            empty = next(self.path.iterdir(), None) is None
+            empty = not self.path.exists() or next(self.path.iterdir(), None) is None
         except OSError as error:
             raise UsageError(f"cannot use {self.path} as run folder: {error.strerror}") from error
         if not empty:
@@ -47,11 +46,12 @@ class RunFolder:
                 "another --out"
             )
 
-    def check_resumable(self, config: TrainConfig) -> None:
-        """Refuse to go on with other settings than the run began with.
+    def check_resumable(self, config: TrainConfig, classes: ClassTable) -> None:
+        """Refuse to go on with other settings or other classes than the run began with.
 
         Raises:
             UsageError: Names what differs and what may.
+            DataError: The classes or their training pictures are no longer the same.
             BundleError: The settings of the run cannot be read.
         """
         old, new = self.read_config().to_plain(), config.to_plain()
@@ -63,8 +63,24 @@ class RunFolder:
                 f"into another --out. What may change: {', '.join(MAY_CHANGE)}"
             )
 
+        before = self.read_classes()
+        if (before.ids, counted(before)) != (classes.ids, counted(classes)):
+            raise DataError(
+                f"{config.data} has changed since the run began: other classes or another number "
+                "of training pictures. Put it back, or train into another --out"
+            )
+
     def write_settings(self, config: TrainConfig, classes: ClassTable) -> None:
-        """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run."""
+        """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run.
+
+        Raises:
+            UsageError: The folder cannot be made.
+            BundleError: A file cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {self.path}: {error.strerror}") from error
         write(self.classes, classes.to_json().encode())
         write(self.config, to_yaml(config).encode())
 
@@ -91,3 +107,8 @@ class RunFolder:
             return ClassTable.from_json(self.classes.read_bytes())
         except OSError as error:
             raise BundleError(f"cannot read {self.classes}: {error.strerror}") from error
+
+
+def counted(classes: ClassTable) -> list[int | None]:
+    """Training pictures of each class, None where unknown."""
+    return [item.training_count for item in classes]

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from models.errors import UsageError
-from training.config import TrainConfig
+from training.config import DEFAULT_LOSS, TrainConfig
 from training.recipes import RECIPES
 
 Plain = dict[str, Any]
@@ -44,7 +44,8 @@ def resolve(
     name = str(explicit.get("recipe", "default"))
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
-    return from_plain(merge({**RECIPES[name], "recipe": name}, explicit))
+    recipe = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, RECIPES[name])
+    return from_plain(merge(recipe, explicit))
 
 
 def from_plain(plain: Mapping[str, Any]) -> TrainConfig:

@@ -221,11 +221,9 @@ function showSet() {
 }
 
 function showHeadline(best, size) {
-  const others = size - 1;
   by("kicker").textContent = size === 0 ? "Nothing scores high enough for this setting"
-    : others === 0 ? "One species, no other comes close"
-    : others === 1 ? "Two species it may be"
-    : `${size} species it may be`;
+    : size === 1 ? "One species, no other comes close"
+    : `It may be one of these ${size} species`;
   by("answer-title").textContent = size === 0 ? "No match" : best.taxon.scientific_name;
   by("best-common").textContent = size === 0 ? "" : names(best.taxon);
 }

@@ -67,6 +67,9 @@ def test_val_is_one_in_ten_of_each_class_of_train(tmp_path: Path) -> None:
     row = val_rows([index % 100 for index in range(2000)])[0]
     assert val.names[0] == f"train/{row:05d}"
     assert val.labels[0] == row % 100
+    pixels = np.random.default_rng(2000).integers(0, 256, (2000, 3072), dtype=np.uint8)
+    with Image.open(io.BytesIO(val.read(0))) as picture:
+        assert picture.getpixel((0, 0)) == tuple(pixels[row, ::1024].tolist())
 
 
 def test_the_full_archive_would_be_cut_into_45000_and_5000_the_same_way_each_time() -> None:

@@ -115,6 +115,26 @@ def test_one_in_ten_traits_is_misread_as_any_other_value(column: int, name: str)
     assert np.all(np.abs(shares - expected) < tolerance)
 
 
+def test_organs_are_visible_and_misread_independently_of_each_other() -> None:
+    """Chi-square of the three-way table of what became of each trait."""
+    traits, labels = species_traits(), SAMPLE.labels("train")
+    observed = SAMPLE.observed("train")
+    outcomes, shares = [], []
+    for column, true, values, visible in zip(
+        (1, 3, 4), (traits.flower, traits.leaf, traits.fruit), (6, 4, 5), VISIBLE, strict=True
+    ):
+        step = (observed[:, column] - true[labels]) % values
+        outcomes.append(np.where(observed[:, column] == HIDDEN, values, step))
+        misread = [visible * MISREAD / (values - 1)] * (values - 1)
+        shares.append(np.array([visible * (1 - MISREAD), *misread, 1 - visible]))
+    expected = ROWS * shares[0][:, None, None] * shares[1][:, None] * shares[2]
+    drawn = np.zeros_like(expected)
+    np.add.at(drawn, tuple(outcomes), 1)
+    squares = ((drawn - expected) ** 2 / expected).sum()
+    freedom = expected.size - 1
+    assert squares < freedom + 5 * np.sqrt(2 * freedom)
+
+
 def test_forms_are_never_misread() -> None:
     labels, observed = SAMPLE.labels("train"), SAMPLE.observed("train")
     for column, true in ((0, species_traits().petal_form), (2, species_traits().leaf_form)):

@@ -22,7 +22,7 @@ def test_no_row_is_lost_and_no_group_is_cut(
     rows: list[tuple[str, int]], val: float, test: float, seed: int
 ) -> None:
     class_ids = [class_id for class_id, _ in rows]
-    groups = [f"{class_id}{group}" for class_id, group in rows]
+    groups = [str(group) for _, group in rows]  # some hold several classes
     splits = assign(class_ids, groups, val=val, test=test, seed=seed)
     assert len(splits) == len(rows)
     assert set(splits) <= {"train", "val", "test"}
@@ -59,6 +59,22 @@ def test_groups_of_several_photos_still_meet_the_shares() -> None:
     counts = Counter(splits)
     assert abs(counts["val"] - 0.2 * len(groups)) <= 3
     assert abs(counts["test"] - 0.2 * len(groups)) <= 3
+
+
+def test_a_group_of_several_classes_counts_as_its_most_frequent() -> None:
+    class_ids = ["a", "b", "a", "a"] * 100 + ["b"] * 400
+    groups = [str(row // 4) for row in range(800)]
+    for seed in range(5):
+        splits = assign(class_ids, groups, val=0.2, test=0.2, seed=seed)
+        assert abs(splits[:400].count("val") - 80) <= 4
+        assert abs(splits[400:].count("val") - 80) <= 4
+
+
+def test_a_class_that_only_occurs_in_groups_of_another_keeps_one_in_train() -> None:
+    class_ids = ["a", "a", "rare"] + ["a"] * 30
+    groups = ["mixed"] * 3 + [str(row) for row in range(30)]
+    for seed in range(10):
+        assert assign(class_ids, groups, val=0.45, test=0.45, seed=seed)[2] == "train"
 
 
 def test_the_seed_rules_the_draw_and_the_order_of_rows_does_not() -> None:

@@ -85,7 +85,7 @@ def test_the_same_random_state_gives_the_same_network() -> None:
 
 
 def test_an_unknown_backbone_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="densenet40_40.*got 'resnet19'"):
+    with pytest.raises(ValueError, match=r"densenet40_40.*got 'resnet19'"):
         build("resnet19", 4, "linear")
 
 

@@ -321,6 +321,34 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_that_keeps_twice_the_target() -> 
     assert difference(load(data, SMALL), load(encode(scene(1024, 768), "png"), SMALL)) <= LOSSY
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("width", "height"), [(1000, 300), (301, 999), (517, 518)])
+def test_shrinking_in_two_steps_keeps_every_point_in_its_place(
+    kind: str, width: int, height: int
+) -> None:
+    image = scene(width, height)
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    at_once = image.resize(
+        (32, 32), Image.Resampling.BILINEAR, (left, top, left + side, top + side)
+    )
+    shown = load(encode(image, kind, quality=95), SMALL)
+    assert difference(shown, np.asarray(at_once)) <= (2 if kind == "png" else 6)
+    assert 64 <= min(decode(encode(image, kind), target=32).size) < 128
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "CMYK", "1"])
+@pytest.mark.parametrize("height", [700, 64 * 9, 641])
+def test_a_large_picture_of_any_mode_is_made_in_strips(mode: str, height: int) -> None:
+    plain = scene(640, height).convert("L" if mode in ("L", "LA", "1") else "RGB")
+    image = plain.convert(mode)
+    if mode in ("RGBA", "LA"):
+        image.putalpha(255)
+    kind = "jpeg" if mode == "CMYK" else "png"
+    expected = load(encode(image.convert("RGB"), "png"), SMALL)
+    assert difference(load(encode(image, kind), SMALL), expected) <= (6 if kind == "jpeg" else 0)
+
+
 def test_the_fraction_of_a_jpeg_follows_the_short_side_when_it_is_cropped() -> None:
     image = noise(800, 800)
     cropped = Preprocess(image_size=64, crop_fraction=0.25)  # resize_side 256: no draft

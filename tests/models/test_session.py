@@ -1,5 +1,6 @@
 """The session runs what the bundle promises, on the device it says, or refuses."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,8 +138,7 @@ def test_logits_that_are_no_numbers_are_refused(tmp_path: Path, factor: float) -
 def test_one_thread_and_no_spinning_are_asked_for(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import onnxruntime
-
+    onnxruntime = runtime.import_runtime()
     asked = []
     real = onnxruntime.InferenceSession
 
@@ -204,8 +204,20 @@ def test_both_wheels_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_missing_runtime_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(UsageError, match=r"extra `cpu`.*`gpu`"):
         runtime.import_runtime()
+
+
+@pytest.mark.parametrize(("given", "seen"), [(None, "1"), ("0", "0")])
+def test_telemetry_is_off_before_the_runtime_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None, seen: str
+) -> None:
+    name = "ORT_DISABLE_TELEMETRY"
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        monkeypatch.delenv(name)
+    (tmp_path / "onnxruntime.py").write_text(f"import os\nSEEN = os.environ.get({name!r})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    assert seen == runtime.import_runtime().SEEN

@@ -68,7 +68,7 @@ def classes() -> ClassTable:
 def pixels(colour: np.ndarray, *, side: int = SIDE, seed: int = 0) -> np.ndarray:
     """A patch of one colour with grain, uint8 ``(side, side, 3)``."""
     grain = np.random.default_rng(seed).normal(0.0, 0.03, (side, side, 3))
-    return np.uint8(np.clip(colour + grain, 0.0, 1.0) * 255.0)
+    return (np.clip(colour + grain, 0.0, 1.0) * 255.0).astype(np.uint8)
 
 
 def encoded(array: np.ndarray, kind: str = "PNG", **options: object) -> bytes:
@@ -105,11 +105,12 @@ def network() -> bytes:
         helper.make_node("Mul", ["sccp_logits", "half"], ["softer"]),
         helper.make_node("Add", ["softer", "shift"], ["multi_label_logits"]),
     ]
-    shape = ["batch", len(FLOWERS)]
+    shape: list[str | int | None] = ["batch", len(FLOWERS)]
+    image: list[str | int | None] = ["batch", SIDE, SIDE, 3]
     graph = helper.make_graph(
         nodes,
         "garden",
-        [helper.make_tensor_value_info("image", TensorProto.UINT8, ["batch", SIDE, SIDE, 3])],
+        [helper.make_tensor_value_info("image", TensorProto.UINT8, image)],
         [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
             for name in ("multi_label_logits", "sccp_logits")
@@ -151,8 +152,9 @@ def validation_folder(folder: Path) -> Path:
     return folder
 
 
-def grow(folder: Path) -> Path:
+def grow(folder: Path, *, min_size: int = 1) -> Path:
     """Write a bundle below ``folder`` and calibrate it; returns its path."""
     bundle = plant(folder / "bundle")
-    calibrate_bundle(bundle, str(validation_folder(folder / "photos")), "val", device="cpu")
+    data = str(validation_folder(folder / "photos"))
+    calibrate_bundle(bundle, data, "val", min_size=min_size, device="cpu")
     return bundle

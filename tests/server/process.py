@@ -17,7 +17,11 @@ class ServeProcess:
     def __init__(self, bundle: Path, *flags: str, program: tuple[str, ...] = ("-m", "florilege")):
         command = [sys.executable, *program, "serve", str(bundle), "--port", "0", *flags]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ""}
+            command,
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": ""},
         )
         self.lines: list[str] = []
         self._ready = threading.Event()

@@ -1,5 +1,6 @@
 """The answer against what the papers' rule says, computed by hand from the logits."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,8 @@ def by_hand(record: CalibrationRecord, values: dict[str, np.ndarray]) -> np.ndar
         rows = powers / powers.sum(axis=1, keepdims=True)
     else:
         rows = 1 / (1 + np.exp(-served))
-    return rows.mean(axis=0)
+    mean: np.ndarray = rows.mean(axis=0)
+    return mean
 
 
 @pytest.mark.parametrize("k", [1.0, 2.0, 3.0, 4.7])
@@ -62,13 +64,15 @@ def test_the_set_is_what_reaches_lambda_and_the_best_class(
     assert {garden.classes().index_of[r.class_id] for r in found.results} == expected
     assert found.set.lambda_val == lambda_val
     assert found.set.size == len(expected)
-    assert [r.score for r in found.results] == pytest.approx(sorted(scores[list(expected)])[::-1])
+    assert [r.score for r in found.results] == pytest.approx(
+        sorted((scores[int(i)] for i in expected), reverse=True)
+    )
 
 
 def test_a_larger_k_only_adds_classes(record: CalibrationRecord) -> None:
     values = logits(seed=3)
     sets = [{r.class_id for r in ask(record, values, k=k).results} for k in record.ks("average_k")]
-    assert all(small <= large for small, large in zip(sets, sets[1:], strict=False))
+    assert all(small <= large for small, large in pairwise(sets))
     assert len(sets[0]) < len(sets[-1])
 
 
@@ -96,9 +100,9 @@ def test_coverage_rules_take_a_coverage_and_balanced_scores_are_those_compared(
     compared = point.compare(by_hand(record, logits()))
     by_id = {r.class_id: r.score for r in balanced.results}
     assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(compared))
-    assert all(
-        r.in_set == (r.score >= balanced.set.lambda_val) for r in balanced.results[1:]
-    )
+    assert point.lambda_val is not None
+    assert all(r.in_set == (r.score >= point.lambda_val) for r in balanced.results[1:])
+    assert balanced.set.lambda_val == point.lambda_val
 
 
 def test_include_scores_appends_the_other_classes_in_order(record: CalibrationRecord) -> None:
@@ -203,7 +207,8 @@ def test_what_is_not_calibrated_is_refused_with_what_is(
 
 
 @pytest.mark.parametrize(
-    "fields", [{"coverage": 0.9}, {"rule": "coverage", "k": 3.0}, {"rule": "top_k", "coverage": 0.9}]
+    "fields",
+    [{"coverage": 0.9}, {"rule": "coverage", "k": 3.0}, {"rule": "top_k", "coverage": 0.9}],
 )
 def test_k_and_coverage_each_go_with_their_rules(fields: dict[str, object]) -> None:
     with pytest.raises(InvalidParameter, match="takes"):

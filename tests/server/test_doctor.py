@@ -33,7 +33,9 @@ def test_doctor_prints_the_same_for_people() -> None:
 
 
 def test_doctor_looks_for_torch_without_importing_it() -> None:
-    program = "import sys; from server.doctor import examine; examine(); print('torch' in sys.modules)"
+    program = (
+        "import sys; from server.doctor import examine; examine(); print('torch' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -175,3 +175,16 @@ def test_the_service_time_follows_what_is_measured(bundle: Path) -> None:
             assert post(running)[0] == 200
         assert running.engine.service_s < 100 * 0.95**20 + 1
         assert threading.active_count() < 20
+
+
+def test_what_is_not_done_when_the_time_to_drain_is_over_hears_so(bundle: Path) -> None:
+    with Running(Settings(bundle=bundle, threads=1, drain_s=0.5)) as running:
+        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+        with ThreadPoolExecutor(1) as pool:
+            late = pool.submit(post, running)
+            wait_for(lambda: len(gate.entered) == 1)
+            running.server.should_exit = True
+            status, headers, document = late.result()
+            gate.opened.set()
+        assert (status, document["code"]) == (503, "draining")
+        assert int(headers["Retry-After"]) >= 1

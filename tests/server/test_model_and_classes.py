@@ -123,9 +123,7 @@ def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) ->
         assert samples[("florilege_http_requests_total", labels)] == count
     assert any(name.startswith("process_") for name, _ in samples)
     assert any(name.startswith("python_") for name, _ in samples)
-    assert all(
-        name.startswith(("florilege_", "process_", "python_")) for name, _ in samples
-    )
+    assert all(name.startswith(("florilege_", "process_", "python_")) for name, _ in samples)
     assert "Rosa" not in text
     assert "1001" not in text
 
@@ -155,9 +153,7 @@ def test_an_answer_fits_its_own_description(client: TestClient) -> None:
             if shape == "Answer"
             else client.get(path)
         )
-        jsonschema.validate(
-            response.json(), {**described, "$ref": f"#/components/schemas/{shape}"}
-        )
+        jsonschema.validate(response.json(), {**described, "$ref": f"#/components/schemas/{shape}"})
 
 
 def test_pages_of_allowed_origins_may_call_and_others_may_not(bundle: Path) -> None:

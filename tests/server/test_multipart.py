@@ -1,10 +1,12 @@
 """Forms in memory: the parts are found whatever is in them, and damage is told apart."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.errors import MalformedRequest, Problem, UnknownParameter, WrongNumberOfImages
+from server.errors import MalformedRequest, UnknownParameter, WrongNumberOfImages
 from server.multipart import images_of_form
 
 BOUNDARY = "a-boundary"
@@ -26,10 +28,8 @@ def test_what_was_put_into_a_form_comes_out(contents: list[bytes]) -> None:
 
 @given(st.binary(max_size=400))
 def test_any_bytes_are_a_form_or_a_problem(body: bytes) -> None:
-    try:
+    with suppress(MalformedRequest, UnknownParameter, WrongNumberOfImages):
         assert isinstance(images_of_form(body, TYPE), list)
-    except Problem as problem:
-        assert 400 <= problem.status < 500
 
 
 def test_a_part_that_holds_the_boundary_inside_a_line_is_whole() -> None:
@@ -73,7 +73,7 @@ def test_a_further_field_is_refused_by_name() -> None:
         (form(("images", b"abc")).replace(b'name="images"; ', b""), TYPE),
         (form(("images", b"abc")), "multipart/form-data; boundary=" + "x" * 500),
     ],
-    ids="no-boundary cut-at-end cut-in-header other-boundary empty many unnamed long".split(),
+    ids=["no-boundary", "cut-at-end", "cut-in-header", "other", "empty", "many", "unnamed", "long"],
 )
 def test_a_damaged_form_is_malformed(body: bytes, content_type: str) -> None:
     with pytest.raises(MalformedRequest):

@@ -10,7 +10,12 @@ ROSE = ClassInfo(
     scientific_name="Rosa canina",
     genus="Rosa",
     gbif="42",
-    common_names={"en": ("dog rose", "briar"), "fr": ("églantier",), "pt-BR": ("roseira",), "de": ()},
+    common_names={
+        "en": ("dog rose", "briar"),
+        "fr": ("églantier",),
+        "pt-BR": ("roseira",),
+        "de": (),
+    },
 )
 
 

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +165,7 @@ def test_a_file_that_may_not_be_read_is_a_listed_failure(
     pipe = tmp_path / "folder.png"
     pipe.mkdir()
     (pipe / "a.png").write_bytes(b"")
-    os.symlink(tmp_path / "nowhere", tmp_path / "dangling.png")
+    (tmp_path / "dangling.png").symlink_to(tmp_path / "nowhere")
     result = CliRunner().invoke(
         app, ["predict", str(bundle), str(pipe), str(tmp_path / "dangling.png"), "--format", "csv"]
     )

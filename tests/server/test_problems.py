@@ -1,12 +1,16 @@
 """Every stable code is reached by a request, in one shape, and nothing gives a 500."""
 
 import io
+import json
+import re
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from starlette.testclient import TestClient
 
@@ -38,8 +42,11 @@ def check(response: Any, status: int, code: str) -> dict[str, Any]:
 
 def png(width: int, height: int, *, rows: bytes = b"") -> bytes:
     """A PNG whose header says what we like."""
+
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (
@@ -79,9 +86,7 @@ def jpeg(side: int = 200) -> bytes:
         ("reject=maybe", "invalid_parameter", "reject"),
     ],
 )
-def test_a_useless_parameter_is_named(
-    client: TestClient, query: str, code: str, word: str
-) -> None:
+def test_a_useless_parameter_is_named(client: TestClient, query: str, code: str, word: str) -> None:
     document = check(client.post(f"/v1/identify?{query}", content=PHOTO), 400, code)
     assert word in document["detail"]
     assert document["retryable"] is False
@@ -258,7 +263,7 @@ def test_a_request_id_is_echoed_or_made_up(client: TestClient) -> None:
         assert response.headers["x-request-id"] == "abc-123"
     assert client.post("/v1/identify", content=PHOTO, headers=given).json()["id"] == "abc-123"
     for strange in ("", "a b", "x" * 200, "é", "<b>"):
-        response = client.get("/livez", headers={"X-Request-Id": strange.encode("latin-1")})
+        response = client.get("/livez", headers=[(b"X-Request-Id", strange.encode("latin-1"))])
         assert len(response.headers["x-request-id"]) == 32
 
 
@@ -269,6 +274,58 @@ def test_every_answer_carries_the_safety_headers(client: TestClient) -> None:
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "http" not in policy
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    start=st.sampled_from(
+        [PHOTO, jpeg(60), garden.encoded(garden.pixels(garden.COLOURS[2]), "WEBP")]
+    ),
+    changes=st.lists(
+        st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=4)), max_size=8
+    ),
+    end=st.integers(0, 10**6),
+)
+def test_damage_of_any_kind_gets_a_documented_answer(
+    client: TestClient, start: bytes, changes: list[tuple[int, bytes]], end: int
+) -> None:
+    body = bytearray(start)
+    for at, new in changes:
+        body[at % len(start) : at % len(start) + len(new)] = new
+    body = body[: max(1, end % (2 * len(body)))]
+    response = client.post("/v1/identify", content=bytes(body))
+    assert response.status_code in (200, 413, 415, 422)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["rule", "k", "coverage", "lang", "max_results", "include", "reject", "x"]),
+        st.one_of(
+            st.text(max_size=8), st.floats().map(str), st.sampled_from(["top_k", "3", "0.9"])
+        ),
+    )
+)
+def test_any_query_gets_a_documented_answer(client: TestClient, query: dict[str, str]) -> None:
+    response = client.post("/v1/identify", params=query, content=PHOTO)
+    assert response.status_code in (200, 400, 422)
+
+
+def test_the_examples_of_the_documentation_have_the_keys_of_real_answers(
+    client: TestClient,
+) -> None:
+    answer, problem = re.findall(r"```json\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+    real = client.post("/v1/identify", content=PHOTO).json()
+    assert keys(json.loads(answer)) == keys(real)
+    refused = client.post("/v1/identify?k=2.55", content=PHOTO).json()
+    assert keys(json.loads(problem)) == keys(refused)
+
+
+def keys(value: Any) -> Any:
+    """The keys of an object, level by level; of a list the first entry stands for all."""
+    if isinstance(value, dict):
+        return {key: None if key == "ids" else keys(entry) for key, entry in value.items()}
+    return keys(value[0]) if isinstance(value, list) and value else None
 
 
 def codes() -> dict[str, type[Problem]]:

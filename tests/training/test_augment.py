@@ -45,6 +45,27 @@ def test_a_vertical_flip_turns_the_picture_upside_down() -> None:
     np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture[::-1])
 
 
+def test_a_transposition_mirrors_along_the_diagonal() -> None:
+    picture = _picture(8, 8)
+    config = AugmentConfig(**PLAIN, transpose=0.5)
+    view = augment(picture, 8, config, [*HALVES[:12], 0.49])
+    np.testing.assert_array_equal(view, picture.transpose(1, 0, 2))
+    np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture)
+
+
+def test_flips_and_transposition_give_all_eight_views() -> None:
+    picture = _picture(4, 4)
+    config = AugmentConfig(**{**PLAIN, "flip": 0.5}, flip_vertical=0.5, transpose=0.5)
+    views = {
+        augment(picture, 4, config, [*HALVES[:4], a, b, *HALVES[6:12], c]).tobytes()
+        for a in (0.1, 0.9)
+        for b in (0.1, 0.9)
+        for c in (0.1, 0.9)
+    }
+    turns = [np.rot90(picture, k) for k in range(4)]
+    assert views == {view.tobytes() for turn in turns for view in (turn, turn[:, ::-1])}
+
+
 @given(
     st.integers(1, 90),
     st.integers(1, 90),
@@ -139,7 +160,7 @@ def test_colour_changes_are_centred_on_no_change() -> None:
     picture = _picture(8, 8)
     config = AugmentConfig(**PLAIN, colour=0.5)
     np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture)
-    dark = augment(picture, 8, config, [*HALVES[:9], 0.0, 0.5, 0.5])
+    dark = augment(picture, 8, config, [*HALVES[:9], 0.0, *HALVES[10:]])
     assert dark.mean() == pytest.approx(picture.mean() / 2, abs=1.5)
 
 

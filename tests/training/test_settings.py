@@ -49,6 +49,11 @@ def test_another_loss_name_drops_the_parameters_of_the_recipes_loss() -> None:
     assert config.loss == {"name": "cross_entropy", "k": 2}
 
 
+def test_a_parameter_of_the_default_loss_may_be_set_without_naming_it() -> None:
+    config = resolve({"data": "x"}, overrides=["loss.alpha=0.5"])
+    assert config.loss == {"name": "two_head_average_k", "alpha": 0.5}
+
+
 def test_the_same_loss_name_keeps_them() -> None:
     config = resolve({"recipe": "demo", "loss": "two_head_average_k"}, overrides=["loss.alpha=2"])
     assert config.loss == {**RECIPES["demo"]["loss"], "alpha": 2}
@@ -138,9 +143,7 @@ def test_the_demo_brings_its_own_data() -> None:
     ("text", "message"),
     [("a: [1", "is not YAML"), ("- 1", "must hold settings by name, got a list")],
 )
-def test_a_file_that_holds_no_settings_is_refused(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_yaml(_file(tmp_path, text))
 

@@ -16,11 +16,12 @@ from models.classes import ClassTable
 from models.errors import DataError, UsageError
 from models.heads import CosineHead, TwoHead
 from tests.training.small import small_config, write_photos
-from training import losses, train
+from training import checkpoint, losses, train
 from training.checkpoint import Position
+from training.loop import Run
 from training.losses import CrossEntropy
 from training.settings import from_plain
-from training.train import Run, TrainResult, train_run
+from training.train import TrainResult, train_run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
@@ -291,13 +292,13 @@ def test_checkpoints_are_written_every_so_many_steps(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[int] = []
-    save = train.checkpoint.save
+    save = checkpoint.save
 
     def watched(path: Path, trained: Any, position: Position) -> None:
         saved.append(position.step)
         save(path, trained, position)
 
-    monkeypatch.setattr(train.checkpoint, "save", watched)
+    monkeypatch.setattr(checkpoint, "save", watched)
     config = small_config(photos, epochs=1, checkpoint={"every_steps": 2})
     train_run(config, tmp_path / "run", say=lambda _: None)
     assert saved == [2, 4, 5]
@@ -379,7 +380,7 @@ def test_a_gpu_asked_for_and_not_there_is_refused(
 
 def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, optimiser={"learning_rate": 1e30})
-    with pytest.raises(UsageError, match="became NaN at step .*learning_rate"):
+    with pytest.raises(UsageError, match=r"became NaN at step .*learning_rate"):
         train_run(config, tmp_path / "run", say=lambda _: None)
 
 
@@ -387,5 +388,5 @@ def test_an_unknown_loss_parameter_is_refused_with_the_known_ones(
     photos: Path, tmp_path: Path
 ) -> None:
     config = small_config(photos, loss={"name": "two_head_average_k", "gamma": 2})
-    with pytest.raises(UsageError, match="has no gamma; its parameters are .*alpha"):
+    with pytest.raises(UsageError, match=r"has no gamma; its parameters are .*alpha"):
         train_run(config, tmp_path / "run")

@@ -87,8 +87,8 @@ def largest(keys: Tensor, count: int) -> Tensor:
     The maxima of small chunks give a bound that few other entries reach, so only those few are
     sorted: five times faster on a CPU than ``topk`` over the whole batch.
     """
-    bound = _lower_bound(keys, count)
-    passed = ((keys >= bound) & (keys > -torch.inf)).nonzero().flatten()
+    bound = _lower_bound(keys, count).clamp_min(torch.finfo(keys.dtype).min)
+    passed = (keys >= bound).nonzero().flatten()
     order = keys[passed].sort(descending=True, stable=True).indices
     return passed[order[:count]]
 

@@ -1,6 +1,7 @@
 """A matrix of estimated labels, one row per training image, that need not fit on the GPU."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,6 +10,14 @@ from torch import Tensor
 OBSERVED = math.log(0.995 / 0.005)  # a label that was seen starts as almost certain
 UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
 CHUNK = 1 << 22  # entries initialised at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """The labels of a batch as pairs, int64 ``(pairs,)`` each: row of the batch and class."""
+
+    rows: Tensor
+    classes: Tensor
 
 
 class Estimates:
@@ -42,23 +51,31 @@ class Estimates:
             start = torch.empty(part.shape).uniform_(-UNOBSERVED, UNOBSERVED, generator=generator)
             part.copy_(start)
 
-    def read(self, row_index: Tensor, observed: Tensor) -> Tensor:
-        """Rows of the batch in float32, on the CPU.
+    def read(self, row_index: Tensor, seen: Observed) -> Tensor:
+        """Rows of the batch in float32, on the CPU, ``(batch, classes)``.
 
         Args:
             row_index: Positions of the images in the training set, int64 ``(batch,)``.
-            observed: The classes seen for each, bool ``(batch, classes)``.
+            seen: The classes observed for them.
         """
-        rows = self.logits[row_index].float()
-        unseen = ~self.seen[row_index].unsqueeze(1)
-        return rows.masked_fill(unseen & observed, OBSERVED)
+        rows = self.logits.index_select(0, row_index).float()
+        new = ~self.seen[row_index[seen.rows]]
+        rows[seen.rows[new], seen.classes[new]] = OBSERVED
+        return rows
 
-    def add(self, row_index: Tensor, observed: Tensor, step: Tensor) -> None:
-        """Add ``step`` to the rows of the batch; a row that comes twice takes both steps."""
-        new = (~self.seen[row_index].unsqueeze(1) & observed).nonzero()
-        self.logits[row_index[new[:, 0]], new[:, 1]] = OBSERVED
-        self.seen[row_index] = True
-        self.logits.index_add_(0, row_index, step.to(self.logits.dtype))
+    def add(self, row_index: Tensor, seen: Observed, kept: Tensor, step: Tensor) -> None:
+        """Add ``step`` to the rows of the batch; an image that comes twice takes both steps.
+
+        Args:
+            row_index: As in :meth:`read`.
+            seen: As in :meth:`read`.
+            kept: The rows of the batch that count, int64.
+            step: What to add, ``(batch, classes)``.
+        """
+        new = ~self.seen[row_index[seen.rows]]
+        self.logits[row_index[seen.rows[new]], seen.classes[new]] = OBSERVED
+        self.seen[row_index[kept]] = True
+        self.logits.index_add_(0, row_index[kept], step[kept].to(self.logits.dtype))
 
 
 def _allocate(rows: int, classes: int, dtype: torch.dtype, memory_map: Path | None) -> Tensor:

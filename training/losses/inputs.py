@@ -121,7 +121,7 @@ def _leave_unread(counts: Tensor) -> bool:
 
 
 def _counts(given: ClassCounts) -> Any:
-    if isinstance(given, Tensor | np.ndarray | Sequence):
+    if isinstance(given, Tensor | np.ndarray | list | tuple):
         return given
     if isinstance(given, Mapping):
         return [given.get(index, 0) for index in range(max(given) + 1)]

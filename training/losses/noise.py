@@ -1,6 +1,6 @@
 """Hinge losses whose top-k score is averaged over noise, balanced and for long tails."""
 
-from typing import Any, ClassVar, Literal, TypeAlias, Unpack
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, Unpack
 
 import torch
 from torch import Generator, Tensor
@@ -77,16 +77,8 @@ def noised_top_k(
     check_batch(logits, labels)
     check_k(k, logits.shape[1])
     scores = working(logits)
-    rival = noised_kth_largest(
-        scores,
-        k=k + 1,
-        epsilon=epsilon,
-        noise_samples=noise_samples,
-        sharing=sharing,
-        generator=generator,
-        noise=noise,
-    )
-    return hinge(scores, labels, rival)
+    rank = _Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
+    return _noised_hinge(scores, labels, rank, 1.0)
 
 
 def imbalanced_noised_top_k(
@@ -147,16 +139,8 @@ def imbalanced_noised_top_k(
     check_positive("scale", scale)
     scores = working(logits)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
-    rival = noised_kth_largest(
-        scores,
-        k=k + 1,
-        epsilon=epsilon,
-        noise_samples=noise_samples,
-        sharing=sharing,
-        generator=generator,
-        noise=noise,
-    )
-    return scale * hinge(scores, labels, rival, margins)
+    rank = _Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
+    return scale * _noised_hinge(scores, labels, rank, margins)
 
 
 def noised_kth_largest(
@@ -189,7 +173,34 @@ def noised_kth_largest(
     References:
         [N] section 3.2.
     """
-    _check_noise(epsilon, noise_samples, sharing)
+    rank = _Rank(k, epsilon, noise_samples, sharing, generator, noise)
+    if not is_integer(k) or not 1 <= k <= scores.shape[1]:
+        raise ValueError(f"k must be an integer in [1, {scores.shape[1]}], got {k}")
+    return _kth_largest(scores, None, rank)
+
+
+class _Rank(NamedTuple):
+    """Which score is wanted, and under which noise."""
+
+    k: int
+    epsilon: float
+    noise_samples: int
+    sharing: Sharing
+    generator: Generator | None
+    noise: Tensor | None
+
+
+def _noised_hinge(scores: Tensor, labels: Tensor, rank: _Rank, margins: Tensor | float) -> Tensor:
+    if labels.is_floating_point():
+        return hinge(scores, labels, _kth_largest(scores, None, rank), margins)
+    margin = margins[labels] if isinstance(margins, Tensor) else margins
+    return (margin + _kth_largest(scores, labels, rank)).clamp_min(0)
+
+
+def _kth_largest(scores: Tensor, labels: Tensor | None, rank: _Rank) -> Tensor:
+    """Mean k-th largest score under noise, less the score of the label where there is one."""
+    _check_noise(rank.epsilon, rank.noise_samples, rank.sharing)
+    samples, noise = rank.noise_samples, rank.noise
     if noise is not None:
         rows = {1, scores.shape[0]}
         if noise.dim() != 3 or noise.shape[1] not in rows or noise.shape[2] != scores.shape[1]:
@@ -197,20 +208,25 @@ def noised_kth_largest(
                 f"noise must have shape (noise_samples, {scores.shape[0]}, {scores.shape[1]}), "
                 f"got {tuple(noise.shape)}"
             )
-        noise_samples = noise.shape[0]
+        samples = noise.shape[0]
+    shared = rank.sharing == "shared"
     result: Tensor = _NoisedKthLargest.apply(
-        scores, k, epsilon, noise_samples, sharing == "shared", generator, noise
+        scores, labels, rank.k, rank.epsilon, samples, shared, rank.generator, noise
     )
     return result
 
 
 class _NoisedKthLargest(torch.autograd.Function):
-    """One sample at a time, and only the winning columns kept: memory does not grow with B."""
+    """One sample at a time, and only the winning columns kept: memory does not grow with B.
+
+    The score of the label is taken off in here, which saves a second dense gradient.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         scores: Tensor,
+        labels: Tensor | None,
         k: int,
         epsilon: float,
         noise_samples: int,
@@ -218,9 +234,8 @@ class _NoisedKthLargest(torch.autograd.Function):
         generator: Generator | None,
         noise: Tensor | None,
     ) -> Tensor:
-        rows = 1 if shared else scores.shape[0]
         total, columns = torch.zeros_like(scores[:, 0]), []
-        drawn = scores.new_empty((rows, scores.shape[1]))
+        drawn = scores.new_empty((1 if shared else scores.shape[0], scores.shape[1]))
         for sample in range(noise_samples):
             if noise is None:
                 drawn.normal_(generator=generator)
@@ -229,17 +244,20 @@ class _NoisedKthLargest(torch.autograd.Function):
             top = torch.add(scores, drawn, alpha=epsilon).topk(k)
             total += top.values[:, -1]
             columns.append(top.indices[:, -1])
-        ctx.save_for_backward(torch.stack(columns, dim=1))
+        ctx.save_for_backward(torch.stack(columns, dim=1), labels)
         ctx.shape = scores.shape
-        return total / noise_samples
+        mean = total / noise_samples
+        return mean if labels is None else mean - scores.gather(1, labels.unsqueeze(1)).squeeze(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (columns,) = ctx.saved_tensors  # (batch, noise_samples)
+        columns, labels = ctx.saved_tensors  # (batch, noise_samples), (batch,)
         share = (grad / columns.shape[1]).unsqueeze(1).expand_as(columns)
         gradient = grad.new_zeros(ctx.shape).scatter_add_(1, columns, share)
-        return gradient, None, None, None, None, None, None
+        if labels is not None:
+            gradient.scatter_add_(1, labels.unsqueeze(1), -grad.unsqueeze(1))
+        return gradient, *[None] * 7
 
 
 class NoisedTopK(ExampleLoss):

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Unpack
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from models.errors import UsageError
 from training.losses.base import Loss, Options, Reduction, divide
-from training.losses.estimates import Estimates
+from training.losses.estimates import Estimates, Observed
 from training.losses.inputs import check_at_least, check_batch, is_integer, working
 from training.losses.positives import (
     SOFTPLUS_LIMIT,
@@ -79,27 +80,51 @@ def role(
             f"got {tuple(estimates.shape)}"
         )
     settings = (labels, average_k, reg_weight, weight, ignore_index)
-    classifier = _half(logits, estimates, *settings)
-    estimator = _half(estimates, logits, *settings)
-    return (classifier + estimator) / 2
+    ours, theirs = working(logits), working(estimates)
+    p, q = torch.sigmoid(ours.detach()), torch.sigmoid(theirs.detach())
+    return (_half(ours, p, q.to(p), *settings) + _half(theirs, q, p.to(q), *settings)) / 2
 
 
 def _half(
-    learner: Tensor,
-    teacher: Tensor,
+    scores: Tensor,
+    own: Tensor,
+    taught: Tensor,
     labels: Tensor,
     average_k: float,
     reg_weight: float,
     weight: Tensor | None,
     ignore_index: int,
 ) -> Tensor:
-    """What one side learns while the other is taken as given, a scalar."""
-    scores, taught = working(learner), torch.sigmoid(working(teacher.detach()))
-    observed, kept = label_term(learner, labels, weight, ignore_index)
-    entropy = F.softplus(scores, threshold=SOFTPLUS_LIMIT) - taught.to(scores) * scores
-    agreement = divide(entropy.sum(1).where(kept > 0, 0.0).sum(), kept.sum())
-    excess = surplus(torch.sigmoid(scores), kept, average_k)
-    return observed + agreement + reg_weight / scores.shape[1] * excess.square()
+    """What one side learns while the other is taken as given, a scalar.
+
+    Args:
+        scores: The logits that learn.
+        own: Their sigmoid.
+        taught: Probabilities of the other side.
+    """
+    observed, kept = label_term(scores, labels, weight, ignore_index)
+    entropy, positives = _Agreement.apply(scores, own, taught)
+    agreement = divide(entropy.where(kept > 0, 0.0).sum(), kept.sum())
+    excess = surplus(positives, kept, average_k, scores.shape[1])
+    result: Tensor = observed + agreement + reg_weight / scores.shape[1] * excess.square()
+    return result
+
+
+class _Agreement(torch.autograd.Function):
+    """Per row, the binary cross-entropy to the taught probabilities and the sum of the own."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(own, taught)
+        entropy = F.softplus(scores, threshold=SOFTPLUS_LIMIT).sum(1)
+        return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_entropy: Tensor, of_sum: Tensor) -> tuple[Tensor, None, None]:
+        own, taught = ctx.saved_tensors
+        gradient = torch.addcmul(own, own, own, value=-1).mul_(of_sum.unsqueeze(1))
+        return gradient.addcmul_(own - taught, of_entropy.unsqueeze(1)), None, None
 
 
 class Role(Loss):
@@ -181,32 +206,30 @@ class Role(Loss):
             return self.total(self._without_estimates(logits, labels), labels)
         _refuse_several_processes()
         check_batch(logits, labels.masked_fill(labels == self.ignore_index, 0))
-        where, observed = self._locate(row_index, logits), self._observed(logits, labels)
+        where, seen = self._locate(row_index, logits), self._seen(labels)
         if self.estimates is None:
             self.estimates = self._allocate(logits.shape[1])
-        theta = self.estimates.read(where, observed).to(working(logits)).requires_grad_()
-        classifier = self._half(logits, theta, labels)
-        with torch.enable_grad():
-            estimator = self._half(theta, logits, labels)
-            (slope,) = torch.autograd.grad(estimator / 2, theta)
-        loss = (classifier + estimator.detach()) / 2
+        theta = self.estimates.read(where, seen).to(working(logits))
+        classifier, estimator, step = self._both_halves(working(logits), theta, labels)
+        loss = (classifier + estimator) / 2
         if loss.requires_grad:
-            counted = observed.any(1)
-            step = -self.theta_lr * int(counted.sum()) * slope.cpu()[counted]
-            move = partial(self.estimates.add, where[counted], observed[counted], step)
+            kept = _counted(labels.cpu(), self.ignore_index).nonzero().flatten()
+            move = partial(self.estimates.add, where, seen, kept, step.cpu())
             loss = _ThenMove.apply(loss, move)
         return self.total(loss, labels)
 
-    def _half(self, learner: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
-        return _half(
-            learner,
-            teacher,
-            labels,
-            self.average_k,
-            self.reg_weight,
-            self.weight,
-            self.ignore_index,
-        )
+    def _both_halves(
+        self, scores: Tensor, theta: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Both values, and the step of each estimate along its own image's gradient."""
+        settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
+        p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
+        classifier = _half(scores, p, q, *settings)
+        with torch.enable_grad():
+            estimator = _half(theta.requires_grad_(), q, p, *settings)
+            (slope,) = torch.autograd.grad(estimator, theta)
+        rows = int(_counted(labels, self.ignore_index).sum())
+        return classifier, estimator.detach(), slope.mul_(-self.theta_lr * rows / 2)
 
     def _without_estimates(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.training:
@@ -237,14 +260,14 @@ class Role(Loss):
             raise ValueError(f"logits must have {self.classes} classes, got {logits.shape[1]}")
         return where
 
-    def _observed(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Which classes were seen, bool ``(batch, classes)`` on the CPU; none if ignored."""
+    def _seen(self, labels: Tensor) -> Observed:
+        """Which classes were seen for which rows of the batch, on the CPU."""
         labels = labels.detach().cpu()
         if labels.is_floating_point():
-            return labels > 0
-        kept = labels != self.ignore_index
-        seen = torch.zeros(logits.shape, dtype=torch.bool)
-        return seen.scatter_(1, labels.masked_fill(~kept, 0).unsqueeze(1), kept.unsqueeze(1))
+            rows, classes = (labels > 0).nonzero().unbind(1)
+            return Observed(rows=rows, classes=classes)
+        rows = _counted(labels, self.ignore_index).nonzero().flatten()
+        return Observed(rows=rows, classes=labels[rows])
 
     def _allocate(self, classes: int) -> Estimates:
         self.classes = classes
@@ -295,6 +318,13 @@ class _ThenMove(torch.autograd.Function):
         if move is not None:
             move()
         return grad, None
+
+
+def _counted(labels: Tensor, ignore_index: int) -> Tensor:
+    """Which rows count, bool ``(batch,)``."""
+    if labels.is_floating_point():
+        return torch.ones(labels.shape[0], dtype=torch.bool, device=labels.device)
+    return labels != ignore_index
 
 
 def _refuse_several_processes() -> None:

@@ -124,7 +124,7 @@ def expected_positive(
     _check_parameters(average_k, beta)
     scores = working(logits)
     observed, kept = label_term(logits, labels, weight, ignore_index)
-    excess = surplus(torch.sigmoid(scores), kept, average_k)
+    excess = surplus(torch.sigmoid(scores).sum(1), kept, average_k, scores.shape[1])
     strength = 1 / scores.shape[1] if beta is None else beta
     return observed + strength * excess.square()
 
@@ -148,13 +148,12 @@ def label_term(
     return divide((shares * values).sum(), shares.sum()), kept
 
 
-def surplus(probabilities: Tensor, kept: Tensor, average_k: float) -> Tensor:
+def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> Tensor:
     """Mean number of positive classes over the counted rows, minus K; 0 without such rows."""
-    classes = probabilities.shape[1]
     if average_k > classes:
         raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
-    per_row = probabilities.sum(1).where(kept > 0, 0.0)
-    return divide(per_row.sum(), kept.sum()) - average_k * (kept.sum() > 0)
+    counted = kept.sum()
+    return divide(positives.where(kept > 0, 0.0).sum(), counted) - average_k * (counted > 0)
 
 
 def _positive(scores: Tensor, labels: Tensor) -> Tensor:

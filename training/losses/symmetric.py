@@ -150,8 +150,7 @@ def _power_sums(values: Tensor, k: int) -> Tensor:
 
 def _block_power_sums(values: Tensor, k: int) -> Tensor:
     power, sums = values.clone(), [values.sum(1)]
-    for _ in range(k - 1):
-        sums.append(power.mul_(values).sum(1))
+    sums += [power.mul_(values).sum(1) for _ in range(k - 1)]
     return torch.stack(sums, dim=1).double()
 
 

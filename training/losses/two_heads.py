@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Unpack
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from training.losses.base import Head, Loss, Options, Reduction, check_weight
@@ -14,6 +15,7 @@ from training.losses.candidates import Scope, Selection, candidate_count, select
 from training.losses.inputs import check_at_least, check_batch, is_integer, working
 
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
+TINY = 1e-30  # instead of a divisor of 0
 
 
 def two_head_average_k(
@@ -235,20 +237,44 @@ def _loss(
             f"both heads must have the same shape, got {tuple(multi_label_logits.shape)} "
             f"and {tuple(log_p.shape)}"
         )
-    scores = working(multi_label_logits).flatten()
-    labelled, candidate = scores[known.entries], scores[chosen.indices]
-    at_label = F.softplus(-labelled, threshold=SOFTPLUS_LIMIT) - log_p.flatten()[known.entries]
-    loss = (known.shares * at_label).sum() / known.divisor.clamp_min(1e-30)
-    if chosen.total:
-        pseudo = F.softplus(-candidate, threshold=SOFTPLUS_LIMIT).sum()
-        loss = loss + alpha * pseudo / chosen.total
-    negatives = known.unlabelled - chosen.total
-    if negatives:
-        taken = torch.cat([known.entries, chosen.indices])
-        rest = scores.index_fill(0, taken, -torch.inf).view_as(log_p)
-        rest = rest.index_fill(0, known.ignored, -torch.inf)
-        loss = loss + alpha * F.softplus(rest, threshold=SOFTPLUS_LIMIT).sum() / negatives
-    return loss
+    scores = working(multi_label_logits)
+    taught: Tensor = _MultiLabel.apply(scores, known, chosen, alpha)
+    proposed = log_p.flatten().index_select(0, known.entries)
+    return taught - (known.shares * proposed).sum() / known.divisor.clamp_min(TINY)
+
+
+class _MultiLabel(torch.autograd.Function):
+    """The three terms of the multi-label head with their gradient, in one pass over the scores.
+
+    Negatives are what is left when labels, candidates and ignored rows are set to ``-inf``,
+    where the softplus and its slope are 0: exact, unlike the sum over all minus the few.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, known: _Labels, chosen: Selection, alpha: float
+    ) -> Tensor:
+        flat = scores.flatten()
+        positive = torch.cat([known.entries, chosen.indices])
+        label_share = known.shares / known.divisor.clamp_min(TINY)
+        candidate_share = flat.new_full(chosen.indices.shape, alpha / max(1, chosen.total))
+        share = torch.cat([label_share, candidate_share])
+        at_positive = flat.index_select(0, positive)
+        rest = flat.index_fill(0, positive, -torch.inf).view_as(scores)
+        rest.index_fill_(0, known.ignored, -torch.inf)
+        negative_share = alpha / max(1, known.unlabelled - chosen.total)
+        negatives = F.softplus(rest, threshold=SOFTPLUS_LIMIT).sum()
+        gradient = rest.sigmoid_().mul_(negative_share)
+        gradient.view(-1).index_copy_(0, positive, -share * torch.sigmoid(-at_positive))
+        ctx.save_for_backward(gradient)
+        positives = (share * F.softplus(-at_positive, threshold=SOFTPLUS_LIMIT)).sum()
+        return positives + negative_share * negatives
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad, None, None, None
 
 
 def _check_parameters(average_k: float, alpha: float) -> None:

@@ -1,0 +1,73 @@
+"""One conformal threshold a class, and what to do about classes with too few rows for one."""
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.conformal import conformal_rank, true_score_quantile
+from calibration.threshold import RealNumber
+
+SmallClasses = Literal["always", "marginal", "group"]
+"""What a class with too few rows gets: a place in every set, the threshold of all rows together,
+or the threshold of the rows of its group."""
+
+SMALL_CLASSES: tuple[SmallClasses, ...] = get_args(SmallClasses)
+
+
+def class_thresholds(
+    true_scores: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    classes: int,
+    coverage: RealNumber,
+    *,
+    small_classes: SmallClasses,
+    groups: ArrayLike | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Threshold of each class, and which classes were too small for one of their own.
+
+    A class needs ``1/(1 - coverage) - 1`` rows. So does a group, or all rows together; where they
+    have fewer the class is in every set.
+
+    Args:
+        true_scores: Score of the true class of each row, shape ``(rows,)``; ``+inf`` where it is
+            in the set whatever the threshold.
+        labels: True class indices, shape ``(rows,)``.
+        classes: Number of classes.
+        coverage: Wanted probability, in (0, 1).
+        small_classes: What small classes get.
+        groups: Group of each class, such as its genus, shape ``(classes,)``; for ``group``.
+
+    Returns:
+        Thresholds, ``-inf`` for a class in every set, and a mask; both of shape ``(classes,)``.
+
+    Raises:
+        ValueError: An unknown policy, or ``group`` without one group a class.
+    """
+    if small_classes not in SMALL_CLASSES:
+        raise ValueError(
+            f"small_classes must be one of {', '.join(SMALL_CLASSES)}, got {small_classes!r}"
+        )
+    own = np.array([_threshold(true_scores[labels == c], coverage) for c in range(classes)])
+    small = own == -np.inf
+    if small_classes == "marginal":
+        own[small] = _threshold(true_scores, coverage)
+    elif small_classes == "group":
+        membership = _as_groups(groups, classes)
+        for group in np.unique(membership[small]):
+            inside = membership == group
+            own[small & inside] = _threshold(true_scores[inside[labels]], coverage)
+    return own, small
+
+
+def _threshold(true_scores: NDArray[np.float64], coverage: RealNumber) -> float:
+    return true_score_quantile(true_scores, conformal_rank(coverage, true_scores.size))
+
+
+def _as_groups(groups: ArrayLike | None, classes: int) -> NDArray[np.generic]:
+    membership = np.asarray([] if groups is None else groups)
+    if membership.shape != (classes,):
+        raise ValueError(
+            f"groups must name one group a class, shape ({classes},), got {membership.shape}"
+        )
+    return membership

@@ -1,0 +1,126 @@
+"""Mean set sizes that are promised, not only met on the calibration data.
+
+Plain ``average_k`` exceeds K on new photos for half of all calibrations. Here the threshold is a
+little higher, so that the mean size on new photos is at most K: on average over calibrations
+(``mean``) or for all but a share ``delta`` of them (``probability``). Both need sets of limited
+size, and neither needs labels.
+
+References:
+    Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", arXiv 2208.02814.
+    Bates, Angelopoulos, Lei, Malik and Jordan, "Distribution-free, risk-controlling prediction
+    sets", arXiv 2101.02703.
+    Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting",
+    arXiv 2010.09686.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.largest import Largest
+from calibration.measure import reaching
+from calibration.threshold import RealNumber, as_fraction, next_above
+
+LARGEST = float(np.finfo(np.float64).max)
+"""A threshold that no score reaches."""
+STEPS_A_FACTOR_OF_TWO = 64
+LOWEST_POWER = -24
+DEFAULT_MAX_SIZE = 50
+
+
+def conformal_size_threshold(
+    rest: NDArray[np.float64], average_k: RealNumber, *, max_size: int, min_size: int
+) -> float:
+    """Threshold whose sets hold at most ``average_k`` classes in expectation.
+
+    With sizes of at most ``B`` on ``n`` calibration rows and one new one, exchangeable, the new
+    size is at most K in expectation once the calibration sizes sum to at most ``K (n + 1) - B``.
+    Scores equal to the first one cut are cut too. It costs about ``(B - K) / n`` of mean size.
+
+    Args:
+        rest: Scores that the threshold cuts, shape ``(rows, classes)``; ``-inf`` for those that
+            are in a set whatever they score.
+        average_k: Wanted bound of the mean size.
+        max_size: ``B``: sets are cut down to their ``B`` best classes.
+        min_size: Classes that are in each set whatever they score.
+    """
+    rows = len(rest)
+    room = math.floor(as_fraction(average_k) * (rows + 1)) - max_size - min_size * rows
+    if room < 0:
+        return LARGEST
+    largest = Largest(room + 1)
+    largest.add(rest.reshape(-1))
+    if largest.ascending.size <= room:  # all of it fits
+        return float(largest.ascending[0]) if largest.ascending.size else LARGEST
+    return next_above(float(largest.ascending[-room - 1]))
+
+
+def probable_size_threshold(
+    rest: NDArray[np.float64],
+    average_k: RealNumber,
+    *,
+    max_size: int,
+    min_size: int,
+    delta: float,
+    highest: float,
+    seed: int = 0,
+) -> float:
+    """Threshold whose sets hold at most ``average_k`` classes on average, with probability.
+
+    Goes down a fixed list of thresholds for as long as a test says, at level ``delta``, that the
+    mean size is below K, and stops before the first one where it does not. The first threshold of
+    the list whose true mean size exceeds K passes with probability ``delta`` at most.
+
+    Args:
+        rest: Scores that the threshold cuts, shape ``(rows, classes)``, at most ``highest``;
+            ``-inf`` for those that are in a set whatever they score.
+        average_k: Wanted bound of the mean size.
+        max_size: Sets are cut down to their ``max_size`` best classes.
+        min_size: Classes that are in each set whatever they score.
+        delta: Largest probability that the mean size exceeds K.
+        highest: No score can be larger; known without looking at the data.
+        seed: Of the order in which the rows are looked at.
+    """
+    shuffled = rest[np.random.default_rng(seed).permutation(len(rest))]
+    chosen = LARGEST
+    for thresholds in np.array_split(size_thresholds(highest), -LOWEST_POWER * 4):
+        sizes = np.minimum(reaching(shuffled, thresholds) + min_size, max_size)
+        for index, lambda_val in enumerate(thresholds):
+            if not mean_is_below(sizes[:, index] / max_size, float(average_k) / max_size, delta):
+                return chosen
+            chosen = float(lambda_val)
+    return chosen
+
+
+def size_thresholds(highest: float) -> NDArray[np.float64]:
+    """Thresholds from just above ``highest`` downwards, 64 to a factor of two."""
+    steps = np.arange(-1, -LOWEST_POWER * STEPS_A_FACTOR_OF_TWO + 1)
+    return highest * 2.0 ** (-steps / STEPS_A_FACTOR_OF_TWO)
+
+
+def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:
+    """Whether a test at level ``delta`` rejects that the mean is ``bound`` or more.
+
+    Bets against that claim: the stake grows with every value below the bound and shrinks with
+    every value above. If the claim is true the stake multiplies by ``1/delta`` with probability
+    ``delta`` at most.
+
+    Args:
+        values: Independent draws in [0, 1], shape ``(rows,)``, in random order.
+        bound: The claimed lower bound of their mean, in [0, 1].
+        delta: Level of the test, in (0, 1).
+
+    Example:
+        >>> mean_is_below(np.zeros(100), 0.1, 0.05), mean_is_below(np.ones(100), 0.9, 0.05)
+        (True, False)
+    """
+    if bound >= 1.0:
+        return True
+    rows = np.arange(1, len(values) + 1)
+    means = (0.5 + np.cumsum(values)) / (rows + 1)
+    variances = (0.25 + np.cumsum((values - means) ** 2)) / (rows + 1)
+    before = np.concatenate([[0.25], variances[:-1]])  # a bet knows the earlier rows only
+    bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (len(values) * before)), 0.75 / (1 - bound))
+    stakes = np.cumsum(np.log1p(bets * (bound - values)))
+    return bool(stakes.max() >= math.log(1 / delta))

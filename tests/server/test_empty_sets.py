@@ -1,0 +1,68 @@
+"""Sets may be empty where the bundle was calibrated so: nothing breaks, and it is said."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from server.app import create_app
+from server.cli import app
+from server.settings import Settings
+from tests.server import garden
+
+DULL = garden.encoded(garden.pixels(np.array([0.72, 0.42, 0.38])))  # far from every flower
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle whose sets may be empty."""
+    return garden.grow(tmp_path_factory.mktemp("bare"), min_size=0)
+
+
+@pytest.fixture(scope="module")
+def client(bare: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Settings(bundle=bare))) as client:
+        yield client
+
+
+def test_an_empty_set_has_no_best_match_and_keeps_its_shape(client: TestClient) -> None:
+    found = client.post("/v1/identify?k=1&include=rollup,marginals", content=DULL).json()
+    assert (found["set"]["size"], found["set"]["min_size"]) == (0, 0)
+    assert found["set"]["truncated"] is False
+    assert found["set"]["calibrated"] is True
+    assert found["best_match"] is None
+    assert (found["results"], found["rollup"]) == ([], [])
+
+
+def test_the_scores_of_an_empty_set_are_all_below_lambda(client: TestClient) -> None:
+    found = client.post("/v1/identify?k=1&include=scores", content=DULL).json()
+    assert len(found["results"]) == len(garden.FLOWERS)
+    assert all(r["score"] < found["set"]["lambda"] for r in found["results"])
+    assert not any(r["in_set"] for r in found["results"])
+    assert found["best_match"] is None
+
+
+def test_empty_sets_are_counted_in_a_bucket_of_their_own(client: TestClient) -> None:
+    client.post("/v1/identify?k=1", content=DULL)
+    text = client.get("/metrics").text
+    counted = {
+        line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line[0] != "#"
+    }
+    assert counted["florilege_empty_sets_total"] >= 1
+    assert counted['florilege_set_size_bucket{le="0.0"}'] == counted["florilege_empty_sets_total"]
+
+
+def test_a_photo_with_an_empty_set_still_has_its_row(bare: Path, tmp_path: Path) -> None:
+    photo = tmp_path / "dull.png"
+    photo.write_bytes(DULL)
+    words = ["predict", str(bare), str(photo), "--k", "1", "--format", "csv"]
+    rows = list(csv.DictReader(io.StringIO(CliRunner().invoke(app, words).stdout)))
+    assert [(row["path"], row["set_size"], row["class_id"]) for row in rows] == [
+        (str(photo), "0", "")
+    ]
+    assert rows[0]["error"] == ""

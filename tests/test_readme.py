@@ -1,0 +1,59 @@
+"""The README is true: its commands run, its names are those of the code."""
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+
+import florilege
+from server.settings import Settings
+from training.config import TrainConfig
+from training.losses import LOSSES
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_marked_commands_run_one_after_the_other(tmp_path: Path) -> None:
+    (block,) = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", README, re.DOTALL)
+    commands = block.strip().splitlines()
+    assert len(commands) == 5
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "florilege"
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "florilege.py"), *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    assert (tmp_path / "bundles/first/calibration.json").is_file()
+
+
+def test_every_loss_verb_and_setting_stands_in_the_readme() -> None:
+    names = [*LOSSES, *(f"florilege {verb}" for verb in florilege.VERBS)]
+    names += [field.name for field in fields(Settings) if field.name != "bundle"]
+    for field in fields(TrainConfig):
+        names.append(field.name)
+        if callable(field.default_factory) and is_dataclass(made := field.default_factory()):
+            names += [inner.name for inner in fields(made)]
+    missing = [name for name in names if f"`{name}" not in README]
+    assert not missing
+
+
+def test_the_first_lines_name_two_make_targets_and_no_other() -> None:
+    head = "\n".join(README.splitlines()[:60])
+    assert set(re.findall(r"make ([a-z][a-z-]*)", head)) == {"demo", "test"}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name)
+def test_every_local_link_leads_somewhere(page: Path) -> None:
+    for place in (page, ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", place.read_text("utf-8")):
+            assert (place.parent / link).exists(), f"{place.name} links to {link}"

@@ -1,0 +1,213 @@
+"""The losses once more, in float64 by plain loops and enumeration, from the papers' formulas.
+
+Nothing here is shared with the implementation: lists of floats go in, a float comes out.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+Row = Sequence[float]
+Matrix = Sequence[Row]
+
+
+def log_sum_exp(values: Row) -> float:
+    top = max(values)
+    return top + math.log(math.fsum(math.exp(value - top) for value in values))
+
+
+def log_sigmoid(value: float) -> float:
+    return -math.log1p(math.exp(-value)) if value >= 0 else value - math.log1p(math.exp(value))
+
+
+def sigmoid(value: float) -> float:
+    return math.exp(log_sigmoid(value))
+
+
+def descending(values: Row) -> list[float]:
+    return sorted(values, reverse=True)
+
+
+def cross_entropy(s: Row, y: int) -> float:
+    return log_sum_exp(s) - s[y]
+
+
+def smoothed_cross_entropy(s: Row, y: int, smoothing: float) -> float:
+    even = sum(cross_entropy(s, c) for c in range(len(s))) / len(s)
+    return (1 - smoothing) * cross_entropy(s, y) + smoothing * even
+
+
+def focal(s: Row, y: int, gamma: float) -> float:
+    others = [value for j, value in enumerate(s) if j != y]
+    entropy = cross_entropy(s, y)
+    return math.exp(gamma * (log_sum_exp(others) - log_sum_exp(s))) * entropy
+
+
+def margin(counts: Sequence[int], y: int, max_margin: float) -> float:
+    largest = max(1 / n**0.25 for n in counts)
+    return max_margin / largest / counts[y] ** 0.25
+
+
+def ldam(s: Row, y: int, counts: Sequence[int], max_margin: float, scale: float) -> float:
+    lead = margin(counts, y, max_margin)
+    return cross_entropy([scale * (v - lead if j == y else v) for j, v in enumerate(s)], y)
+
+
+def top_k_hinge(s: Row, y: int, k: int) -> float:
+    others = [value for j, value in enumerate(s) if j != y]
+    return max(0.0, 1 + descending(others)[k - 1] - s[y])
+
+
+def convex_top_k_hinge(s: Row, y: int, k: int) -> float:
+    raised = [value + (0 if j == y else 1) for j, value in enumerate(s)]
+    return max(0.0, sum(descending(raised)[:k]) / k - s[y])
+
+
+def calibrated_top_k_hinge(s: Row, y: int, k: int) -> float:
+    return max(0.0, 1 + descending(s)[k] - s[y])
+
+
+def scaled_top_k_hinge(s: Row, y: int, k: int) -> float:
+    """[B] eq. 8 and 19: the scores divided by k, the margin not."""
+    others = [value / k + 1 for j, value in enumerate(s) if j != y]
+    return max(0.0, descending(others)[k - 1] - s[y] / k)
+
+
+def smooth_top_k(s: Row, y: int, k: int, tau: float, alpha: float = 1.0) -> float:
+    all_sets, with_label = [], []
+    for chosen in itertools.combinations(range(len(s)), k):
+        mean = sum(s[j] for j in chosen) / k
+        all_sets.append((mean + alpha * (y not in chosen)) / tau)
+        if y in chosen:
+            with_label.append(mean / tau)
+    return tau * (log_sum_exp(all_sets) - log_sum_exp(with_label))
+
+
+def top_k_probabilities(s: Row, k: int) -> list[float]:
+    sums = {A: sum(s[j] for j in A) for A in itertools.combinations(range(len(s)), k)}
+    total = log_sum_exp(list(sums.values()))
+    return [sum(math.exp(v - total) for A, v in sums.items() if j in A) for j in range(len(s))]
+
+
+def noised_kth_largest(s: Row, k: int, epsilon: float, noise: Matrix) -> float:
+    """Mean over the noise vectors of top-Sigma_k minus top-Sigma_(k-1), [N] eq. 11."""
+    total = 0.0
+    for z in noise:
+        moved = descending([value + epsilon * n for value, n in zip(s, z, strict=True)])
+        total += sum(moved[:k]) - sum(moved[: k - 1])
+    return total / len(noise)
+
+
+def noised_kth_gradient(s: Row, k: int, epsilon: float, noise: Matrix) -> list[float]:
+    """Share of the noise vectors for which each class comes k-th, [N] eq. 12."""
+    gradient = [0.0] * len(s)
+    for z in noise:
+        moved = [value + epsilon * n for value, n in zip(s, z, strict=True)]
+        order = sorted(range(len(s)), key=lambda j, m=moved: -m[j])  # type: ignore[misc]
+        gradient[order[k - 1]] += 1 / len(noise)
+    return gradient
+
+
+def noised_top_k(
+    s: Row, y: int, k: int, epsilon: float, noise: Matrix, lead: float = 1.0, scale: float = 1.0
+) -> float:
+    return scale * max(0.0, lead + noised_kth_largest(s, k + 1, epsilon, noise) - s[y])
+
+
+def assume_negative(z: Row, y: int) -> float:
+    negatives = sum(log_sigmoid(-value) for j, value in enumerate(z) if j != y)
+    return -log_sigmoid(z[y]) - negatives / (len(z) - 1)
+
+
+def positive_bce(z: Row, y: int) -> float:
+    return -log_sigmoid(z[y])
+
+
+def mixture(loss: Callable[[Row, int], float], s: Row, targets: Row) -> float:
+    """What a soft target means: ``sum_c t_c loss(., c)``."""
+    return sum(t * loss(s, c) for c, t in enumerate(targets) if t)
+
+
+def expected_size(z: Matrix) -> float:
+    return sum(sigmoid(value) for row in z for value in row) / len(z)
+
+
+def label_mean(
+    z: Matrix, targets: Matrix, weight: Row, *, soft: bool, loss: Callable[[Row, int], float]
+) -> float:
+    """Weighted mean of a label's loss; targets are one-hot rows where not soft."""
+    pairs = [(i, c, t * weight[c]) for i, row in enumerate(targets) for c, t in enumerate(row) if t]
+    total = sum(share * loss(z[i], c) for i, c, share in pairs)
+    return total / (len(z) if soft else sum(share for _, _, share in pairs))
+
+
+def expected_positive(
+    z: Matrix, targets: Matrix, average_k: float, beta: float, weight: Row, *, soft: bool = False
+) -> float:
+    observed = label_mean(z, targets, weight, soft=soft, loss=positive_bce)
+    return observed + beta * (expected_size(z) - average_k) ** 2
+
+
+def role(
+    z: Matrix,
+    theta: Matrix,
+    targets: Matrix,
+    average_k: float,
+    reg_weight: float,
+    weight: Row,
+    *,
+    soft: bool = False,
+) -> float:
+    classes = len(z[0])
+    total = 0.0
+    for ours, theirs in ((z, theta), (theta, z)):
+        agreement = 0.0
+        for own, taught in zip(ours, theirs, strict=True):
+            for a, b in zip(own, taught, strict=True):
+                p = sigmoid(b)
+                agreement -= p * log_sigmoid(a) + (1 - p) * log_sigmoid(-a)
+        beta = reg_weight / classes
+        total += expected_positive(ours, targets, average_k, beta, weight, soft=soft)
+        total += agreement / len(z)
+    return total / 2
+
+
+def round_half_up(value: float) -> int:
+    return math.floor(value + 0.5)
+
+
+def candidates(sccp: Matrix, targets: Matrix, count: int) -> set[tuple[int, int]]:
+    """The ``count`` largest log-softmax entries beside the labels, ties by row and class."""
+    entries = []
+    for i, row in enumerate(sccp):
+        total = log_sum_exp(row)
+        entries += [(total - v, i, c) for c, v in enumerate(row) if not targets[i][c]]
+    return {(i, c) for _, i, c in sorted(entries)[:count]}
+
+
+def two_head_average_k(
+    z: Matrix,
+    sccp: Matrix,
+    targets: Matrix,
+    average_k: float,
+    alpha: float,
+    weight: Row,
+    *,
+    soft: bool = False,
+    chosen: set[tuple[int, int]] | None = None,
+) -> float:
+    if chosen is None:
+        chosen = candidates(sccp, targets, round_half_up((average_k - 1) * len(z)))
+    negatives = [
+        (i, c)
+        for i, row in enumerate(targets)
+        for c, t in enumerate(row)
+        if not t and (i, c) not in chosen
+    ]
+    loss = label_mean(sccp, targets, weight, soft=soft, loss=cross_entropy)
+    loss += label_mean(z, targets, weight, soft=soft, loss=positive_bce)
+    if chosen:
+        loss -= alpha * sum(log_sigmoid(z[i][c]) for i, c in chosen) / len(chosen)
+    if negatives:
+        loss -= alpha * sum(log_sigmoid(-z[i][c]) for i, c in negatives) / len(negatives)
+    return loss

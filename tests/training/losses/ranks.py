@@ -1,0 +1,57 @@
+"""What one rank of the gloo test does: its part of a batch, and the gradients it gets."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from training.losses import TwoHeadAverageK
+
+Case = tuple[Tensor, Tensor, Tensor, dict[str, float | str]]
+
+
+def cases() -> dict[str, Case]:
+    """Batches of 256: ordinary, tied, and with so many ignored rows that a rank has none."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(256, 12, generator=generator, dtype=torch.float64)
+    sccp = 3 * torch.randn(256, 12, generator=generator, dtype=torch.float64)
+    labels = torch.randint(12, (256,), generator=generator)
+    uneven = labels.clone()
+    uneven[60:130] = -100
+    return {
+        "ordinary": (z, sccp, labels, {"average_k": 3, "alpha": 0.7}),
+        "fractional": (z, sccp, labels, {"average_k": 1.003}),
+        "tied": (z, torch.zeros_like(sccp), labels, {"average_k": 3.5}),
+        "half tied": (z, (sccp / 4).round(), labels, {"average_k": 2.7}),
+        "uneven": (z, sccp, uneven, {"average_k": 2}),
+        "sum": (z, sccp, uneven, {"average_k": 2, "reduction": "sum"}),
+        "no candidate": (z, sccp, labels, {"average_k": 1}),
+    }
+
+
+def gradients(case: Case, part: slice) -> dict[str, Tensor]:
+    """Value, gradients and set size for some rows of a case."""
+    z, sccp, labels, parameters = case
+    z, sccp = z[part].clone().requires_grad_(), sccp[part].clone().requires_grad_()
+    loss = TwoHeadAverageK(**parameters)  # type: ignore[arg-type]
+    value = loss(z, sccp, labels[part])
+    value.backward()
+    assert z.grad is not None
+    assert sccp.grad is not None
+    return {"value": value.detach(), "z": z.grad, "sccp": sccp.grad, "size": loss.mean_set_size}
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    part = slice(rank * 256 // ranks, (rank + 1) * 256 // ranks)
+    results = {name: gradients(case, part) for name, case in cases().items()}
+    torch.save(results, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,276 @@
+"""Every combination of options, against loops over the oracle of one row."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.losses import examples, oracles
+from tests.training.losses.examples import CLASSES, COUPLED, PER_EXAMPLE, WEIGHT, Example
+from training.losses import build
+
+IGNORED = 3
+
+EXAMPLES = pytest.mark.parametrize("example", PER_EXAMPLE, ids=lambda example: example.key)
+COUPLED_KEYS = pytest.mark.parametrize("key", COUPLED)
+
+
+def label_kinds() -> list[Tensor]:
+    """Integer labels, integer labels of which some are ignored, soft targets."""
+    some_ignored = examples.labels()
+    some_ignored[[0, 5]] = IGNORED
+    return [examples.labels(), some_ignored, examples.soft_targets()]
+
+
+def weighted_rows(
+    example: Example, labels: Tensor, weight: list[float] | None, ignore: int
+) -> tuple[list[float], float]:
+    """Value of each row, and what the mean divides by."""
+    weights = weight or [1.0] * CLASSES
+    smoothing = example.parameters.get("label_smoothing", 0.0)
+    values, divisor = [], 0.0
+    for s, label in zip(examples.scores().tolist(), labels.tolist(), strict=True):
+        if not isinstance(label, list) and label == ignore:
+            values.append(0.0)
+            continue
+        given = label if isinstance(label, list) else [float(c == label) for c in range(CLASSES)]
+        if smoothing:  # the spread share carries the weight of the class it goes to
+            targets = [(1 - smoothing) * t + smoothing / CLASSES for t in given]
+            loss = oracles.cross_entropy
+        else:
+            targets, loss = given, example.oracle
+        shares = [t * w for t, w in zip(targets, weights, strict=True)]
+        values.append(oracles.mixture(loss, s, shares))
+        divisor += 1.0 if isinstance(label, list) else weights[label]
+    return values, divisor
+
+
+@EXAMPLES
+def test_every_combination_of_options_is_the_loop_over_rows(example: Example) -> None:
+    for labels, weight, reduction, ignore in itertools.product(
+        label_kinds(), (None, WEIGHT), ("mean", "sum", "none"), (-100, IGNORED)
+    ):
+        if not labels.is_floating_point() and ignore == -100 and labels[0] == IGNORED:
+            continue
+        options = {"weight": weight, "reduction": reduction, "ignore_index": ignore}
+        loss = build(example.key, **example.parameters, **options)
+        values, divisor = weighted_rows(example, labels, weight, ignore)
+        expected: Any = values
+        if reduction != "none":
+            expected = sum(values) / (divisor if reduction == "mean" else 1)
+        torch.testing.assert_close(
+            loss(examples.scores(), labels),
+            torch.tensor(expected, dtype=torch.float64),
+            rtol=1e-10,
+            atol=1e-10,
+        )
+
+
+def targets_of(labels: Tensor, ignore: int) -> tuple[list[int], list[list[float]]]:
+    """The counted rows, and their targets as rows of numbers."""
+    if labels.is_floating_point():
+        return list(range(len(labels))), labels.tolist()
+    kept = [i for i, label in enumerate(labels.tolist()) if label != ignore]
+    return kept, [[float(c == labels[i]) for c in range(CLASSES)] for i in kept]
+
+
+@COUPLED_KEYS
+def test_coupled_losses_with_every_combination_of_options_are_their_oracle(key: str) -> None:
+    z, sccp = examples.scores().tolist(), examples.scores(seed=7).tolist()
+    for labels, weight, reduction in itertools.product(
+        label_kinds(), (None, WEIGHT), ("mean", "sum")
+    ):
+        given = {"weight": weight, "reduction": reduction, "ignore_index": IGNORED}
+        loss: Any = build(key, **COUPLED[key], **given)
+        kept, targets = targets_of(labels, IGNORED)
+        weights, soft = weight or [1.0] * CLASSES, labels.is_floating_point()
+        rows, other = [z[i] for i in kept], [sccp[i] for i in kept]
+        if key == "expected_positive":
+            value = loss(examples.scores(), labels)
+            expected = oracles.expected_positive(rows, targets, 2.5, 0.3, weights, soft=soft)
+        elif key == "two_head_average_k":
+            value = loss(examples.scores(), examples.scores(seed=7), labels)
+            expected = oracles.two_head_average_k(
+                rows, other, targets, 2.5, 0.4, weights, soft=soft
+            )
+        else:
+            loss.estimates.logits.copy_(examples.scores(seed=7))
+            loss.estimates.seen.fill_(True)
+            theta = loss.estimates.logits.double().tolist()
+            value = loss(examples.scores(), labels, torch.arange(8))
+            expected = oracles.role(
+                rows, [theta[i] for i in kept], targets, 2.5, 0.6, weights, soft=soft
+            )
+        if reduction == "sum":
+            expected *= len(kept)
+        torch.testing.assert_close(
+            value, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-10
+        )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_cross_entropy_is_that_of_torch_with_every_option(smoothing: float) -> None:
+    for labels, weight, reduction in itertools.product(
+        label_kinds(), (None, torch.tensor(WEIGHT).double()), ("mean", "sum", "none")
+    ):
+        options: dict[str, Any] = {
+            "weight": weight,
+            "reduction": reduction,
+            "ignore_index": -100 if labels.is_floating_point() else IGNORED,
+            "label_smoothing": smoothing,
+        }
+        ours = build("cross_entropy", **options)(examples.scores(), labels)
+        theirs = torch.nn.CrossEntropyLoss(**options)(examples.scores(), labels)
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def call(key: str, loss: Any, logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss whatever its head and whether it needs positions."""
+    value: Tensor
+    if key == "two_head_average_k":
+        value = loss(logits, logits, labels)
+    elif key == "role":
+        value = loss(logits, labels, torch.arange(len(labels)))
+    else:
+        value = loss(logits, labels)
+    return value
+
+
+ALL = [(e.key, e.parameters) for e in PER_EXAMPLE] + list(COUPLED.items())
+EVERY = pytest.mark.parametrize(("key", "parameters"), ALL, ids=[key for key, _ in ALL])
+
+
+@EVERY
+def test_a_batch_without_a_counted_row_gives_zero_with_a_gradient(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    logits = examples.scores().requires_grad_()
+    value = call(key, build(key, **parameters), logits, torch.full((8,), -100))
+    value.backward()  # type: ignore[no-untyped-call]
+    assert value.item() == 0
+    assert logits.grad is not None
+    assert not logits.grad.any()
+
+
+@EVERY
+def test_an_ignored_row_leaves_value_and_gradient_of_the_others(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    if "noised" in key:
+        parameters = {**parameters, "epsilon": 1e-13}
+    labels = torch.cat([examples.labels(6), torch.tensor([-100, -100])])
+    gradients = []
+    for rows in (8, 6):
+        logits = examples.scores()[:rows].requires_grad_()
+        call(key, build(key, **parameters), logits, labels[:rows]).backward()  # type: ignore[no-untyped-call]
+        assert logits.grad is not None
+        gradients.append(logits.grad)
+    torch.testing.assert_close(gradients[0][:6], gradients[1], rtol=1e-10, atol=1e-12)
+    assert not gradients[0][6:].any()
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32_and_finite(
+    key: str, parameters: dict[str, Any], dtype: torch.dtype
+) -> None:
+    logits = (examples.scores() * 50).to(dtype).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = call(key, build(key, **parameters), logits, examples.labels())
+    value.backward()  # type: ignore[no-untyped-call]
+    exact = call(key, build(key, **parameters), logits.detach().float(), examples.labels())
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, exact, rtol=1e-5, atol=1e-5)
+    assert logits.grad is not None
+    assert logits.grad.dtype == dtype
+    assert torch.isfinite(logits.grad).all()
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_huge_logits_give_finite_values_and_gradients(
+    key: str, parameters: dict[str, Any], dtype: torch.dtype
+) -> None:
+    logits = torch.where(examples.scores() > 0, 1e4, -1e4).to(dtype).requires_grad_()
+    value = call(key, build(key, **parameters), logits, examples.labels())
+    value.backward()  # type: ignore[no-untyped-call]
+    assert torch.isfinite(value)
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
+@EVERY
+def test_soft_targets_of_one_class_are_the_integer_labels(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    loss, labels = build(key, **parameters), examples.labels()
+    hard = torch.nn.functional.one_hot(labels, CLASSES).double()
+    torch.testing.assert_close(
+        call(key, loss, examples.scores(), hard),
+        call(key, loss, examples.scores(), labels),
+        rtol=1e-9,
+        atol=1e-11,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "parameters"),
+    [(key, given) for key, given in ALL if "noised" not in key and key != "role"],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_gradients_are_those_of_finite_differences_for_hard_and_soft_labels(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    loss = build(key, weight=WEIGHT, **parameters)
+    for labels in (examples.labels(4), examples.soft_targets(4)):
+        logits = examples.scores(4, seed=3).requires_grad_()
+        assert torch.autograd.gradcheck(
+            lambda z, labels=labels: call(key, loss, z, labels),
+            logits,  # type: ignore[misc]
+        )
+
+
+@COUPLED_KEYS
+def test_coupled_losses_refuse_one_value_per_example(key: str) -> None:
+    with pytest.raises(ValueError, match="one value for the whole batch"):
+        build(key, **COUPLED[key], reduction="none")
+
+
+@EVERY
+def test_options_that_make_no_sense_are_refused(key: str, parameters: dict[str, Any]) -> None:
+    for option, message in (
+        ({"reduction": "average"}, "reduction must be one of 'mean', 'sum'"),
+        ({"weight": [1.0, float("nan")]}, "weight must be finite"),
+        ({"weight": [1.0, -1.0]}, "weight must be finite and at least 0"),
+        ({"weight": torch.ones(5, dtype=torch.int64)}, "weight must be floating point"),
+        ({"ignore_index": 0.5}, "ignore_index must be an integer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build(key, **{**parameters, **option})  # type: ignore[dict-item]
+
+
+@EVERY
+def test_tensors_that_do_not_fit_are_refused(key: str, parameters: dict[str, Any]) -> None:
+    loss, logits, labels = build(key, **parameters), examples.scores(), examples.labels()
+    with pytest.raises(ValueError, match=r"labels must be in \[0, 4\], got 5"):
+        call(key, loss, logits, labels.masked_fill(labels == labels[0], 5))
+    with pytest.raises(ValueError, match=r"labels must be in \[0, 4\], got -1"):
+        call(key, loss, logits, labels.masked_fill(labels == labels[0], -1))
+    with pytest.raises(ValueError, match="labels must have shape"):
+        call(key, loss, logits, labels[:7])
+    with pytest.raises(ValueError, match="labels must be int64"):
+        call(key, loss, logits, labels.int())
+    with pytest.raises(ValueError, match="soft targets must have the shape"):
+        call(key, loss, logits, torch.ones(8, CLASSES + 1))
+    with pytest.raises(ValueError, match="weight must have shape"):
+        call(key, build(key, weight=[1.0, 2.0], **parameters), logits, labels)
+
+
+def test_the_sum_of_a_weighted_smoothed_batch_is_its_mean_times_the_weights_met() -> None:
+    options: dict[str, Any] = {"weight": WEIGHT, "label_smoothing": 0.2}
+    mean = build("cross_entropy", **options)(examples.scores(), examples.labels())
+    total = build("cross_entropy", reduction="sum", **options)
+    met = torch.tensor(WEIGHT).double()[examples.labels()].sum()
+    torch.testing.assert_close(total(examples.scores(), examples.labels()), mean * met)

@@ -1,0 +1,102 @@
+"""Class counts from anything that counts, and numbers that are refused."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.losses.inputs import (
+    check_at_least,
+    check_batch,
+    check_k,
+    check_positive,
+    class_weights,
+    count_classes,
+    working,
+)
+
+SPLIT = SimpleNamespace(labels=np.array([0, 2, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [1, 1, 2],
+        (1, 1, 2),
+        np.array([1, 1, 2]),
+        np.array([1.0, 1.0, 2.0]),
+        torch.tensor([1, 1, 2]),
+        {0: 1, 2: 2, 1: 1},
+        SPLIT,
+        SimpleNamespace(targets=[0, 2, 1, 2]),
+        SimpleNamespace(split=lambda name: {"train": SPLIT}[name], classes=["a", "b", "c"]),
+    ],
+    ids=["list", "tuple", "array", "floats", "tensor", "dict", "split", "torchvision", "data set"],
+)
+def test_class_counts_come_from_anything_that_counts(given: Any) -> None:
+    counts = count_classes(given)
+    assert counts.tolist() == [1, 1, 2]
+    assert counts.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([3, 0, 1], r"got none for \[1\]"),
+        ({0: 3, 2: 1}, r"got none for \[1\]"),
+        (SimpleNamespace(split=lambda _: SPLIT, classes=[1, 2, 3, 4]), r"got none for \[3\]"),
+        ([1.5, 2.0], "whole numbers"),
+        ([[1, 2]], "must have shape"),
+        ([], "must have shape"),
+        ("many", "must be a list"),
+        (7, "must be a list"),
+    ],
+)
+def test_counts_that_leave_a_class_without_a_margin_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        count_classes(given)
+
+
+def test_numbers_become_float64_weights_and_tensors_keep_their_type() -> None:
+    weights = class_weights([0.1, 1])
+    assert weights is not None
+    assert weights.dtype == torch.float64
+    kept = class_weights(torch.ones(2))
+    assert kept is not None
+    assert kept.dtype == torch.float32
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, 1.5, float("nan"), True, "3", None])
+def test_a_k_that_is_no_positive_whole_number_is_refused(k: Any) -> None:
+    with pytest.raises(ValueError, match="k must be an integer of at least 1"):
+        check_k(k)
+
+
+def test_a_k_must_leave_a_class_to_compare_with() -> None:
+    check_k(4, 5)
+    check_k(np.int64(4), 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"k must be in \[1, 4\] for 5 classes, got 5"):
+        check_k(5, 5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1])
+def test_a_number_outside_its_range_is_refused_by_name(value: float) -> None:
+    with pytest.raises(ValueError, match="tau must be finite and positive"):
+        check_positive("tau", value)
+    with pytest.raises(ValueError, match=r"alpha must be finite and at least 0"):
+        check_at_least("alpha", value, 0)
+
+
+def test_zero_is_not_positive_but_at_least_zero() -> None:
+    check_at_least("alpha", 0.0, 0)
+    with pytest.raises(ValueError, match=r"epsilon .* got 0"):
+        check_positive("epsilon", 0.0)
+
+
+def test_logits_must_be_a_floating_point_matrix() -> None:
+    with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\)"):
+        check_batch(torch.zeros(3), torch.tensor([1]))
+    with pytest.raises(ValueError, match="logits must be floating point"):
+        working(torch.ones(2, 2, dtype=torch.int64))

@@ -1,0 +1,139 @@
+"""The table of losses, and what every module can do: move, pickle, save, compile."""
+
+import inspect
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+import training.losses
+from tests.training.losses import examples
+from tests.training.losses.examples import CLASSES, COUNTS, COUPLED, PER_EXAMPLE
+from training.losses import LOSSES, build
+from training.losses.base import ExampleLoss, parameters
+
+PARAMETERS = {e.key: e.parameters for e in PER_EXAMPLE} | COUPLED
+EVERY = pytest.mark.parametrize("key", LOSSES)
+
+
+def call(key: str, loss: Any, seed: int = 0) -> torch.Tensor:
+    logits, labels = examples.scores(seed=seed), examples.labels(seed=seed)
+    torch.manual_seed(seed)
+    value: torch.Tensor
+    if key == "two_head_average_k":
+        value = loss(logits, logits.flip(0), labels)
+    elif key == "role":
+        value = loss(logits, labels, torch.arange(8))
+    else:
+        value = loss(logits, labels)
+    return value
+
+
+def test_the_fourteen_keys_are_there_each_with_a_function_of_its_name() -> None:
+    assert len(LOSSES) == 14
+    for key in LOSSES:
+        function = getattr(training.losses, key)
+        assert inspect.isfunction(function), f"{key} is shadowed"
+        given = list(inspect.signature(function).parameters.values())
+        positional = [p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
+        assert positional[-2:] == (
+            ["sccp_logits", "labels"] if "two" in key else ["logits", "labels"]
+        )
+        assert all(p.kind is p.KEYWORD_ONLY for p in given[len(positional) :])
+
+
+@EVERY
+def test_module_and_function_have_the_same_parameters_and_defaults(key: str) -> None:
+    function = inspect.signature(getattr(training.losses, key)).parameters
+    for name, parameter in parameters(LOSSES[key]).items():
+        if name in function and name != "weight":
+            assert parameter.default == function[name].default, name
+        assert parameter.kind is parameter.KEYWORD_ONLY
+
+
+@EVERY
+def test_the_head_that_fits_is_written_on_the_class(key: str) -> None:
+    heads = {
+        "ldam": "cosine",
+        "imbalanced_noised_top_k": "cosine",
+        "two_head_average_k": "two_head",
+    }
+    assert LOSSES[key].head == heads.get(key, "linear")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("hinge", {}, "loss must be one of cross_entropy, focal, .*got 'hinge'"),
+        ("focal", {"alpha": 1}, "loss focal has no alpha; its parameters are gamma, reduction"),
+        ("ldam", {}, "loss ldam needs class_counts; its parameters are class_counts, max_margin"),
+        ("role", {"k": 3, "rows": 2}, "loss role has no k; .*rows"),
+    ],
+)
+def test_build_says_what_it_would_have_taken(
+    name: str, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(name, **given)
+
+
+@EVERY
+def test_a_pickled_module_gives_the_same_loss(key: str) -> None:
+    loss = build(key, weight=examples.WEIGHT, **PARAMETERS[key])
+    copy = pickle.loads(pickle.dumps(loss))
+    assert call(key, copy).equal(call(key, loss))
+
+
+@EVERY
+def test_a_state_dict_carries_what_a_module_knows(key: str) -> None:
+    loss = build(key, weight=examples.WEIGHT, **PARAMETERS[key])
+    call(key, loss)
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    other = {**PARAMETERS[key]}
+    if "class_counts" in other:
+        other["class_counts"] = [9] * CLASSES
+    fresh = build(key, weight=[1.0] * CLASSES, **other)
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    assert call(key, fresh, seed=1).equal(call(key, loss, seed=1))
+
+
+@EVERY
+def test_buffers_move_with_the_module(key: str) -> None:
+    loss = build(key, weight=examples.WEIGHT, **PARAMETERS[key]).to("meta")
+    buffers = dict(loss.named_buffers())
+    assert "weight" in buffers
+    assert {buffer.device.type for buffer in buffers.values()} == {"meta"}
+
+
+def test_a_change_of_type_leaves_the_class_counts_whole() -> None:
+    loss = build("ldam", class_counts=COUNTS).half()
+    assert loss.class_counts.tolist() == COUNTS  # type: ignore[operator, union-attr]
+
+
+@EVERY
+def test_a_module_shows_its_parameters(key: str) -> None:
+    shown = repr(build(key, **PARAMETERS[key]))
+    assert "reduction='mean'" in shown
+    assert all(f"{n}={v}" in shown for n, v in PARAMETERS[key].items() if n != "class_counts")
+
+
+COMPILED = [key for key, loss in LOSSES.items() if issubclass(loss, ExampleLoss)]
+
+
+@pytest.mark.parametrize("key", [*COMPILED, "expected_positive"])
+def test_a_loss_compiles_as_one_graph_with_the_same_value_and_gradient(key: str) -> None:
+    torch.compiler.reset()
+    given = {**PARAMETERS[key], "weight": torch.tensor(examples.WEIGHT).double()}
+    loss = build(key, **given)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    found = []
+    for run in (loss, compiled):
+        logits = examples.scores().requires_grad_()
+        value = run(logits, examples.labels())
+        value.backward()
+        found.append((value.detach(), logits.grad))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)

@@ -1,0 +1,66 @@
+"""LDAM and the margins of rare classes."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.training.losses import oracles
+from tests.training.losses.batches import Batch, batches
+from training.losses import Ldam, cross_entropy, ldam
+from training.losses.margins import class_margins
+
+
+@given(batches(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_ldam_is_its_formula_for_hard_and_soft_labels(batch: Batch, data: st.DataObject) -> None:
+    classes = batch.scores.shape[1]
+    counts = data.draw(st.lists(st.integers(1, 10_000), min_size=classes, max_size=classes))
+    expected = [oracles.ldam(s, y, counts, 0.5, 30.0) for s, y in batch.rows]
+    value = ldam(batch.scores, batch.labels, class_counts=counts)
+    torch.testing.assert_close(value, torch.tensor(expected).double(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        value, torch.tensor(expected, dtype=torch.float64), rtol=1e-11, atol=1e-11
+    )
+    hard = torch.nn.functional.one_hot(batch.labels, classes).double()
+    torch.testing.assert_close(
+        ldam(batch.scores, hard, class_counts=counts), value, rtol=1e-11, atol=1e-11
+    )
+
+
+def test_margins_fall_with_the_fourth_root_and_the_rarest_has_the_largest() -> None:
+    margins = class_margins(torch.tensor([1, 16, 81]), 0.5, torch.zeros(1, 3).double())
+    torch.testing.assert_close(margins, torch.tensor([1, 1 / 2, 1 / 3]).double() / 2)
+
+
+def test_margins_are_as_exact_as_float64_logits() -> None:
+    loss = Ldam(class_counts=[1, 3], max_margin=0.3, scale=1).to(torch.float32)
+    value = loss(torch.zeros(1, 2, dtype=torch.float64), torch.tensor([1]))
+    lead = 0.3 / 3**0.25
+    assert abs(value.item() - math.log1p(math.exp(lead))) < 1e-15
+
+
+def test_without_margin_and_scale_it_is_cross_entropy() -> None:
+    scores, labels = torch.randn(6, 4).double(), torch.arange(6) % 4
+    value = ldam(scores, labels, class_counts=[1, 2, 3, 4], max_margin=0, scale=1)
+    torch.testing.assert_close(value, cross_entropy(scores, labels))
+
+
+def test_a_masked_class_takes_no_part() -> None:
+    scores = torch.tensor([[0.3, -torch.inf, 0.1]]).double()
+    value = ldam(scores, torch.tensor([0]), class_counts=[5, 5, 5], scale=1)
+    expected = oracles.ldam([0.3, 0.1], 0, [5, 5], 0.5, 1)
+    torch.testing.assert_close(value, torch.tensor([expected]).double(), rtol=1e-6, atol=1e-6)
+
+
+def test_counts_of_another_number_of_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match="one entry for each of 3 classes, got 2"):
+        ldam(torch.zeros(1, 3), torch.tensor([0]), class_counts=[1, 2])
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_margin", -0.1), ("scale", 0.0)])
+def test_parameters_out_of_range_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        Ldam(class_counts=[1, 2], **{name: value})  # type: ignore[arg-type]

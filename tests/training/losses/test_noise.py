@@ -1,0 +1,189 @@
+"""The noised losses: eq. 10 to 13 at fixed noise, the worked example, memory."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Generator
+
+from benchmarks.memory import peak_bytes
+from tests.training.losses import oracles
+from tests.training.losses.batches import Batch, batches
+from training.losses import (
+    ImbalancedNoisedTopK,
+    NoisedTopK,
+    calibrated_top_k_hinge,
+    imbalanced_noised_top_k,
+    noised_kth_largest,
+    noised_top_k,
+)
+
+EXAMPLE = torch.tensor([[2.4, 2.6, 2.3, 0.5]], dtype=torch.float64)
+EXAMPLE_NOISE = torch.tensor(
+    [[[0.2, -0.1, 0.1, 0.3]], [[0.1, 0.1, -0.1, 0.1]], [[-0.1, -0.1, 0.1, -0.1]]],
+    dtype=torch.float64,
+)
+
+
+def test_the_worked_example_of_the_paper_is_the_operator_with_k_two() -> None:
+    scores = EXAMPLE.clone().requires_grad_()
+    value = noised_kth_largest(scores, k=2, epsilon=1.0, noise=EXAMPLE_NOISE)
+    value.sum().backward()  # type: ignore[no-untyped-call]
+    assert round(value.item(), 2) == 2.47
+    assert scores.grad is not None
+    torch.testing.assert_close(scores.grad, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0]]).double())
+
+
+def test_less_noise_does_not_change_the_winner_of_the_worked_example() -> None:
+    scores = EXAMPLE.clone().requires_grad_()
+    noised_kth_largest(scores, k=2, epsilon=0.1, noise=EXAMPLE_NOISE).sum().backward()  # type: ignore[no-untyped-call]
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[1, 0, 0, 0]]
+
+
+@given(batches(), st.integers(1, 4), st.integers(0, 99), st.sampled_from([1e-3, 0.2, 5.0]))
+@settings(max_examples=80, deadline=None)
+def test_at_fixed_noise_both_losses_are_their_formulas(
+    batch: Batch, samples: int, seed: int, epsilon: float
+) -> None:
+    generator = Generator().manual_seed(seed)
+    noise = torch.randn(samples, *batch.scores.shape, generator=generator, dtype=torch.float64)
+    counts = [1 + 7 * c for c in range(batch.scores.shape[1])]
+    rows = list(enumerate(batch.rows))
+    expected = [
+        oracles.noised_top_k(s, y, batch.k, epsilon, noise[:, i].tolist()) for i, (s, y) in rows
+    ]
+    value = noised_top_k(batch.scores, batch.labels, k=batch.k, epsilon=epsilon, noise=noise)
+    close = {"rtol": 1e-12, "atol": 1e-10}
+    torch.testing.assert_close(value, torch.tensor(expected, dtype=torch.float64), **close)
+    expected = [
+        oracles.noised_top_k(
+            s, y, batch.k, epsilon, noise[:, i].tolist(), oracles.margin(counts, y, 0.2), 60
+        )
+        for i, (s, y) in rows
+    ]
+    value = imbalanced_noised_top_k(
+        batch.scores,
+        batch.labels,
+        class_counts=counts,
+        k=batch.k,
+        epsilon=epsilon,
+        noise=noise,
+    )
+    close = {"rtol": 1e-12, "atol": 1e-8}
+    torch.testing.assert_close(value, torch.tensor(expected, dtype=torch.float64), **close)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_gradient_is_that_of_equation_12_and_of_finite_differences(soft: bool) -> None:
+    generator = Generator().manual_seed(0)
+    scores = torch.randn(5, 6, generator=generator, dtype=torch.float64)
+    noise = torch.randn(4, 5, 6, generator=generator, dtype=torch.float64)
+    labels = torch.tensor([0, 3, 5, 1, 2])
+    scores[0, 0] = 9  # far ahead: no slope
+    met = set()
+    targets = torch.rand(5, 6, generator=generator, dtype=torch.float64) if soft else labels
+    assert torch.autograd.gradcheck(
+        lambda s: noised_top_k(s, targets, k=2, epsilon=0.5, noise=noise),
+        scores.clone().requires_grad_(),
+    )
+    if soft:
+        return
+    leaf = scores.clone().requires_grad_()
+    noised_top_k(leaf, labels, k=2, epsilon=0.5, noise=noise).sum().backward()  # type: ignore[no-untyped-call]
+    assert leaf.grad is not None
+    for i, (s, y) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+        expected = oracles.noised_kth_gradient(s, 3, 0.5, noise[:, i].tolist())
+        expected[y] -= 1
+        active = oracles.noised_top_k(s, y, 2, 0.5, noise[:, i].tolist()) > 0
+        met.add(active)
+        wanted = [active * g for g in expected]
+        torch.testing.assert_close(leaf.grad[i], torch.tensor(wanted, dtype=torch.float64))
+    assert met == {True, False}
+
+
+def test_vanishing_noise_is_the_calibrated_hinge() -> None:
+    scores, labels = torch.randn(50, 8, dtype=torch.float64), torch.arange(50) % 8
+    torch.testing.assert_close(
+        noised_top_k(scores, labels, k=3, epsilon=1e-14),
+        calibrated_top_k_hinge(scores, labels, k=3),
+    )
+
+
+def test_the_mean_of_many_samples_is_the_expectation() -> None:
+    value = noised_kth_largest(
+        torch.zeros(1, 2), k=1, epsilon=2.0, noise_samples=20_000, generator=Generator()
+    )
+    assert value.item() == pytest.approx(2 / torch.pi**0.5, abs=0.05)  # E max of two normals
+
+
+def test_a_generator_repeats_the_noise_and_moves_on() -> None:
+    scores, labels = torch.randn(4, 9), torch.arange(4)
+    loss = NoisedTopK(generator=Generator().manual_seed(3), reduction="none", epsilon=1.0)
+    first, second = loss(scores, labels), loss(scores, labels)
+    again = NoisedTopK(generator=Generator().manual_seed(3), reduction="none", epsilon=1.0)
+    assert first.equal(again(scores, labels))
+    assert not first.equal(second)
+
+
+def test_shared_noise_is_the_same_for_every_row_and_per_sample_noise_is_not() -> None:
+    scores = torch.randn(1, 9).expand(4, 9)
+    shared = noised_kth_largest(scores, k=3, epsilon=1.0, sharing="shared")
+    alone = noised_kth_largest(scores, k=3, epsilon=1.0)
+    assert shared.unique().numel() == 1  # type: ignore[no-untyped-call]
+    assert alone.unique().numel() == 4  # type: ignore[no-untyped-call]
+
+
+def test_each_sample_brings_noise_of_its_own() -> None:
+    scores = torch.zeros(1, 9, requires_grad=True)
+    noised_kth_largest(scores, k=3, epsilon=1.0, noise_samples=30).sum().backward()  # type: ignore[no-untyped-call]
+    assert scores.grad is not None
+    assert (scores.grad > 0).sum() > 3
+
+
+@pytest.mark.parametrize("samples", [1, 5, 40])
+@pytest.mark.parametrize("sharing", ["per_sample", "shared"])
+def test_memory_does_not_grow_with_the_samples(samples: int, sharing: str) -> None:
+    logits, labels = torch.randn(64, 500, requires_grad=True), torch.arange(64)
+    loss = NoisedTopK(noise_samples=samples, sharing=sharing)  # type: ignore[arg-type]
+
+    def step() -> None:
+        logits.grad = None
+        loss(logits, labels).backward()
+
+    assert peak_bytes(step) <= 3 * 4 * 64 * 500
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be finite and positive, got 0"),
+        ({"epsilon": float("nan")}, "epsilon must be"),
+        ({"noise_samples": 0}, "noise_samples must be an integer of at least 1"),
+        ({"noise_samples": 2.5}, "noise_samples must be an integer"),
+        ({"sharing": "both"}, "sharing must be"),
+        ({"k": 0}, "k must be"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NoisedTopK(**parameters)  # type: ignore[arg-type]
+
+
+def test_margins_and_scales_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_margin"):
+        ImbalancedNoisedTopK(class_counts=[1, 2], max_margin=-1)
+    with pytest.raises(ValueError, match="scale"):
+        ImbalancedNoisedTopK(class_counts=[1, 2], scale=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4), (2, 2, 5)])
+def test_noise_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"noise must have shape \(noise_samples, 2, 4\)"):
+        noised_top_k(torch.zeros(2, 4), torch.tensor([0, 1]), k=2, noise=torch.zeros(shape))
+
+
+def test_noise_decides_how_many_samples_there_are() -> None:
+    noise = torch.randn(3, 2, 4)
+    value = noised_kth_largest(torch.zeros(2, 4), k=2, epsilon=1, noise_samples=9, noise=noise)
+    torch.testing.assert_close(value, noise.topk(2).values[..., -1].mean(0))

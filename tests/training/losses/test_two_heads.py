@@ -1,0 +1,205 @@
+"""The two-head average-K loss against loops over eq. 10 to 15."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.training.losses import oracles
+from tests.training.losses.batches import TOUCHY
+from training.losses import TwoHeadAverageK, two_head_average_k
+
+
+def one_hot(labels: Tensor, classes: int) -> list[list[float]]:
+    hot: list[list[float]] = torch.nn.functional.one_hot(labels, classes).double().tolist()
+    return hot
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, float]:
+    rows, classes = draw(st.integers(1, 5)), draw(st.integers(2, 6))
+    score = st.sampled_from(TOUCHY) | st.floats(-5, 5)
+    matrix = st.lists(
+        st.lists(score, min_size=classes, max_size=classes), min_size=rows, max_size=rows
+    )
+    labels = draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows))
+    average_k = draw(st.sampled_from([1.0, 1.5, 2.0, 2.25, float(classes)]))
+    return (
+        torch.tensor(draw(matrix), dtype=torch.float64),
+        torch.tensor(draw(matrix), dtype=torch.float64),
+        torch.tensor(labels),
+        min(average_k, float(classes)),
+    )
+
+
+@given(heads(), st.sampled_from([0.0, 0.3, 5.0]))
+@settings(max_examples=150, deadline=None)
+def test_it_is_its_formula_for_any_k_with_ties(
+    given_heads: tuple[Tensor, Tensor, Tensor, float], alpha: float
+) -> None:
+    z, sccp, labels, average_k = given_heads
+    classes = z.shape[1]
+    log_p = torch.log_softmax(sccp, dim=1)  # rank what the loss ranks: rounding makes ties
+    count = oracles.round_half_up((average_k - 1) * len(z))
+    targets = one_hot(labels, classes)
+    entries = [
+        (-log_p[i, c].item(), i, c)
+        for i in range(len(z))
+        for c in range(classes)
+        if not targets[i][c]
+    ]
+    chosen = {(i, c) for _, i, c in sorted(entries)[:count]}
+    expected = oracles.two_head_average_k(
+        z.tolist(), sccp.tolist(), targets, average_k, alpha, [1.0] * classes, chosen=chosen
+    )
+    value = two_head_average_k(z, sccp, labels, average_k=average_k, alpha=alpha)
+    assert value.item() == pytest.approx(expected, rel=1e-11, abs=1e-11)
+
+
+def gradients(z: Tensor, sccp: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:
+    z, sccp = z.clone().requires_grad_(), sccp.clone().requires_grad_()
+    two_head_average_k(z, sccp, labels, **parameters).backward()  # type: ignore[no-untyped-call]
+    assert z.grad is not None
+    assert sccp.grad is not None
+    return z.grad, sccp.grad
+
+
+def test_labels_and_candidates_are_pulled_up_and_all_others_down() -> None:
+    sccp = torch.tensor([[9.0, 5.0, 1.0, 0.0], [0.0, 0.1, 0.2, 9.0]])
+    slope, _ = gradients(torch.zeros(2, 4), sccp, torch.tensor([0, 3]), average_k=2)
+    # the runner-up classes by log-softmax: (0, 1) and (0, 2), or (1, 2)?
+    log_p = torch.log_softmax(sccp, dim=1)
+    log_p[0, 0] = log_p[1, 3] = -torch.inf
+    best = log_p.flatten().topk(2).indices
+    expected = torch.ones(8, dtype=torch.bool)
+    expected[best] = False
+    expected[[0, 7]] = False
+    assert (slope.flatten() > 0).tolist() == expected.tolist()
+    assert (slope.flatten()[best] == -0.25).all()  # alpha / (count of two) times a half
+
+
+def test_ties_are_broken_by_row_and_class() -> None:
+    slope, _ = gradients(torch.zeros(3, 4), torch.zeros(3, 4), torch.tensor([0, 0, 0]), average_k=2)
+    assert (slope[:, 1:] < 0).tolist() == [[True] * 3, [False] * 3, [False] * 3]
+
+
+def test_both_heads_have_the_gradients_of_finite_differences() -> None:
+    generator = torch.Generator().manual_seed(2)
+    z = torch.randn(5, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    sccp = torch.randn(5, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 2, 3, -100])
+    for average_k in (1.0, 2.5, 6.0):
+        assert torch.autograd.gradcheck(
+            lambda a, b, k=average_k: two_head_average_k(a, b, labels, average_k=k, alpha=0.7),  # type: ignore[misc]
+            (z, sccp),
+        )
+
+
+def test_the_choice_of_candidates_carries_no_gradient_to_the_sccp_head() -> None:
+    sccp, labels = torch.randn(4, 5, dtype=torch.float64), torch.arange(4)
+    _, slope = gradients(torch.randn(4, 5).double(), sccp, labels, average_k=3, alpha=10)
+    expected = (sccp.softmax(1) - torch.nn.functional.one_hot(labels, 5)) / 4
+    torch.testing.assert_close(slope, expected)
+
+
+def test_candidates_are_ranked_where_the_softmax_has_saturated() -> None:
+    sccp = torch.tensor([[200.0, 3.0, 2.0, 1.0], [200.0, 1.0, 3.0, 2.0]])
+    assert (sccp.softmax(1)[:, 1:] == 0).all()
+    slope, _ = gradients(torch.zeros(2, 4), sccp, torch.tensor([0, 0]), average_k=2)
+    assert (slope < 0).nonzero().tolist() == [[0, 0], [0, 1], [1, 0], [1, 2]]
+
+
+def test_at_k_of_all_classes_no_class_is_a_negative_not_even_a_masked_one() -> None:
+    sccp = torch.tensor([[1.0, -torch.inf, 0.0], [0.0, 1.0, 2.0]])
+    slope, _ = gradients(torch.zeros(2, 3), sccp, torch.tensor([0, 2]), average_k=3)
+    assert (slope < 0).all()
+
+
+def test_a_label_is_never_chosen_though_masked_classes_rank_as_low() -> None:
+    sccp = torch.tensor([[0.0, -torch.inf, -torch.inf, -torch.inf]])
+    loss = TwoHeadAverageK(average_k=3)
+    loss(torch.zeros(1, 4), sccp, torch.tensor([0]))
+    assert loss.mean_set_size.item() == 3
+
+
+@pytest.mark.parametrize(("average_k", "size"), [(1, 1), (2.5, 2.5), (1.1, 1 + 1 / 8), (5, 5)])
+def test_the_achieved_set_size_is_exposed(average_k: float, size: float) -> None:
+    loss = TwoHeadAverageK(average_k=average_k)
+    loss(torch.randn(8, 5), torch.randn(8, 5), torch.arange(8) % 5)
+    assert loss.mean_set_size.item() == pytest.approx(size)
+
+
+def test_ignored_rows_are_neither_counted_nor_chosen() -> None:
+    loss = TwoHeadAverageK(average_k=2)
+    sccp = torch.zeros(4, 5)
+    labels = torch.tensor([-100, 0, -100, 1])
+    z = torch.zeros(4, 5, requires_grad=True)
+    loss(z, sccp, labels).backward()
+    assert loss.mean_set_size.item() == 2
+    assert z.grad is not None
+    assert not z.grad[[0, 2]].any()
+    assert z.grad[[1, 3]].all()
+
+
+def test_classes_with_a_soft_target_are_no_candidates() -> None:
+    targets = torch.tensor([[0.6, 0.4, 0.0, 0.0]])
+    sccp = torch.tensor([[1.0, 9.0, 0.5, 0.0]])
+    slope, _ = gradients(torch.zeros(1, 4), sccp, targets, average_k=2, alpha=2)
+    torch.testing.assert_close(slope, torch.tensor([[-0.3, -0.2, -1.0, 1.0]]))
+
+
+def test_small_batches_with_recent_values_choose_as_one_large_batch() -> None:
+    z, sccp = torch.zeros(64, 10), torch.randn(64, 10, generator=torch.Generator().manual_seed(5))
+    labels = torch.zeros(64, dtype=torch.int64)
+    large, _ = gradients(z, sccp, labels, average_k=3)
+    loss = TwoHeadAverageK(average_k=3, recent_batches=7)
+    for _ in range(2):  # the second time round the window holds the seven other parts
+        parts = []
+        for part, rows in zip(sccp.split(8), z.split(8), strict=True):  # type: ignore[no-untyped-call]
+            leaf = rows.clone().requires_grad_()
+            loss(leaf, part, labels[:8]).backward()
+            parts.append(leaf.grad)
+    assert torch.cat(parts).lt(0).equal(large.lt(0))
+
+
+def test_recent_values_are_left_alone_in_eval_mode() -> None:
+    loss = TwoHeadAverageK(average_k=2, recent_batches=3).eval()
+    loss(torch.zeros(2, 4), torch.randn(2, 4), torch.tensor([0, 1]))
+    assert loss.get_extra_state() == {"recent": []}
+
+
+def test_recent_values_come_back_with_the_checkpoint() -> None:
+    first, second = (TwoHeadAverageK(average_k=2, recent_batches=2) for _ in range(2))
+    z, sccp, labels = torch.zeros(4, 5), torch.randn(4, 5), torch.arange(4)
+    for _ in range(3):
+        first(z, sccp * 3, labels)
+    second.load_state_dict(first.state_dict())
+    assert len(second.get_extra_state()["recent"]) == 2
+    assert first(z, sccp, labels).equal(second(z, sccp, labels))
+    assert first.mean_set_size.equal(second.mean_set_size)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"average_k": 0.9}, "average_k must be finite and at least 1"),
+        ({"average_k": math.nan}, "average_k must be finite"),
+        ({"alpha": -0.1}, "alpha must be finite and at least 0"),
+        ({"candidates": "some"}, "candidates must be"),
+        ({"recent_batches": -1}, "recent_batches must be an integer"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TwoHeadAverageK(**parameters)
+
+
+def test_a_k_above_the_classes_and_heads_of_two_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"average_k must be in \[1, 4\], got 4.5"):
+        two_head_average_k(torch.zeros(1, 4), torch.zeros(1, 4), torch.tensor([0]), average_k=4.5)
+    with pytest.raises(ValueError, match="both heads must have the same shape"):
+        two_head_average_k(torch.zeros(1, 4), torch.zeros(1, 6), torch.tensor([0]))

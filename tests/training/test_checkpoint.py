@@ -1,0 +1,108 @@
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from models.errors import BundleError
+from training import checkpoint
+from training.checkpoint import Position, Trained, load, save, save_weights
+from training.losses import build as build_loss
+
+
+def _trained(width: int = 3) -> Trained:
+    network = nn.Linear(2, width)
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    network(torch.ones(1, 2)).sum().backward()
+    optimiser.step()
+    return Trained(network, optimiser, build_loss("cross_entropy"))
+
+
+def _position() -> Position:
+    return Position(
+        epoch=2, batch=3, step=17, seconds=1.25, loss_sum=0.1 + 0.2, examples=24,
+        best_score=0.7, best_epoch=1, history=[{"epoch": 1, "val_best_head": "sccp"}],
+    )  # fmt: skip
+
+
+def test_everything_comes_back_exactly(tmp_path: Path) -> None:
+    before = _trained()
+    torch.manual_seed(3)
+    save(tmp_path / "last.pt", before, _position())
+    expected = torch.rand(4)
+    torch.manual_seed(99)
+    after = _trained()
+    assert load(tmp_path / "last.pt", after) == _position()
+    assert torch.equal(torch.rand(4), expected)  # the random state is that of the save
+    for key, value in before.network.state_dict().items():
+        assert torch.equal(after.network.state_dict()[key], value)
+    one, other = before.optimiser.state_dict(), after.optimiser.state_dict()
+    assert torch.equal(one["state"][0]["momentum_buffer"], other["state"][0]["momentum_buffer"])
+
+
+def test_a_checkpoint_opens_without_running_anything(tmp_path: Path) -> None:
+    save(tmp_path / "last.pt", _trained(), _position())
+    content = torch.load(tmp_path / "last.pt", weights_only=True)
+    assert content["position"]["step"] == 17
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "last.pt", _trained(3), Position())
+    with pytest.raises(BundleError, match=r"does not fit this run: .*size mismatch"):
+        load(tmp_path / "last.pt", _trained(4))
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing", b"PK\x03\x04"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "last.pt").write_bytes(content)
+    with pytest.raises(BundleError, match=r"is damaged .*delete it to start anew"):
+        load(tmp_path / "last.pt", _trained())
+
+
+@pytest.mark.parametrize("content", [[1], {"format": 99}, {"format": 1}])
+def test_another_kind_of_file_is_refused(tmp_path: Path, content: object) -> None:
+    torch.save(content, tmp_path / "last.pt")
+    with pytest.raises(BundleError, match=r"last\.pt"):
+        load(tmp_path / "last.pt", _trained())
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"cannot read .*last\.pt: No such file"):
+        load(tmp_path / "last.pt", _trained())
+
+
+def test_a_full_disk_leaves_the_old_checkpoint_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "last.pt"
+    save(path, _trained(), Position(step=1))
+    before = path.read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(BundleError, match=r"No space left on device.*make room and go on with --r"):
+        save(path, _trained(), Position(step=2))
+    assert path.read_bytes() == before
+    assert [item.name for item in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_weights_are_written_as_they_are(tmp_path: Path) -> None:
+    network: Any = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    save_weights(tmp_path / "w.safetensors", network)
+    found = load_file(tmp_path / "w.safetensors")
+    assert torch.equal(found["weight"], network.weight)
+    assert found.keys() == {"weight", "bias"}
+
+
+def test_the_format_is_part_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    save(tmp_path / "last.pt", _trained(), Position())
+    monkeypatch.undo()
+    with pytest.raises(BundleError, match="has format 2, this version reads 1"):
+        load(tmp_path / "last.pt", _trained())

@@ -1,0 +1,116 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from models.errors import DataError, FlorilegeError, UsageError
+from tests.training.small import small_config, write_photos
+from training.cli import app
+from training.run_folder import RunFolder
+from training.settings import to_yaml
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"), train=6, val=2)
+
+
+def _call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def _error(*arguments: object) -> FlorilegeError:
+    error = _call(*arguments).exception
+    assert isinstance(error, FlorilegeError)
+    return error
+
+
+def _quick(photos: Path, run: Path) -> list[object]:
+    # fmt: off
+    return [
+        "train", "--data", photos, "--out", run, "--backbone", "tiny", "--image-size", "16",
+        "--epochs", "1", "--batch-size", "8", "--device", "cpu", "--set", "workers=0",
+    ]
+    # fmt: on
+
+
+def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_path: Path) -> None:
+    trained = _call(*_quick(photos, tmp_path / "run"), "--seed", 3, "--set", "loss.alpha=0.5")
+    assert trained.exit_code == 0, trained.output
+    assert f"florilege export {tmp_path / 'run'} --out BUNDLE" in trained.stdout
+    assert "epoch 1/1  loss" in trained.stderr
+    assert "average_k is 2, the largest for 3 classes" in trained.stderr
+    config = RunFolder(tmp_path / "run").read_config()
+    assert (config.seed, config.loss["alpha"], config.backbone) == (3, 0.5, "tiny")
+
+    exported = _call("export", tmp_path / "run", "--out", tmp_path / "bundle")
+    assert exported.exit_code == 0, exported.output
+    assert "3 classes, heads multi_label, sccp" in exported.stdout
+    assert (tmp_path / "bundle" / "bundle.json").is_file()
+
+
+def test_json_is_one_object_on_stdout(photos: Path, tmp_path: Path) -> None:
+    trained = json.loads(_call(*_quick(photos, tmp_path / "run"), "--json").stdout)
+    assert (trained["epochs"], trained["best_epoch"]) == (1, 1)
+    assert 0 <= trained["accuracy"] <= 1
+    assert trained["head"] in ("multi_label", "sccp")
+    exported = _call("export", tmp_path / "run", "--out", tmp_path / "bundle", "--json")
+    found = json.loads(exported.stdout)
+    assert found["parity"]["pictures"] == 8
+    assert len(found["bundle_sha256"]) == 64
+
+
+def test_no_epochs_write_initial_weights(photos: Path, tmp_path: Path) -> None:
+    done = _call(*_quick(photos, tmp_path / "run"), "--epochs", 0)
+    assert done.stdout.strip().endswith("initial weights written")
+    assert (tmp_path / "run" / "best.safetensors").is_file()
+
+
+def test_a_second_run_into_the_same_folder_is_refused_and_resume_goes_on(
+    photos: Path, tmp_path: Path
+) -> None:
+    quick = _quick(photos, tmp_path / "run")
+    assert _call(*quick).exit_code == 0
+    assert isinstance(_error(*quick), UsageError)
+    longer = _call("train", "--out", tmp_path / "run", "--resume", "--epochs", 2)
+    assert longer.exit_code == 0, longer.output
+    assert "going on after 1 epochs" in longer.stderr
+    assert "epoch 2/2" in longer.stderr
+    assert RunFolder(tmp_path / "run").read_config().epochs == 2
+
+
+def test_resuming_with_other_settings_is_refused(photos: Path, tmp_path: Path) -> None:
+    _call(*_quick(photos, tmp_path / "run"), "--epochs", 0)
+    error = _error("train", "--out", tmp_path / "run", "--resume", "--seed", 4)
+    assert "seed was 0, now 4" in str(error)
+
+
+def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(to_yaml(small_config(photos, epochs=0, seed=8)))
+    arguments = ["train", "--config", tmp_path / "c.yaml", "--out"]
+    assert _call(*arguments, tmp_path / "a").exit_code == 0
+    assert RunFolder(tmp_path / "a").read_config().seed == 8
+    assert _call(*arguments, tmp_path / "b", "--seed", 9).exit_code == 0
+    assert RunFolder(tmp_path / "b").read_config().seed == 9  # a flag wins over the file
+
+
+@pytest.mark.parametrize(
+    ("extra", "kind", "message"),
+    [
+        (["--data", "no/such/folder"], DataError, "no such file or folder"),
+        (["--loss", "hinge"], UsageError, "there is no loss 'hinge'"),
+        (["--backbone", "resnet19"], UsageError, "backbone must be one of"),
+        (["--recipe", "fast"], UsageError, "there is no recipe 'fast'"),
+        (["--set", "loss.beta=1"], UsageError, "has no beta"),
+        (["--set", "colour=red"], UsageError, "unknown setting colour"),
+        (["--epochs", "-1"], UsageError, "epochs must be >= 0"),
+    ],
+)
+def test_a_mistake_is_a_clear_error_with_its_exit_code(
+    photos: Path, tmp_path: Path, extra: list[str], kind: type[FlorilegeError], message: str
+) -> None:
+    error = _error(*_quick(photos, tmp_path / "run"), *extra)
+    assert type(error) is kind
+    assert message in str(error)
+    assert not (tmp_path / "run").exists()

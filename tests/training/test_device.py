@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from models.errors import UsageError
+from training import device
+from training.device import choose
+
+
+@pytest.mark.parametrize(
+    ("gpu", "native", "asked", "wanted"),
+    [
+        (False, True, ("auto", "auto"), ("cpu", "fp32")),
+        (True, False, ("auto", "auto"), ("cuda", "bf16")),
+        (True, True, ("cpu", "auto"), ("cpu", "fp32")),
+        (False, True, ("auto", "fast"), ("cpu", "bf16")),
+        (False, False, ("auto", "fast"), ("cpu", "fp32")),
+        (True, False, ("cuda", "fast"), ("cuda", "bf16")),
+        (False, False, ("cpu", "bf16"), ("cpu", "bf16")),
+        (True, True, ("cuda", "fp32"), ("cuda", "fp32")),
+    ],
+)
+def test_device_and_precision_are_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+    gpu: bool,
+    native: bool,
+    asked: tuple[str, str],
+    wanted: tuple[str, str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(device, "cpu_multiplies_bf16", lambda: native)
+    compute = choose(*asked)
+    assert (compute.device.type, compute.precision) == wanted
+    assert compute.on_gpu == (wanted[0] == "cuda")
+
+
+def test_a_missing_gpu_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match="sees no GPU: check the driver"):
+        choose("cuda", "auto")
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("bf16", torch.bfloat16), ("fp32", torch.float32)]
+)
+def test_products_are_computed_in_the_chosen_precision(precision: str, dtype: torch.dtype) -> None:
+    with choose("cpu", precision).autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+import torch
+
+from calibration.metrics import average_k_accuracy
+from calibration.scores import scores
+from calibration.threshold import average_k_threshold
+from training.evaluation import Choice, collect_logits, measure
+from training.loading import Batch
+
+
+def _logits(
+    rows: int, classes: int, seed: int = 0
+) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    return np.random.default_rng(seed).normal(0, 3, (rows, classes)).astype(np.float32)
+
+
+def test_the_accuracy_is_that_of_the_calibration_package() -> None:
+    labels = np.random.default_rng(1).integers(0, 8, 50)
+    found = measure({"sccp": _logits(50, 8)}, labels, average_k=2.5)
+    for kind in ("softmax", "sigmoid"):
+        values = scores(_logits(50, 8), kind)
+        for k in (1.0, 2.0, 2.5, 3.0, 5.0):
+            lambda_val = average_k_threshold(values, k).lambda_val
+            expected = average_k_accuracy(values, labels, lambda_val)
+            assert found.accuracy[Choice(head="sccp", score_kind=kind)][k] == expected
+
+
+def test_the_better_head_is_chosen() -> None:
+    labels = np.arange(40) % 8
+    good = np.eye(8, dtype=np.float32)[labels] * 5
+    found = measure({"multi_label": _logits(40, 8), "sccp": good}, labels, average_k=1)
+    assert found.best.head == "sccp"
+    assert found.score == 1.0
+    swapped = measure({"multi_label": good, "sccp": _logits(40, 8)}, labels, average_k=1)
+    assert swapped.best.head == "multi_label"
+
+
+def test_of_equal_choices_the_first_is_taken() -> None:
+    good = np.eye(4, dtype=np.float32) * 5
+    found = measure({"multi_label": good, "sccp": good}, np.arange(4), average_k=1)
+    assert found.best == Choice(head="multi_label", score_kind="softmax")
+
+
+@pytest.mark.parametrize(("classes", "chosen"), [(2, 1.0), (3, 2.0), (9, 3.0)])
+def test_few_classes_lower_the_k_that_chooses(classes: int, chosen: float) -> None:
+    labels = np.arange(20) % classes
+    found = measure({"linear": _logits(20, classes)}, labels, average_k=3)
+    assert found.average_k == chosen
+    for by_k in found.accuracy.values():
+        assert max(by_k) < classes
+        assert chosen in by_k
+
+
+def test_log_loss_and_top_1_are_those_of_torch() -> None:
+    labels = np.arange(30) % 6
+    logits = _logits(30, 6) + np.float32(1e4)
+    found = measure({"linear": logits}, labels, average_k=2)
+    tensor = torch.from_numpy(logits).double()
+    expected = torch.nn.functional.cross_entropy(tensor, torch.from_numpy(labels)).item()
+    assert found.log_loss["linear"] == pytest.approx(expected, rel=1e-6)
+    assert found.top_1["linear"] == (logits.argmax(1) == labels).mean()
+
+
+def test_logits_are_collected_in_order_over_uneven_batches() -> None:
+    values = torch.arange(15.0).reshape(5, 3)
+
+    def batch(rows: list[int]) -> Batch:
+        index = torch.tensor(rows)
+        return Batch(images=index, labels=index * 2, rows=index, problems=())
+
+    def predict(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"linear": values[rows].bfloat16()}
+
+    logits, labels = collect_logits(predict, [batch([0, 1, 2]), batch([3, 4])])
+    np.testing.assert_array_equal(logits["linear"], values.numpy())
+    assert logits["linear"].dtype == np.float32
+    assert labels.tolist() == [0, 2, 4, 6, 8]

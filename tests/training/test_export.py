@@ -1,0 +1,152 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models.bundle import Bundle, open_bundle
+from models.errors import BundleError
+from models.images import load
+from models.session import Session
+from models.weights import load_into, read_weights
+from tests.training.small import small_config, write_photos
+from training.export import export_run
+from training.train import build_network, train_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    config = small_config(write_photos(folder / "photos"), epochs=2, crop_fraction=0.9)
+    train_run(config, folder / "run", say=lambda _: None)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def bundle(run: Path) -> Bundle:
+    return export_run(run, run.parent / "bundle")
+
+
+def test_the_bundle_holds_the_documented_files(bundle: Bundle) -> None:
+    for name in (
+        "model.onnx",
+        "classes.json",
+        "preprocess.json",
+        "metrics.json",
+        "MODEL_CARD.md",
+        "provenance.json",
+        "config.yaml",
+        "weights.safetensors",
+    ):
+        assert bundle.has(name), name
+    assert bundle.heads == {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
+    assert bundle.classes.ids == ("blue", "green", "red")
+    assert (bundle.preprocess.image_size, bundle.preprocess.crop_fraction) == (16, 0.9)
+    assert bundle.name == "run"
+
+
+def test_the_served_logits_are_those_of_the_best_weights(run: Path, bundle: Bundle) -> None:
+    config = small_config("x", crop_fraction=0.9)
+    network = build_network(config, "two_head", 3)
+    load_into(network, read_weights(run / "best.safetensors"), origin="", head_must_fit=True)
+    photo = (run.parent / "photos" / "val" / "red" / "0.png").read_bytes()
+    picture = load(photo, bundle.preprocess)
+    found = Session(bundle, device="cpu").logits(picture[None])
+    mean = torch.tensor(bundle.preprocess.mean)
+    std = torch.tensor(bundle.preprocess.std)
+    normalised = ((torch.from_numpy(picture) / 255 - mean) / std).permute(2, 0, 1)
+    with torch.no_grad():
+        expected = network.eval()(normalised[None])
+    for head, logits in zip(("multi_label", "sccp"), expected, strict=True):
+        np.testing.assert_allclose(found[head], logits.numpy(), atol=1e-4, rtol=1e-4)
+
+
+def test_the_provenance_says_where_the_model_comes_from(run: Path, bundle: Bundle) -> None:
+    found = json.loads(bundle.read("provenance.json"))
+    assert found["data"] == str(run.parent / "photos")
+    assert (found["seed"], found["training_pictures"]) == (0, 36)
+    assert found["loss"] == {"name": "two_head_average_k", "average_k": 2}
+    assert found["checkpoint_chosen_on"] == "val"
+    assert found["checkpoint_chosen_by"] == "average-1.5 accuracy"
+    assert found["parity"]["max_difference"] <= found["parity"]["tolerance"]
+    assert torch.__version__.startswith(found["libraries"]["torch"])
+
+
+def test_the_metrics_and_the_card_are_those_of_the_exported_epoch(
+    run: Path, bundle: Bundle
+) -> None:
+    metrics = json.loads(bundle.read("metrics.json"))
+    best = torch.load(run / "last.pt", weights_only=True)["position"]
+    assert metrics["epoch"] == best["best_epoch"]
+    assert metrics["val_score"] == best["best_score"]
+    card = bundle.read("MODEL_CARD.md").decode()
+    assert "tells 3 classes apart" in card
+    assert f"{best['best_score'] * 100:.2f} %" in card
+
+
+def test_a_run_of_no_epochs_exports_its_initial_weights(run: Path, tmp_path: Path) -> None:
+    config = small_config(run.parent / "photos", epochs=0, loss={"name": "cross_entropy"})
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    made = export_run(tmp_path / "run", tmp_path / "bundle")
+    assert made.heads == {"linear": "logits"}
+    assert json.loads(made.read("provenance.json"))["checkpoint_chosen_on"] is None
+    assert "initial weights" in made.read("MODEL_CARD.md").decode()
+
+
+def test_the_weights_of_a_bundle_start_another_run(
+    run: Path, bundle: Bundle, tmp_path: Path
+) -> None:
+    weights = str(bundle.path_of("weights.safetensors"))
+    config = small_config(run.parent / "photos", epochs=0, weights=weights)
+    train_run(config, tmp_path / "warm", say=lambda _: None)
+    one, other = (read_weights(path / "best.safetensors") for path in (run, tmp_path / "warm"))
+    assert torch.equal(one["backbone.layers.0.0.weight"], other["backbone.layers.0.0.weight"])
+
+
+def _copy(run: Path, to: Path) -> Path:
+    to.mkdir()
+    for name in ("config.yaml", "classes.json", "best.safetensors", "metrics.csv"):
+        (to / name).write_bytes((run / name).read_bytes())
+    return to
+
+
+def test_weights_of_another_architecture_are_refused_and_nothing_is_left(
+    run: Path, tmp_path: Path
+) -> None:
+    other = _copy(run, tmp_path / "run")
+    text = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(text.replace("tiny", "resnet18_small"))
+    with pytest.raises(BundleError, match=r"best\.safetensors belongs to another architecture"):
+        export_run(other, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_weights_for_other_classes_are_refused(run: Path, tmp_path: Path) -> None:
+    other = _copy(run, tmp_path / "run")
+    classes = json.loads((other / "classes.json").read_text())
+    (other / "classes.json").write_text(json.dumps(classes[:2]))
+    with pytest.raises(BundleError, match=r"head\..* is \(3.*instead of \(2"):
+        export_run(other, tmp_path / "bundle")
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="is no run folder"):
+        export_run(tmp_path, tmp_path / "bundle")
+
+
+def test_a_run_without_weights_is_refused(run: Path, tmp_path: Path) -> None:
+    other = _copy(run, tmp_path / "run")
+    (other / "best.safetensors").unlink()
+    with pytest.raises(BundleError, match=r"has no best\.safetensors: train it first"):
+        export_run(other, tmp_path / "bundle")
+
+
+def test_exporting_over_a_bundle_replaces_it(run: Path, tmp_path: Path) -> None:
+    export_run(run, tmp_path / "bundle")
+    first = (tmp_path / "bundle" / "bundle.json").read_bytes()
+    config = small_config(run.parent / "photos", epochs=0, seed=1)
+    train_run(config, tmp_path / "other", say=lambda _: None)
+    export_run(tmp_path / "other", tmp_path / "bundle")
+    assert (tmp_path / "bundle" / "bundle.json").read_bytes() != first
+    assert open_bundle(tmp_path / "bundle").name == "other"

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from models.errors import BundleError
+from training.checkpoint import Position
+from training.evaluation import Choice, Validation
+from training.history import Row, epoch_line, epoch_row, write_events, write_metrics
+from training.metrics import best_row
+from training.run_folder import RunFolder
+
+
+def _row(epoch: int, score: float) -> Row:
+    validation = Validation(
+        average_k=2.0,
+        accuracy={
+            Choice(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
+            Choice(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
+        },
+        top_1={"multi_label": 0.4, "sccp": 0.6},
+        log_loss={"multi_label": 2.5, "sccp": 1.5},
+    )
+    position = Position(epoch=epoch, step=10 * epoch, seconds=3.0, loss_sum=6.0, examples=4)
+    return epoch_row(position, validation, rate=0.05)
+
+
+def test_a_row_names_each_figure() -> None:
+    row = _row(3, 0.7)
+    assert row["train_loss"] == 1.5
+    assert (row["val_score"], row["val_best_head"]) == (0.7, "sccp")
+    assert row["val_average_1_multi_label_softmax"] == 0.1
+    assert row["val_average_2_sccp_softmax"] == 0.7
+    assert (row["val_top_1_sccp"], row["val_log_loss_multi_label"]) == (0.6, 2.5)
+
+
+def test_metrics_are_read_back_exactly_and_the_best_epoch_found(tmp_path: Path) -> None:
+    rows = [_row(1, 0.7), _row(2, 0.1 + 0.7), _row(3, 0.1 + 0.7)]
+    write_metrics(RunFolder(tmp_path), rows)
+    assert best_row(RunFolder(tmp_path)) == rows[1]  # the first of equal ones, as in the loop
+
+
+def test_a_run_without_epochs_has_no_metrics(tmp_path: Path) -> None:
+    write_metrics(RunFolder(tmp_path), [])
+    assert best_row(RunFolder(tmp_path)) == {}
+    assert not (tmp_path / "metrics.csv").exists()
+
+
+def test_damaged_metrics_are_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("epoch\n1\n")
+    with pytest.raises(BundleError, match=r"metrics\.csv cannot be read"):
+        best_row(RunFolder(tmp_path))
+
+
+def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for epoch, score in ((1, 0.25), (2, 0.75)):
+        write_events(folder, _row(epoch, score))
+    events = EventAccumulator(str(folder.events))
+    events.Reload()
+    found = [(event.step, event.value) for event in events.Scalars("val/score")]
+    assert found == [(1, 0.25), (2, 0.75)]
+    assert "train/loss" in events.Tags()["scalars"]
+
+
+def test_an_epoch_again_after_a_crash_replaces_its_events(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for epoch, score in ((1, 0.25), (2, 0.5), (2, 0.75)):
+        write_events(folder, _row(epoch, score))
+    events = EventAccumulator(str(folder.events))
+    events.Reload()
+    assert [event.value for event in events.Scalars("val/score")] == [0.25, 0.75]
+
+
+def test_the_line_for_people_holds_the_score_and_its_head() -> None:
+    line = epoch_line(_row(3, 0.7), epochs=9, better=True)
+    assert line == (
+        "epoch 3/9  loss 1.5000  average-2 accuracy 70.00 % (sccp, softmax)  3 s  best so far"
+    )

@@ -1,0 +1,118 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data.sources import open_dataset
+from models.images import Preprocess
+from tests.training.small import small_config, write_photos
+from training.config import TrainConfig
+from training.loading import (
+    Batch,
+    EvaluationBatches,
+    Sources,
+    TrainingBatches,
+    iterate,
+    open_sources,
+    split_batches,
+    steps_per_epoch,
+)
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
+)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"), train=7, val=3)
+
+
+def _sources(config: TrainConfig) -> Sources:
+    dataset = open_dataset(config.data)
+    preprocess = Preprocess(image_size=config.image_size)
+    return open_sources(dataset.split("train"), dataset.split("val"), config, preprocess)
+
+
+def _epoch(config: TrainConfig, *, epoch: int = 0, first: int = 0) -> list[Batch]:
+    sources = _sources(config)
+    batches = TrainingBatches(sources.training, config, epoch=epoch, first=first)
+    return list(iterate(batches, workers=sources.workers, pin=False))
+
+
+def _same(one: list[Batch], other: list[Batch]) -> bool:
+    return len(one) == len(other) and all(
+        torch.equal(a.images, b.images) and torch.equal(a.rows, b.rows)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def test_an_epoch_visits_every_row_once_with_its_label(photos: Path) -> None:
+    batches = _epoch(small_config(photos))
+    rows = torch.cat([batch.rows for batch in batches])
+    labels = torch.cat([batch.labels for batch in batches])
+    assert sorted(rows.tolist()) == list(range(21))
+    assert torch.equal(labels, rows.div(7, rounding_mode="floor"))
+    assert [len(batch.rows) for batch in batches] == [8, 8, 5]
+    assert all(batch.images.shape[1:] == (16, 16, 3) for batch in batches)
+    assert all(batch.images.dtype == torch.uint8 for batch in batches)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"workers": 2}, {"workers": 1, "cache_mb": 0}, {"workers": 0, "cache_mb": 0}]
+)
+def test_batches_do_not_depend_on_workers_or_memory(photos: Path, changes: dict[str, Any]) -> None:
+    assert _same(_epoch(small_config(photos)), _epoch(small_config(photos, **changes)))
+
+
+def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(photos: Path) -> None:
+    config = small_config(photos)
+    assert _same(_epoch(config, epoch=3)[2:], _epoch(config, epoch=3, first=2))
+
+
+def test_another_epoch_shows_the_same_picture_otherwise(photos: Path) -> None:
+    config = small_config(photos)
+    views = []
+    for epoch in (0, 1):
+        for batch in _epoch(config, epoch=epoch):
+            views += [view for view, row in zip(batch.images, batch.rows, strict=True) if row == 4]
+    assert len(views) == 2
+    assert not torch.equal(views[0], views[1])
+
+
+def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
+    # networks with dropout draw from it: what prepares pictures must not change their numbers
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    for changes in ({}, {"workers": 1, "cache_mb": 0}):
+        _epoch(small_config(photos, **changes))
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_evaluation_goes_through_all_rows_in_order_and_unchanged(photos: Path) -> None:
+    config = small_config(photos)
+    sources = _sources(config)
+    batches = list(iterate(EvaluationBatches(sources.validation, 4), workers=0, pin=False))
+    assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(9))
+    for batch in batches:
+        for view, row in zip(batch.images, batch.rows.tolist(), strict=True):
+            np.testing.assert_array_equal(view.numpy(), sources.validation[row])
+
+
+def test_what_fits_is_kept_and_what_does_not_is_read_again(photos: Path) -> None:
+    assert _sources(small_config(photos)).training.kept is not None
+    lazy = _sources(small_config(photos, cache_mb=0))
+    assert lazy.training.kept is None
+    assert lazy.validation.kept is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"), [(8, [4, 4]), (10, [4, 4, 2]), (9, [4, 5]), (3, [3]), (1, [1]), (5, [5])]
+)
+def test_a_last_single_row_joins_the_batch_before(rows: int, sizes: list[int]) -> None:
+    batches = split_batches(np.arange(rows), 4)
+    assert [len(batch) for batch in batches] == sizes
+    np.testing.assert_array_equal(np.concatenate(batches), np.arange(rows))
+    assert steps_per_epoch(rows, 4) == len(sizes)

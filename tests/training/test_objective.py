@@ -1,0 +1,125 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.errors import UsageError
+from training import losses
+from training.losses import CrossEntropy
+from training.objective import head_of, make_objective
+
+LABELS = torch.tensor([0, 2, 1, 1])
+ROWS = torch.arange(4)
+
+
+class Counting(CrossEntropy):
+    """A loss that needs to know the data, as the margin losses and role do."""
+
+    def __init__(self, *, class_counts: list[int], rows: int, k: int = 5) -> None:
+        super().__init__()
+        self.class_counts = class_counts
+        self.rows = rows
+        self.k = k
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "LOSSES", {"counting": Counting})
+    monkeypatch.setattr(losses, "build", lambda _name, **parameters: Counting(**parameters))
+
+
+def test_a_loss_on_one_head_gets_the_logits() -> None:
+    objective = make_objective("cross_entropy", {}, head="auto", class_counts=[2, 1, 1], rows=4)
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    assert objective.head == "linear"
+    torch.testing.assert_close(objective(logits, LABELS, ROWS), F.cross_entropy(logits, LABELS))
+    assert objective.scale is None
+    assert objective.average_k is None
+
+
+def test_the_two_head_loss_gets_both_heads_in_order() -> None:
+    objective = make_objective(
+        "two_head_average_k", {"average_k": 2}, head="auto", class_counts=[2, 1, 1], rows=4
+    )
+    generator = torch.Generator().manual_seed(0)
+    both = torch.randn(4, 3, generator=generator), torch.randn(4, 3, generator=generator)
+    expected = losses.two_head_average_k(*both, LABELS, average_k=2)
+    torch.testing.assert_close(objective(both, LABELS, ROWS), expected)
+    assert (objective.head, objective.average_k) == ("two_head", 2.0)
+
+
+def test_half_precision_outputs_are_widened_first() -> None:
+    objective = make_objective("cross_entropy", {}, head="auto", class_counts=[2, 1, 1], rows=4)
+    logits = torch.zeros(4, 3, dtype=torch.bfloat16)
+    assert objective(logits, LABELS, ROWS).dtype == torch.float32
+
+
+@pytest.mark.usefixtures("counting")
+def test_what_a_loss_needs_to_know_comes_from_the_data() -> None:
+    made = make_objective("counting", {}, head="auto", class_counts=[3] * 9, rows=27).loss_fn
+    assert isinstance(made, Counting)
+    assert (made.class_counts, made.rows, made.k) == ([3] * 9, 27, 5)
+
+
+@pytest.mark.usefixtures("counting")
+def test_what_the_user_says_wins_over_the_data() -> None:
+    made = make_objective(
+        "counting", {"rows": 5, "k": 2}, head="auto", class_counts=[3, 3, 3], rows=9
+    ).loss_fn
+    assert isinstance(made, Counting)
+    assert (made.rows, made.k) == (5, 2)
+
+
+@pytest.mark.usefixtures("counting")
+def test_a_default_k_too_large_for_the_classes_is_lowered_and_said() -> None:
+    objective = make_objective("counting", {}, head="auto", class_counts=[3] * 5, rows=15)
+    assert isinstance(objective.loss_fn, Counting)
+    assert objective.loss_fn.k == 4
+    assert objective.notes == ("loss counting: k is 4, the largest for 5 classes",)
+    enough = make_objective("counting", {}, head="auto", class_counts=[3] * 6, rows=18)
+    assert enough.notes == ()
+
+
+def test_a_forward_with_row_index_gets_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rowwise(CrossEntropy):
+        def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor) -> Tensor:  # type: ignore[override]  # as role does
+            return row_index.float().sum() + 0 * logits.sum() + 0 * labels.sum()
+
+    monkeypatch.setattr(losses, "LOSSES", {"rowwise": Rowwise})
+    monkeypatch.setattr(losses, "build", lambda _name, **parameters: Rowwise(**parameters))
+    objective = make_objective("rowwise", {}, head="auto", class_counts=[1, 1], rows=2)
+    assert objective(torch.zeros(4, 2), LABELS, torch.tensor([4, 5, 6, 7])).item() == 22
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("hinge", {}, "no loss 'hinge'; there are: .*cross_entropy"),
+        ("cross_entropy", {"gamma": 2}, "loss cross_entropy: .*has no gamma"),
+        ("two_head_average_k", {"alpha": -1}, "loss two_head_average_k: .*alpha"),
+        ("two_head_average_k", {"alpha": "much"}, "loss two_head_average_k: "),
+    ],
+)
+def test_a_loss_that_cannot_be_made_is_refused(
+    name: str, parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_objective(name, parameters, head="auto", class_counts=[1, 1, 1], rows=3)
+
+
+@pytest.mark.parametrize(
+    ("loss", "head"),
+    [
+        ("cross_entropy", "two_head"),
+        ("two_head_average_k", "linear"),
+        ("cross_entropy", "cosine"),
+    ],
+)
+def test_a_head_the_loss_cannot_train_is_refused(loss: str, head: str) -> None:
+    with pytest.raises(UsageError, match=f"loss {loss} "):
+        head_of(loss, head)
+
+
+def test_the_head_of_the_loss_is_the_default() -> None:
+    assert head_of("cross_entropy", "auto") == head_of("cross_entropy", "linear") == "linear"
+    assert head_of("two_head_average_k", "auto") == "two_head"

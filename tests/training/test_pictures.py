@@ -1,0 +1,138 @@
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data.dataset import Split
+from models.errors import DataError
+from models.images import Preprocess, load
+from training.pictures import (
+    EvaluationDecoder,
+    Pictures,
+    TrainingDecoder,
+    keep_all,
+    training_side,
+    unreadable,
+)
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
+)
+
+
+def _png(width: int, height: int, seed: int = 0) -> bytes:
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(values).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+class Reader:
+    """Pictures from memory; a row that is missing cannot be read."""
+
+    def __init__(self, content: dict[int, bytes]) -> None:
+        self.content = content
+
+    def __call__(self, row: int) -> bytes:
+        if row not in self.content:
+            raise FileNotFoundError(2, "No such file or directory")
+        return self.content[row]
+
+
+def _split(content: dict[int, bytes], rows: int) -> Split:
+    return Split(
+        name="train",
+        labels=np.zeros(rows, dtype=np.int64),
+        names=[f"photo{row}.png" for row in range(rows)],
+        observations=None,
+        read=Reader(content),
+    )
+
+
+def test_evaluation_pictures_are_those_of_the_server() -> None:
+    preprocess = Preprocess(image_size=24, crop_fraction=0.8)
+    found = EvaluationDecoder(preprocess)(_png(50, 40))
+    np.testing.assert_array_equal(found, load(_png(50, 40), preprocess))
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "shape"),
+    [
+        (80, 60, (30, 40, 3)),  # short side at most 30
+        (60, 80, (40, 30, 3)),
+        (20, 25, (25, 20, 3)),  # never enlarged
+        (300, 60, (30, 60, 3)),  # a long side is cut to twice the short one
+        (60, 300, (60, 30, 3)),
+        (100, 10, (10, 20, 3)),
+    ],
+)
+def test_training_pictures_keep_a_short_side_of_at_most_the_wanted_one(
+    width: int, height: int, shape: tuple[int, ...]
+) -> None:
+    assert TrainingDecoder(30)(_png(width, height)).shape == shape
+
+
+def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_middle() -> None:
+    whole = np.array(Image.open(io.BytesIO(_png(50, 10))))
+    np.testing.assert_array_equal(TrainingDecoder(30)(_png(50, 10)), whole[:, 15:35])
+
+
+@pytest.mark.parametrize(
+    ("image_size", "min_area", "side"), [(48, 1.0, 48), (224, 0.765625, 256), (64, 0.05, 96)]
+)
+def test_the_kept_side_gives_the_smallest_crop_its_own_pixels_within_reason(
+    image_size: int, min_area: float, side: int
+) -> None:
+    assert training_side(image_size, min_area) == side
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_keeping_all_gives_the_same_pictures_in_order(workers: int) -> None:
+    content = {row: _png(8 + row % 3, 8, seed=row) for row in range(300)}
+    lazy = Pictures(_split(content, 300), TrainingDecoder(8))
+    kept = keep_all(lazy, workers=workers)
+    assert kept.kept is not None
+    assert len(kept.kept) == 300
+    for row in (0, 63, 64, 299):
+        np.testing.assert_array_equal(kept[row], lazy[row])
+
+
+def test_every_unreadable_picture_is_named_with_its_reason() -> None:
+    content = {0: _png(8, 8), 1: b"text", 3: _png(8, 8)[:60]}
+    pictures = Pictures(_split(content, 4), TrainingDecoder(8))
+    with pytest.raises(DataError) as caught:
+        keep_all(pictures, workers=0)
+    message = str(caught.value)
+    assert message.startswith("3 pictures of train cannot be read")
+    assert "photo2.png: No such file or directory" in message
+    for name in ("photo1.png: ", "photo3.png: "):
+        assert name in message
+    assert "photo0.png" not in message
+
+
+def test_a_single_unreadable_picture_is_named_when_it_is_asked_for() -> None:
+    with pytest.raises(DataError, match=r"photo1\.png"):
+        Pictures(_split({}, 2), TrainingDecoder(8))[1]
+
+
+def test_of_many_unreadable_pictures_ten_are_shown_and_the_rest_counted() -> None:
+    message = str(unreadable([f"p{n}" for n in range(13)], "val"))
+    assert "p9" in message
+    assert "p10" not in message
+    assert message.endswith("and 3 more")
+
+
+def test_exif_orientation_is_applied_to_training_pictures() -> None:
+    image = Image.fromarray(np.zeros((10, 16, 3), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", exif=exif)
+    assert TrainingDecoder(30)(buffer.getvalue()).shape == (16, 10, 3)
+
+
+def test_reading_from_files_reports_their_paths(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(_png(8, 8))
+    assert TrainingDecoder(8)((tmp_path / "a.png").read_bytes()).shape == (8, 8, 3)

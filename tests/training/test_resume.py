@@ -1,0 +1,88 @@
+"""A run killed in the middle of an epoch ends, resumed, in the very same bits."""
+
+import hashlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.small import small_config, write_photos
+from training.settings import to_yaml
+from training.train import train_run
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
+)
+
+# Trains, and kills itself without warning just before step 8: the fourth of seven of epoch 2.
+VICTIM = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from training.loop import Run
+from training.settings import resolve
+from training.train import train_run
+
+torch.set_num_threads(1)
+step = Run.train_step
+
+def deadly(self, *arguments):
+    if self.position.step == 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *arguments)
+
+Run.train_step = deadly
+train_run(resolve({}, config=Path(sys.argv[1])), Path(sys.argv[2]))
+"""
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(("workers", "cache_mb"), [(0, 1024), (2, 0)])
+def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
+    tmp_path: Path, workers: int, cache_mb: int
+) -> None:
+    torch.set_num_threads(1)
+    config = small_config(
+        write_photos(tmp_path / "photos", train=18, val=3),
+        workers=workers,
+        cache_mb=cache_mb,
+        epochs=3,
+        checkpoint={"every_steps": 3},
+    )
+    train_run(config, tmp_path / "whole", say=lambda _: None)
+
+    (tmp_path / "settings.yaml").write_text(to_yaml(config))
+    killed = subprocess.run(
+        [sys.executable, "-c", VICTIM, tmp_path / "settings.yaml", tmp_path / "cut"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
+    assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 2, 9)  # mid-epoch, a step behind
+
+    said: list[str] = []
+    train_run(config, tmp_path / "cut", resume=True, say=said.append)
+    assert said[0] == "going on after 1 epochs and 9 steps"
+    for name in ("best.safetensors",):
+        assert _digest(tmp_path / "whole" / name) == _digest(tmp_path / "cut" / name)
+    one, other = (
+        torch.load(tmp_path / run / "last.pt", weights_only=True) for run in ("whole", "cut")
+    )
+    for part in ("network", "loss"):
+        for key, value in one[part].items():
+            assert torch.equal(value, other[part][key]) if torch.is_tensor(value) else True, key
+    for index, state in one["optimiser"]["state"].items():
+        momentum = other["optimiser"]["state"][index]["momentum_buffer"]
+        assert torch.equal(state["momentum_buffer"], momentum)
+    assert torch.equal(one["random"], other["random"])
+    losses = [[row["train_loss"] for row in run["position"]["history"]] for run in (one, other)]
+    assert losses[0] == losses[1]

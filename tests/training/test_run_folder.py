@@ -1,0 +1,86 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from models.classes import ClassInfo, ClassTable
+from models.errors import BundleError, DataError, UsageError
+from tests.training.small import small_config
+from training.run_folder import RunFolder
+
+
+def _classes(count: int = 5) -> ClassTable:
+    return ClassTable(
+        tuple(ClassInfo(id=name, scientific_name=name, training_count=count) for name in ("a", "b"))
+    )
+
+
+def _begun(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    folder.write_settings(small_config("flora"), _classes())
+    return folder
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_new_or_empty_folder_is_free_and_nothing_is_made_yet(
+    tmp_path: Path, exists: bool
+) -> None:
+    path = tmp_path / "run"
+    if exists:
+        path.mkdir()
+    RunFolder(path).check_free()
+    assert path.exists() == exists
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UsageError, match=r"cannot use .*run as run folder"):
+        RunFolder(tmp_path / "run").check_free()
+    with pytest.raises(UsageError, match="cannot make the folder"):
+        _begun(tmp_path / "run" / "deeper")
+
+
+def test_settings_and_classes_come_back(tmp_path: Path) -> None:
+    folder = _begun(tmp_path / "new" / "run")
+    assert folder.read_config() == small_config("flora")
+    assert folder.read_classes() == _classes()
+
+
+def test_the_same_settings_may_resume(tmp_path: Path) -> None:
+    _begun(tmp_path).check_resumable(small_config("flora"), _classes())
+
+
+def test_how_long_and_where_may_change(tmp_path: Path) -> None:
+    changed = replace(small_config("flora"), epochs=9, device="auto", workers=3, cache_mb=5)
+    _begun(tmp_path).check_resumable(changed, _classes())
+
+
+def test_what_changes_the_result_may_not(tmp_path: Path) -> None:
+    changed = small_config("flora", seed=4, optimiser={"learning_rate": 1.0})
+    with pytest.raises(UsageError, match=r"seed was 0, now 4; optimiser was .*'learning_rate': 1"):
+        _begun(tmp_path).check_resumable(changed, _classes())
+
+
+def test_data_that_changed_meanwhile_are_refused(tmp_path: Path) -> None:
+    folder = _begun(tmp_path)
+    with pytest.raises(DataError, match="flora has changed since the run began"):
+        folder.check_resumable(small_config("flora"), _classes(count=6))
+    with pytest.raises(DataError, match="flora has changed"):
+        folder.check_resumable(small_config("flora"), ClassTable(_classes().items[:1]))
+
+
+def test_a_folder_without_settings_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"is no run folder: it has no config\.yaml"):
+        RunFolder(tmp_path).read_config()
+
+
+@pytest.mark.parametrize("text", ["a: [", "colour: red\ndata: x\n", ""])
+def test_damaged_settings_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(BundleError, match=r"config\.yaml is damaged"):
+        RunFolder(tmp_path).read_config()
+
+
+def test_missing_classes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"cannot read .*classes\.json"):
+        RunFolder(tmp_path).read_classes()

@@ -1,0 +1,196 @@
+"""The training loop: epochs of steps, an evaluation after each, checkpoints on the way."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from models.errors import UsageError
+from models.export import PictureNetwork
+from models.heads import by_head
+from models.images import Preprocess
+from models.progress import Advance, progress
+from training import checkpoint, history
+from training.checkpoint import Position, Trained
+from training.config import TrainConfig
+from training.device import Compute
+from training.evaluation import Validation, collect_logits, measure
+from training.interrupt import Interruption, interruptible
+from training.loading import (
+    Batch,
+    EvaluationBatches,
+    Sources,
+    TrainingBatches,
+    iterate,
+    steps_per_epoch,
+)
+from training.objective import Objective
+from training.optimiser import set_rate
+from training.run_folder import RunFolder
+from training.schedule import rate_share
+
+Say = Callable[[str], None]
+
+
+class Run:
+    """The loop of one run and what it changes.
+
+    Args:
+        config: All settings.
+        folder: Where it writes.
+        compute: Device and precision.
+        objective: The loss.
+        trained: Network and optimiser, at ``position``.
+        position: Where the run stands.
+        say: Takes one line at a time for people.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: RunFolder,
+        compute: Compute,
+        objective: Objective,
+        trained: Trained,
+        position: Position,
+        say: Say,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.compute = compute
+        self.objective = objective
+        self.trained = trained
+        self.position = position
+        self.say = say
+        size = Preprocess(image_size=config.image_size)
+        pictures = PictureNetwork(trained.network, size.mean, size.std)
+        self.pictures = pictures.to(compute.device)
+        self.clock = self.saved_at = time.monotonic()
+
+    def fit(self, sources: Sources) -> None:
+        """Train from the position to the last epoch, or until it stops getting better."""
+        steps = steps_per_epoch(len(sources.training), self.config.batch_size)
+        total = steps * self.config.epochs
+        self.clock = self.saved_at = time.monotonic()
+        with interruptible() as interruption, progress(total, "training") as advance:
+            advance(self.position.step)
+            while self.position.epoch < self.config.epochs and not self.out_of_patience():
+                self.train_epoch(sources, steps, advance, interruption)
+                validation = self.validate(sources, interruption)
+                self.end_epoch(validation, steps)
+
+    def train_epoch(
+        self, sources: Sources, steps: int, advance: Advance, interruption: Interruption
+    ) -> None:
+        """The batches of this epoch that are not done yet."""
+        position = self.position
+        batches = TrainingBatches(
+            sources.training, self.config, epoch=position.epoch, first=position.batch
+        )
+        self.pictures.train()
+        for batch in iterate(batches, workers=sources.workers, pin=self.compute.on_gpu):
+            loss = self.train_step(batch, steps)
+            position.loss_sum += loss * len(batch.labels)
+            position.examples += len(batch.labels)
+            position.batch += 1
+            position.step += 1
+            self.save_if_due(interruption)
+            mean = position.loss_sum / position.examples
+            advance(1, f"epoch {position.epoch + 1} loss {mean:.3f}")
+
+    def train_step(self, batch: Batch, steps: int) -> float:
+        """One step of the optimiser; gives the mean loss of the batch before it."""
+        config, trained = self.config, self.trained
+        share = rate_share(
+            config.schedule, step=self.position.step, steps_per_epoch=steps, epochs=config.epochs
+        )
+        set_rate(trained.optimiser, config.optimiser.learning_rate * share)
+        device = self.compute.device
+        images = batch.images.to(device, non_blocking=True)
+        labels = batch.labels.to(device, non_blocking=True)
+        with self.compute.autocast():
+            outputs = self.pictures(images)
+        loss = self.objective(outputs, labels, batch.rows)
+        trained.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        if config.optimiser.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(trained.network.parameters(), config.optimiser.clip_norm)
+        trained.optimiser.step()
+        value = float(loss.detach())
+        if value != value:
+            raise UsageError(
+                f"the loss became NaN at step {self.position.step + 1}: lower "
+                "--set optimiser.learning_rate, add warm-up (--set schedule.warmup_epochs=1) or "
+                "clip gradients (--set optimiser.clip_norm=1)"
+            )
+        return value
+
+    def validate(self, sources: Sources, interruption: Interruption) -> Validation:
+        """Figures on the validation pictures, prepared as the server prepares them."""
+        self.pictures.eval()
+        batches = EvaluationBatches(sources.validation, 2 * self.config.batch_size)
+        stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
+        predict = partial(self.predict, interruption)
+        logits, labels = collect_logits(predict, stream)
+        return measure(logits, labels, average_k=self.config.validation.average_k)
+
+    @torch.no_grad()
+    def predict(self, interruption: Interruption, images: Tensor) -> dict[str, Tensor]:
+        """Logits by head of uint8 pictures ``(batch, height, width, 3)``."""
+        self.save_if_due(interruption)
+        with self.compute.autocast():
+            outputs = self.pictures(images.to(self.compute.device, non_blocking=True))
+        return by_head(self.objective.head, outputs)
+
+    def end_epoch(self, validation: Validation, steps: int) -> None:
+        """Count the epoch, keep the weights if they are the best, write everything down."""
+        position, config = self.position, self.config
+        self.count_time()
+        position.epoch += 1
+        better = position.best_score is None or validation.score > position.best_score
+        if better:
+            position.best_score, position.best_epoch = validation.score, position.epoch
+            checkpoint.save_weights(self.folder.best, self.trained.network)
+        last = rate_share(
+            config.schedule, step=position.step - 1, steps_per_epoch=steps, epochs=config.epochs
+        )
+        row = history.epoch_row(position, validation, rate=config.optimiser.learning_rate * last)
+        position.history.append(row)
+        position.batch = position.examples = 0
+        position.loss_sum = 0.0
+        history.write_metrics(self.folder, position.history)
+        history.write_events(self.folder, row)
+        self.save()
+        self.say(history.epoch_line(row, epochs=config.epochs, better=better))
+
+    def out_of_patience(self) -> bool:
+        """Whether too many epochs have passed without a better one."""
+        patience, best = self.config.validation.patience, self.position.best_epoch
+        return patience is not None and best is not None and self.position.epoch - best >= patience
+
+    def save_if_due(self, interruption: Interruption) -> None:
+        """Write ``last.pt`` when it is time, or when someone asked for a stop."""
+        due = self.config.checkpoint
+        steps = due.every_steps is not None and self.position.step % due.every_steps == 0
+        seconds = time.monotonic() - self.saved_at >= due.every_seconds
+        due_now = self.trained.network.training and (steps or seconds)
+        if not (interruption.requested or due_now):
+            return
+        self.save()
+        if interruption.requested:
+            self.say(f"stopped; go on with: florilege train --resume --out {self.folder.path}")
+            raise KeyboardInterrupt
+
+    def save(self) -> None:
+        """Write ``last.pt``."""
+        self.count_time()
+        checkpoint.save(self.folder.last, self.trained, self.position)
+        self.saved_at = time.monotonic()
+
+    def count_time(self) -> None:
+        """Add the time since the last call to the seconds of the run."""
+        now = time.monotonic()
+        self.position.seconds += now - self.clock
+        self.clock = now
