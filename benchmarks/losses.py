@@ -158,7 +158,7 @@ def _step(loss: Callable[..., Tensor], classes: int, heads: int, device: str) ->
     def step() -> None:
         for each in logits:
             each.grad = None
-        loss(*logits, labels).backward()
+        torch.autograd.backward(loss(*logits, labels))
 
     return step
 

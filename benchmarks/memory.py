@@ -23,23 +23,21 @@ def peak_bytes(work: Callable[[], object], device: str = "cpu") -> int:
         before = torch.cuda.memory_allocated()
         work()
         torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
+        return int(torch.cuda.max_memory_allocated()) - int(before)
     with _Ledger() as ledger:
         work()
     return ledger.peak
 
 
-class _Ledger(TorchDispatchMode):
+class _Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Adds up the storages that operations make, until they are let go."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.held = self.peak = 0
         self.known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         there = {id(leaf.untyped_storage()) for leaf in _tensors((args, kwargs))}
         result = func(*args, **(kwargs or {}))
         for tensor in _tensors(result):

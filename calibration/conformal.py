@@ -56,7 +56,8 @@ def binomial(rows: int, probability: float) -> NDArray[np.float64]:
     counts = np.arange(rows + 1)
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, rows + 1)))])  # of factorials
     choices = logs[-1] - logs - logs[::-1]
-    return np.exp(choices + counts * np.log(probability) + (rows - counts) * np.log1p(-probability))
+    powers = counts * np.log(probability) + (rows - counts) * np.log1p(-probability)
+    return np.asarray(np.exp(choices + powers), dtype=np.float64)
 
 
 def true_score_quantile(true_scores: NDArray[np.float64], rank: int) -> float:

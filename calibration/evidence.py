@@ -26,7 +26,8 @@ class Evidence:
         class_weights: Factor of each class's score, shape ``(classes,)``, or None.
 
     Raises:
-        ValueError: ``min_size`` is not 0 or 1, or ``max_average_k`` is out of range.
+        ValueError: ``min_size`` is not 0 or 1, ``max_average_k`` is out of range, or there is
+            not one weight a class.
     """
 
     def __init__(
@@ -41,6 +42,11 @@ class Evidence:
         if min_size not in (0, 1):
             raise ValueError(f"min_size must be 0 or 1, got {min_size}")
         check_average_k(max_average_k, lowest=min_size, classes=classes)
+        if class_weights is not None and class_weights.shape != (classes,):
+            raise ValueError(
+                f"class_weights must have shape ({classes},), got {class_weights.shape}: is there "
+                "one count a class?"
+            )
         self.rows, self.classes, self.min_size = rows, classes, min_size
         self.class_weights = class_weights
         self._top = TopScores(rows, as_fraction(max_average_k) - min_size)

@@ -92,7 +92,8 @@ def load(path: Path, trained: Trained) -> Position:
         position = Position(**content["position"])
         _restore_random(content)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise BundleError(f"{path} does not fit this run: {error}") from error
+        reason = " ".join(str(error).split())
+        raise BundleError(f"{path} does not fit this run: {reason}") from error
     return position
 
 
@@ -102,7 +103,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror}") from error
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
-        raise BundleError(f"{path} is damaged ({error}); delete it to start anew") from error
+        raise BundleError(  # torch's own words advise opening it unsafely
+            f"{path} is damaged or no checkpoint: delete it to start this run anew"
+        ) from error
     if not isinstance(content, dict):
         raise BundleError(f"{path} is no checkpoint of a run")
     return content

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from calibration.conformal import conformal_rank, true_score_quantile
+from calibration.conformal import binomial, conformal_rank, pac_rank, true_score_quantile
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99, 0.123])
@@ -30,3 +30,31 @@ def test_the_quantile_is_the_score_at_the_rank_from_below() -> None:
         0.5,
         np.inf,
     ]
+
+
+@pytest.mark.parametrize(("rows", "probability"), [(1, 0.3), (20, 0.1), (300, 0.05)])
+def test_binomial_probabilities_are_those_of_exact_arithmetic(
+    rows: int, probability: float
+) -> None:
+    exact = Fraction(str(probability))
+    expected = [
+        float(math.comb(rows, count) * exact**count * (1 - exact) ** (rows - count))
+        for count in range(rows + 1)
+    ]
+    assert binomial(rows, probability) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize("rows", [5, 50, 500])
+@pytest.mark.parametrize("delta", [0.05, 0.3])
+def test_the_pac_rank_is_the_largest_that_keeps_the_promise(rows: int, delta: float) -> None:
+    chances = binomial(rows, 0.1)
+    rank = pac_rank(0.9, rows, delta)
+    assert chances[rank:].sum() >= 1 - delta
+    assert chances[rank + 1 :].sum() < 1 - delta
+    assert rank <= conformal_rank(0.9, rows)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0])
+def test_a_delta_out_of_range_is_refused(delta: float) -> None:
+    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\)"):
+        pac_rank(0.9, 10, delta)

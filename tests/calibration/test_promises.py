@@ -108,3 +108,18 @@ def test_wilson_intervals_of_the_hit_rate_hold_the_truth_19_times_in_20() -> Non
         low, high = wilson(int(random.choice(hits, 300).sum()), 300)
         inside += low <= truth <= high
     assert inside / 2000 == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 2000))
+
+
+def test_all_but_a_few_calibrations_cover_enough_with_delta() -> None:
+    random, true = np.random.default_rng(6), POOL.scores[np.arange(60_000), POOL.labels]
+    shares, plain = list[float](), list[float]()
+    for _ in range(SPLITS):
+        calibration, _ = split(random, 300)
+        for found, delta in ((shares, 0.1), (plain, None)):
+            rule = calibrate("coverage", *calibration, coverage=0.9, min_size=0, delta=delta)
+            assert rule.lambda_val is not None
+            found.append(float((true >= rule.lambda_val).mean()))
+    bar = 3 * np.sqrt(0.1 * 0.9 / SPLITS)
+    assert np.mean(np.array(shares) < 0.9) <= 0.1 + bar
+    assert np.mean(np.array(plain) < 0.9) > 0.3
+    assert np.mean(shares) < 0.94

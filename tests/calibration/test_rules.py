@@ -226,14 +226,17 @@ def test_what_a_rule_cannot_use_is_refused(
 def test_every_rule_refuses_nan_with_its_row(rule: str) -> None:
     scores = np.full((3, 2), 0.5)
     scores[1, 0] = np.nan
-    sizes = {
-        "top_k": {"k": 1},
-        "coverage": {"coverage": 0.9},
-        "balanced_coverage": {"coverage": 0.9},
-    }
-    size = sizes.get(rule, {"average_k": 1})
+    sizes = {name: {"coverage": 0.9} for name in RULES if name.endswith("coverage")}
+    size = {"top_k": {"k": 1}, **sizes}.get(rule, {"average_k": 1})
+    options = {"small_classes": "always"} if rule == "class_coverage" else {}
     with pytest.raises(ValueError, match="row 1, class 0"):
-        calibrate(rule, scores, [0, 1, 0], class_counts=[1, 1], **size)  # type: ignore[arg-type]
+        calibrate(rule, scores, [0, 1, 0], class_counts=[1, 1], **size, **options)  # type: ignore[arg-type]  # mixed
+
+
+def test_counts_of_another_number_of_classes_are_refused() -> None:
+    for counts in ([1], [1, 2, 3]):
+        with pytest.raises(ValueError, match="one count a class"):
+            calibrate("balanced_average_k", [[0.6, 0.4]], average_k=1, class_counts=counts)
 
 
 def test_sets_of_another_number_of_classes_are_refused() -> None:

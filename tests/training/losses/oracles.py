@@ -45,7 +45,8 @@ def focal(s: Row, y: int, gamma: float) -> float:
 
 def margin(counts: Sequence[int], y: int, max_margin: float) -> float:
     largest = max(1 / n**0.25 for n in counts)
-    return max_margin / largest / counts[y] ** 0.25
+    lead: float = max_margin / largest / counts[y] ** 0.25
+    return lead
 
 
 def ldam(s: Row, y: int, counts: Sequence[int], max_margin: float, scale: float) -> float:

@@ -45,7 +45,7 @@ def gradients(case: Case, part: slice) -> dict[str, Tensor]:
 
 def main(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "store"), ranks)
+    store = torch.distributed.FileStore(str(folder / "store"), ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     part = slice(rank * 256 // ranks, (rank + 1) * 256 // ranks)
     results = {name: gradients(case, part) for name, case in cases().items()}

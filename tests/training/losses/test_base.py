@@ -36,11 +36,9 @@ def weighted_rows(
             values.append(0.0)
             continue
         given = label if isinstance(label, list) else [float(c == label) for c in range(CLASSES)]
-        if smoothing:  # the spread share carries the weight of the class it goes to
-            targets = [(1 - smoothing) * t + smoothing / CLASSES for t in given]
-            loss = oracles.cross_entropy
-        else:
-            targets, loss = given, example.oracle
+        # the spread share of a smoothed label carries the weight of the class it goes to
+        targets = [(1 - smoothing) * t + smoothing / CLASSES for t in given]
+        loss = oracles.cross_entropy if smoothing else example.oracle
         shares = [t * w for t, w in zip(targets, weights, strict=True)]
         values.append(oracles.mixture(loss, s, shares))
         divisor += 1.0 if isinstance(label, list) else weights[label]
@@ -148,7 +146,7 @@ def test_a_batch_without_a_counted_row_gives_zero_with_a_gradient(
 ) -> None:
     logits = examples.scores().requires_grad_()
     value = call(key, build(key, **parameters), logits, torch.full((8,), -100))
-    value.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(value)
     assert value.item() == 0
     assert logits.grad is not None
     assert not logits.grad.any()
@@ -164,7 +162,7 @@ def test_an_ignored_row_leaves_value_and_gradient_of_the_others(
     gradients = []
     for rows in (8, 6):
         logits = examples.scores()[:rows].requires_grad_()
-        call(key, build(key, **parameters), logits, labels[:rows]).backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(call(key, build(key, **parameters), logits, labels[:rows]))
         assert logits.grad is not None
         gradients.append(logits.grad)
     torch.testing.assert_close(gradients[0][:6], gradients[1], rtol=1e-10, atol=1e-12)
@@ -179,7 +177,7 @@ def test_half_precision_is_computed_in_float32_and_finite(
     logits = (examples.scores() * 50).to(dtype).requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = call(key, build(key, **parameters), logits, examples.labels())
-    value.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(value)
     exact = call(key, build(key, **parameters), logits.detach().float(), examples.labels())
     assert value.dtype == torch.float32
     torch.testing.assert_close(value, exact, rtol=1e-5, atol=1e-5)
@@ -195,7 +193,7 @@ def test_huge_logits_give_finite_values_and_gradients(
 ) -> None:
     logits = torch.where(examples.scores() > 0, 1e4, -1e4).to(dtype).requires_grad_()
     value = call(key, build(key, **parameters), logits, examples.labels())
-    value.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(value)
     assert torch.isfinite(value)
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()

@@ -28,7 +28,7 @@ EXAMPLE_NOISE = torch.tensor(
 def test_the_worked_example_of_the_paper_is_the_operator_with_k_two() -> None:
     scores = EXAMPLE.clone().requires_grad_()
     value = noised_kth_largest(scores, k=2, epsilon=1.0, noise=EXAMPLE_NOISE)
-    value.sum().backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(value.sum())
     assert round(value.item(), 2) == 2.47
     assert scores.grad is not None
     torch.testing.assert_close(scores.grad, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0]]).double())
@@ -36,7 +36,7 @@ def test_the_worked_example_of_the_paper_is_the_operator_with_k_two() -> None:
 
 def test_less_noise_does_not_change_the_winner_of_the_worked_example() -> None:
     scores = EXAMPLE.clone().requires_grad_()
-    noised_kth_largest(scores, k=2, epsilon=0.1, noise=EXAMPLE_NOISE).sum().backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(noised_kth_largest(scores, k=2, epsilon=0.1, noise=EXAMPLE_NOISE).sum())
     assert scores.grad is not None
     assert scores.grad.tolist() == [[1, 0, 0, 0]]
 
@@ -54,8 +54,7 @@ def test_at_fixed_noise_both_losses_are_their_formulas(
         oracles.noised_top_k(s, y, batch.k, epsilon, noise[:, i].tolist()) for i, (s, y) in rows
     ]
     value = noised_top_k(batch.scores, batch.labels, k=batch.k, epsilon=epsilon, noise=noise)
-    close = {"rtol": 1e-12, "atol": 1e-10}
-    torch.testing.assert_close(value, torch.tensor(expected, dtype=torch.float64), **close)
+    assert value.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-10)
     expected = [
         oracles.noised_top_k(
             s, y, batch.k, epsilon, noise[:, i].tolist(), oracles.margin(counts, y, 0.2), 60
@@ -70,8 +69,7 @@ def test_at_fixed_noise_both_losses_are_their_formulas(
         epsilon=epsilon,
         noise=noise,
     )
-    close = {"rtol": 1e-12, "atol": 1e-8}
-    torch.testing.assert_close(value, torch.tensor(expected, dtype=torch.float64), **close)
+    assert value.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-8)
 
 
 @pytest.mark.parametrize("soft", [False, True])
@@ -90,7 +88,7 @@ def test_the_gradient_is_that_of_equation_12_and_of_finite_differences(soft: boo
     if soft:
         return
     leaf = scores.clone().requires_grad_()
-    noised_top_k(leaf, labels, k=2, epsilon=0.5, noise=noise).sum().backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(noised_top_k(leaf, labels, k=2, epsilon=0.5, noise=noise).sum())
     assert leaf.grad is not None
     for i, (s, y) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
         expected = oracles.noised_kth_gradient(s, 3, 0.5, noise[:, i].tolist())
@@ -136,7 +134,7 @@ def test_shared_noise_is_the_same_for_every_row_and_per_sample_noise_is_not() ->
 
 def test_each_sample_brings_noise_of_its_own() -> None:
     scores = torch.zeros(1, 9, requires_grad=True)
-    noised_kth_largest(scores, k=3, epsilon=1.0, noise_samples=30).sum().backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(noised_kth_largest(scores, k=3, epsilon=1.0, noise_samples=30).sum())
     assert scores.grad is not None
     assert (scores.grad > 0).sum() > 3
 

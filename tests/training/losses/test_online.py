@@ -49,7 +49,7 @@ def test_it_is_its_formula(batch: Batch) -> None:
 
 def test_each_side_learns_from_the_other_one_held_still() -> None:
     z, theta = logits().requires_grad_(), logits(1).requires_grad_()
-    role(z, LABELS, estimates=theta, average_k=2, reg_weight=3).backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(role(z, LABELS, estimates=theta, average_k=2, reg_weight=3))
     targets, step = one_hot(LABELS), 1e-6
 
     def half(own: Tensor, other: Tensor) -> float:
@@ -100,7 +100,7 @@ def test_the_step_is_that_of_each_image_alone_whatever_the_scale_of_the_loss(
     theta = stored(loss)[INDEX].double()
     theta[torch.arange(3), LABELS] = OBSERVED
     leaf = theta.clone().requires_grad_()
-    role(z, LABELS, estimates=leaf, average_k=2, reg_weight=0.5).backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(role(z, LABELS, estimates=leaf, average_k=2, reg_weight=0.5))
     assert leaf.grad is not None
     (upstream * loss(z, LABELS, INDEX)).backward()
     torch.testing.assert_close(
@@ -118,7 +118,7 @@ def test_the_module_has_the_value_and_slope_of_the_function() -> None:
     expected = role(theirs, LABELS, estimates=theta, average_k=2)
     torch.testing.assert_close(value, expected)
     value.backward()
-    expected.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(expected)
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 

@@ -1,0 +1,86 @@
+"""The cost of a whole training step with each loss, against cross-entropy.
+
+Two networks that differ in their head alone would differ in more than the loss, so every loss
+trains the same backbone with one linear head; a two-head loss gets both its inputs from it.
+"""
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+import torchvision
+from torch import Tensor
+
+from training.losses import LOSSES, build
+from training.losses.base import parameters
+
+CLASSES = 1_000
+LARGEST_SURPLUS = 0.02  # of a step with cross-entropy, the goal
+
+
+def print_table(backbone: str, device: str, repetitions: int) -> None:
+    """Print seconds per step and the surplus over cross-entropy, as Markdown."""
+    batch, side = (256, 224) if device == "cuda" else (4, 96)
+    network = torchvision.models.get_model(backbone, num_classes=CLASSES).to(device)
+    optimiser = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
+    images = torch.randn(batch, 3, side, side, device=device)
+    labels = torch.randint(CLASSES, (batch,), device=device)
+    steps = {
+        name: _step(network, optimiser, images, labels, _loss(name, batch, device), device)
+        for name in LOSSES
+    }
+    times = _interleaved(steps, repetitions)
+    print(f"{backbone}, {device}, batch {batch} of {side} x {side}, {CLASSES:,} classes, k = 5\n")
+    print("| loss | ms per step | against cross_entropy |")
+    print("|---|---|---|")
+    for name, seconds in times.items():
+        surplus = seconds / times["cross_entropy"] - 1
+        mark = " ✗" if surplus > LARGEST_SURPLUS else ""
+        print(f"| {name} | {seconds * 1e3:.2f} | {surplus:+.1%}{mark} |")
+
+
+def _loss(name: str, batch: int, device: str) -> Callable[[Tensor, Tensor], Tensor]:
+    wanted: dict[str, Any] = {"class_counts": torch.arange(1, CLASSES + 1), "rows": batch}
+    given = {key: value for key, value in wanted.items() if key in parameters(LOSSES[name])}
+    module: Any = build(name, **given).to(device)
+    if name == "role":
+        rows = torch.arange(batch)
+        return lambda logits, labels: module(logits, labels, rows)
+    if module.head == "two_head":
+        return lambda logits, labels: module(logits, logits, labels)
+    result: Callable[[Tensor, Tensor], Tensor] = module
+    return result
+
+
+def _step(
+    network: torch.nn.Module,
+    optimiser: torch.optim.Optimizer,
+    images: Tensor,
+    labels: Tensor,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    device: str,
+) -> Callable[[], None]:
+    def step() -> None:
+        optimiser.zero_grad()
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+            logits = network(images)
+        torch.autograd.backward(loss(logits.float(), labels))
+        optimiser.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return step
+
+
+def _interleaved(steps: dict[str, Callable[[], None]], repetitions: int) -> dict[str, float]:
+    for step in steps.values():
+        step()
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repetitions):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - start)
+    return {name: median(taken) for name, taken in times.items()}

@@ -1,0 +1,120 @@
+"""Groups of validation photos that stand for requests with several photos of one plant."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+MadeFrom = Literal["observations", "same_class"]
+FEWEST_GROUPS = 100
+"""With fewer groups of one plant a threshold would be chance."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PhotoGroups:
+    """Which photos belong together.
+
+    Attributes:
+        rows: Row numbers of the photos, int64, shape ``(groups, size)``; no photo is in two.
+        made_from: ``observations``: photos of one plant. ``same_class``: photos of one species,
+            which need not be one plant. Such photos err more independently of each other than
+            photos of one plant, so hit rates measured on them are on the good side. A calibration
+            record has to say which.
+        classes_left_out: Classes with photos but no group.
+    """
+
+    rows: NDArray[np.int64]
+    made_from: MadeFrom
+    classes_left_out: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def groups_of(
+    labels: ArrayLike,
+    *,
+    size: int,
+    observations: Sequence[str] | None = None,
+    seed: int = 0,
+    fewest: int = FEWEST_GROUPS,
+) -> PhotoGroups:
+    """Groups of ``size`` photos: of one plant where the data know plants, else of one species.
+
+    An observation gives one group at most, so that groups are as independent as plants are; a
+    class gives as many as it has photos for. Photos are drawn at random; the same arguments give
+    the same groups.
+
+    Args:
+        labels: True class indices, shape ``(rows,)``.
+        size: Photos a group, 1 or more.
+        observations: One id a row, shared by the photos of one plant; an empty one is unknown.
+            Photos of one observation with different labels are not grouped together.
+        seed: 0 or more.
+        fewest: With fewer groups of one plant than this, groups of one species are made.
+
+    Returns:
+        The groups, maybe none at all.
+
+    Raises:
+        ValueError: ``size`` below 1, or not one observation a row.
+
+    Example:
+        >>> groups = groups_of([0, 0, 0, 0, 1], size=2)
+        >>> groups.rows.shape, groups.made_from, groups.classes_left_out
+        ((2, 2), 'same_class', 1)
+    """
+    classes = np.asarray(labels)
+    if size < 1:
+        raise ValueError(f"size must be at least 1, got {size}")
+    if observations is not None and len(observations) != len(classes):
+        raise ValueError(
+            f"observations must have {len(classes)} entries, one a label, got {len(observations)}"
+        )
+    if observations is not None:
+        groups = _of_one_plant(classes, observations, size, _chance(seed))
+        if len(groups) >= fewest:
+            return _result(groups, "observations", classes)
+    return _result(_of_one_species(classes, size, _chance(seed)), "same_class", classes)
+
+
+def _of_one_plant(
+    labels: NDArray[np.int64],
+    observations: Sequence[str],
+    size: int,
+    random: np.random.Generator,
+) -> NDArray[np.int64]:
+    photos: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for row, (observation, label) in enumerate(zip(observations, labels.tolist(), strict=True)):
+        if observation:
+            photos[observation, label].append(row)
+    largest: dict[str, list[int]] = {}  # of an observation with several labels, one part
+    for (observation, _), rows in photos.items():
+        if len(rows) > len(largest.get(observation, ())):
+            largest[observation] = rows
+    chosen = [random.permutation(rows)[:size] for rows in largest.values() if len(rows) >= size]
+    return _stacked(chosen, size)
+
+
+def _of_one_species(
+    labels: NDArray[np.int64], size: int, random: np.random.Generator
+) -> NDArray[np.int64]:
+    order = random.permutation(len(labels))
+    parts = [order[labels[order] == label] for label in np.unique(labels)]
+    return _stacked([part[: len(part) // size * size].reshape(-1, size) for part in parts], size)
+
+
+def _stacked(parts: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
+    return np.concatenate([np.empty(0, dtype=np.int64), *map(np.ravel, parts)]).reshape(-1, size)
+
+
+def _result(rows: NDArray[np.int64], made_from: MadeFrom, labels: NDArray[np.int64]) -> PhotoGroups:
+    left_out = np.setdiff1d(labels, labels[rows.reshape(-1)]).size
+    return PhotoGroups(rows=rows, made_from=made_from, classes_left_out=left_out)
+
+
+def _chance(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)

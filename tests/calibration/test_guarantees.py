@@ -1,0 +1,138 @@
+"""Promised mean sizes: their definitions, and the promises by simulation."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from calibration.guarantees import LARGEST, mean_is_below, size_thresholds
+from calibration.rules import calibrate
+from tests.calibration import oracles
+from tests.calibration.simulation import CLASSES, draw
+from tests.calibration.strategies import Scores, average_ks, score_arrays
+
+POOL = draw(np.random.default_rng(0), 40_000)
+
+
+def mean_sizes(splits: int, rows: int, **settings: object) -> NDArray[np.float64]:
+    """Mean size on all other rows, for many calibrations."""
+    random, sizes = np.random.default_rng(7), []
+    for _ in range(splits):
+        chosen = random.choice(len(POOL.labels), rows, replace=False)
+        rule = calibrate("average_k", POOL.scores[chosen], **settings)  # type: ignore[arg-type]  # mixed
+        sizes.append(rule.sets(POOL.scores[random.choice(len(POOL.labels), 4000)]).sum() / 4000)
+    return np.array(sizes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), scores=score_arrays(infinite=False), min_size=st.sampled_from([0, 1]))
+def test_the_mean_guarantee_leaves_room_for_one_more_row_of_the_largest_set(
+    data: st.DataObject, scores: Scores, min_size: int
+) -> None:
+    rows, classes = scores.shape
+    average_k = data.draw(average_ks(classes, lowest=min_size))
+    rule = calibrate(
+        "average_k", scores, average_k=average_k, min_size=min_size, guarantee="mean",
+        max_size=classes,
+    )  # fmt: skip
+    lambda_val = rule.lambda_val
+    assert lambda_val is not None
+    allowed = Fraction(str(average_k)) * (rows + 1) - classes
+    total = int(rule.sets(scores).sum())
+    assert total <= max(allowed, min_size * rows)
+    if lambda_val == LARGEST or total == rows * classes:
+        return
+    below = max(value for value in scores.astype(np.float64).ravel() if value < lambda_val)
+    wider = sum(len(found) for found in oracles.sets(scores, below, min_size))
+    assert wider > allowed  # the next lower threshold would be too low
+
+
+def test_sizes_under_the_mean_guarantee_are_at_most_k_on_average() -> None:
+    sizes = mean_sizes(300, 200, average_k=3, guarantee="mean", max_size=CLASSES // 2)
+    error = sizes.std() / math.sqrt(len(sizes))
+    assert sizes.mean() <= 3 + 3 * error
+    assert sizes.mean() >= 3 - CLASSES / 2 / 200 - 3 * error  # and wastes no more than it says
+    plain = mean_sizes(300, 200, average_k=3)
+    assert plain.mean() > 3 - 3 * error
+    assert (plain > 3).mean() > 0.4
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_sizes_under_the_probability_guarantee_exceed_k_rarely(min_size: int) -> None:
+    sizes = mean_sizes(
+        60, 300, average_k=3, guarantee="probability", delta=0.1, max_size=15, min_size=min_size
+    )
+    assert (sizes > 3).mean() <= 0.1
+    assert sizes.mean() > 2.3  # and is of use
+
+
+def test_sets_under_a_guarantee_are_cut_down_to_the_largest_size() -> None:
+    rule = calibrate(
+        "average_k", np.linspace(0, 1, 600).reshape(100, 6), average_k=2.9, guarantee="mean",
+        max_size=3,
+    )  # fmt: skip
+    assert rule.lambda_val is not None
+    assert rule.lambda_val < 0.9
+    scores = np.full((1, 6), 0.9)
+    scores[0, 4] = 0.95
+    assert np.flatnonzero(rule.sets(scores)[0]).tolist() == [0, 1, 4]
+
+
+def test_too_few_rows_for_a_guarantee_give_the_best_class_alone() -> None:
+    scores = np.random.default_rng(0).random((3, 8))
+    for guarantee in ("mean", "probability"):
+        rule = calibrate("average_k", scores, average_k=1.5, guarantee=guarantee, max_size=8)
+        assert rule.lambda_val == LARGEST
+        assert rule.sets(scores).sum(axis=1).tolist() == [1, 1, 1]
+
+
+def test_the_bet_against_a_true_claim_is_won_no_more_often_than_delta() -> None:
+    random = np.random.default_rng(1)
+    for draw_values in (
+        lambda: random.random(200),
+        lambda: (random.random(200) < 0.5).astype(float),
+        lambda: random.beta(0.3, 0.3, 200),
+    ):
+        wins = np.mean([mean_is_below(draw_values(), 0.5, 0.1) for _ in range(1500)])
+        assert wins <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 1500)
+
+
+def test_the_bet_against_a_false_claim_is_won() -> None:
+    random = np.random.default_rng(2)
+    wins = np.mean([mean_is_below(random.random(500) * 0.8, 0.5, 0.1) for _ in range(100)])
+    assert wins > 0.95
+    assert not mean_is_below(np.full(500, 0.6), 0.5, 0.1)
+    assert mean_is_below(np.ones(3), 1.0, 0.1)
+
+
+def test_the_thresholds_tried_do_not_depend_on_the_data_and_fall() -> None:
+    tried = size_thresholds(1.0)
+    assert tried[0] > 1.0
+    assert 1.0 in tried
+    assert (np.diff(tried) < 0).all()
+    assert tried[-1] == 2.0**-24
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"guarantee": "maybe"}, "guarantee must be mean or probability"),
+        ({"guarantee": "mean", "max_size": 1}, r"max_size must be in \[2, 3\]"),
+        ({"guarantee": "mean", "max_size": 4}, r"max_size must be in \[2, 3\]"),
+        ({"guarantee": "probability", "delta": 0.0}, "delta"),
+        ({"guarantee": "probability", "delta": 1.0}, "delta"),
+    ],
+)
+def test_what_no_guarantee_can_use_is_refused(changes: dict[str, object], message: str) -> None:
+    scores = [[0.5, 0.3, 0.2]]
+    with pytest.raises(ValueError, match=message):
+        calibrate("average_k", scores, average_k=2, **changes)  # type: ignore[arg-type]  # mixed
+
+
+def test_scores_outside_0_to_1_have_no_probability_guarantee() -> None:
+    with pytest.raises(ValueError, match=r"scores must be in \[0, 1\]"):
+        calibrate("average_k", [[5.0, 3.0]], average_k=1, guarantee="probability")
