@@ -22,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from models.errors import FlorilegeError, UsageError
 from models.files import write_atomic
+from models.runtime import silence_telemetry
 
 # verb: (the module whose `app` holds it, what `florilege --help` says of it)
 VERBS = {
@@ -336,6 +337,7 @@ def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:
 
 def main() -> None:
     """Run the command line."""
+    silence_telemetry()
     app(prog_name="florilege")
 
 

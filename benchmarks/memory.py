@@ -23,7 +23,8 @@ def peak_bytes(work: Callable[[], object], device: str = "cpu") -> int:
         before = torch.cuda.memory_allocated()
         work()
         torch.cuda.synchronize()
-        return int(torch.cuda.max_memory_allocated()) - int(before)
+        peak: int = torch.cuda.max_memory_allocated() - before
+        return peak
     with _Ledger() as ledger:
         work()
     return ledger.peak

@@ -4,11 +4,14 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from calibration.card import updated_files
 from calibration.conformal import conformal_rank
 from calibration.fitting import fit_record, passes
+from calibration.parts import Part
 from calibration.record import CalibrationRecord
+from calibration.scores import ScoreKind
 from calibration.scoring import score_split
 from calibration.settings import DEFAULT_COVERAGES, Settings, default_ks
 from data.sources import open_dataset
@@ -29,6 +32,8 @@ def calibrate_bundle(
     coverages: Sequence[float] = DEFAULT_COVERAGES,
     min_size: int = 1,
     micro_weight: float = 0.5,
+    head: str | None = None,
+    score_kind: ScoreKind | None = None,
     device: str = "auto",
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
@@ -36,12 +41,15 @@ def calibrate_bundle(
     Args:
         path: The bundle's folder.
         data: What ``--data`` takes.
-        split: Name of the split.
+        split: Name of the split, or a part of it such as ``test:0-0.3``.
         ks: Mean set sizes to offer besides the grid; by default 1, 2, 3, 5 and 10 as far as
             there are classes.
         coverages: Coverages to offer.
         min_size: 1 to keep the best class in every set, else 0.
         micro_weight: For the balanced rules, from 0 (macro) to 1 (micro).
+        head: The head that serves; by default the best on these photos.
+        score_kind: ``softmax`` or ``sigmoid``; by default the better one on these photos. Where
+            both are named the photos choose nothing, and coverage can be a guarantee.
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Returns:
@@ -53,17 +61,26 @@ def calibrate_bundle(
         BundleError: The bundle is damaged or cannot be written.
     """
     bundle = open_bundle(path)
-    settings = _settings(len(bundle.classes), ks, coverages, min_size, micro_weight)
-    dataset = open_dataset(data, splits=[split], classes=bundle.classes)
-    scoring = score_split(bundle, dataset.split(split), device=device)
+    part = Part.parse(split)
+    settings = _settings(
+        bundle,
+        ks=default_ks(len(bundle.classes)) if ks is None else _floats(ks),
+        coverages=_floats(coverages),
+        min_size=min_size,
+        micro_weight=micro_weight,
+        head=head,
+        score_kind=score_kind,
+    )
+    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
+    scoring = score_split(bundle, part.of(dataset.split(part.name)), device=device)
     with closing(scoring.logits):
-        rows = passes(scoring) * len(scoring.logits.labels)
+        rows = passes(scoring, settings) * len(scoring.logits.labels)
         with progress(rows, "choosing thresholds") as advance:
             record = fit_record(
                 scoring,
                 settings,
                 class_counts=bundle.classes.counts,
-                chose_checkpoint=chose_checkpoint(bundle, scoring.split),
+                chose_checkpoint=chose_checkpoint(bundle, part.name),
                 advance=advance,
             )
     replace_files(path, updated_files(bundle, record))
@@ -115,20 +132,15 @@ def cautions(record: CalibrationRecord) -> list[str]:
     return found
 
 
-def _settings(
-    classes: int,
-    ks: Sequence[float] | None,
-    coverages: Sequence[float],
-    min_size: int,
-    micro_weight: float,
-) -> Settings:
+def _settings(bundle: Bundle, **wanted: Any) -> Settings:
     try:
-        return Settings(
-            classes=classes,
-            ks=default_ks(classes) if ks is None else tuple(dict.fromkeys(map(float, ks))),
-            coverages=tuple(dict.fromkeys(map(float, coverages))),
-            min_size=min_size,
-            micro_weight=micro_weight,
-        )
+        settings = Settings(classes=len(bundle.classes), **wanted)
+        settings.candidates(tuple(bundle.heads))
     except ValueError as error:
         raise UsageError(str(error)) from error
+    return settings
+
+
+def _floats(values: Sequence[float]) -> tuple[float, ...]:
+    """The numbers in their order, each once."""
+    return tuple(dict.fromkeys(float(value) for value in values))

@@ -12,6 +12,7 @@ from calibration.calibrating import calibrate_bundle, cautions
 from calibration.evaluating import Evaluation, RuleResult, asked_points, evaluate_bundle
 from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
+from calibration.scores import ScoreKind
 from models.errors import UsageError
 
 WIDTH_IN_FILES = 120
@@ -28,7 +29,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 def calibrate(
     bundle: BundlePath,
     data: Data,
-    split: Annotated[str, typer.Option(help="Split to calibrate on.")] = "val",
+    split: Annotated[
+        str, typer.Option(help="Split to calibrate on, or a part: test:0-0.3.")
+    ] = "val",
     k: Annotated[
         str | None,
         typer.Option(help="Mean set sizes to offer. [default: 1,2,3,5,10, as classes allow]"),
@@ -38,6 +41,12 @@ def calibrate(
     micro_weight: Annotated[
         float, typer.Option(help="For the balanced rules: 1 counts photos, 0 counts classes.")
     ] = 0.5,
+    head: Annotated[
+        str | None, typer.Option(help="Head that serves. [default: the best on these photos]")
+    ] = None,
+    score_kind: Annotated[
+        ScoreKind | None, typer.Option(help="Scores that serve. [default: the better ones]")
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -50,6 +59,8 @@ def calibrate(
         coverages=numbers(coverage, "--coverage"),
         min_size=min_size,
         micro_weight=micro_weight,
+        head=head,
+        score_kind=score_kind,
         device=device,
     )
     for caution in cautions(record):
@@ -64,7 +75,9 @@ def calibrate(
 def evaluate(
     bundle: BundlePath,
     data: Data,
-    split: Annotated[str, typer.Option(help="Split to measure on.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="Split to measure on, or a part: test:0.3-1.")
+    ] = "test",
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -104,6 +117,7 @@ def summary(record: CalibrationRecord) -> dict[str, object]:
             {"head": head, "score_kind": kind, "k": record.default_k, "hit_rate": rate}
             for (head, kind), rate in record.compared(record.default_k).items()
         ],
+        "honest_hit_rate": record.selection.honest_hit_rate,
         "rules": [_plain(point) for point in asked_points(record)],
         "warnings": cautions(record),
     }

@@ -10,6 +10,7 @@ from calibration.calibrating import read_record
 from calibration.intervals import mean_interval, wilson
 from calibration.measure import Measurement
 from calibration.metrics import shot_groups
+from calibration.parts import Part
 from calibration.point import OperatingPoint
 from calibration.record import BALANCED_RULES, COVERAGE_RULES, CalibrationRecord
 from calibration.scores import scores
@@ -91,7 +92,7 @@ def evaluate_bundle(
     Args:
         path: The bundle's folder.
         data: What ``--data`` takes.
-        split: Name of the split.
+        split: Name of the split, or a part of it such as ``test:0.3-1``.
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Raises:
@@ -100,8 +101,9 @@ def evaluate_bundle(
     """
     bundle = open_bundle(path)
     record = read_record(bundle)
-    dataset = open_dataset(data, splits=[split], classes=bundle.classes)
-    scoring = score_split(bundle, dataset.split(split), device=device)
+    part = Part.parse(split)
+    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
+    scoring = score_split(bundle, part.of(dataset.split(part.name)), device=device)
     with closing(scoring.logits):
         results = measure_points(asked_points(record), scoring.logits, record)
     return Evaluation(

@@ -13,14 +13,28 @@ from calibration.distribution import Distribution, DistributionOf
 from calibration.evidence import Evidence
 from calibration.intervals import mean_interval, wilson
 from calibration.measure import Measurement, size_bins
-from calibration.record import CalibrationRecord, Measured, Table
-from calibration.scores import SCORE_KINDS, ScoreKind, scores
+from calibration.nested import choose
+from calibration.record import CalibrationRecord, Measured, Selection, Table
+from calibration.scores import ScoreKind, scores
 from calibration.scoring import Scoring
 from calibration.sets import SetRule
 from calibration.settings import Settings
 
 Scored = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.int64]]
 """Logits ``(batch, classes)``, scores ``(batch, classes)`` and labels ``(batch,)``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """Thresholds and what they do.
+
+    Attributes:
+        tables: One for each rule.
+        hits: Whether each set at the default K holds the truth, shape ``(rows,)``.
+    """
+
+    tables: list[Table]
+    hits: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,20 +59,21 @@ class Fit:
             yield logits, scores(logits, self.score_kind), labels
             self.advance(len(labels))
 
-    def tables(
+    def fitted(
         self,
         settings: Settings,
         ks: Sequence[float],
         *,
         weights: NDArray[np.float64] | None = None,
-    ) -> list[Table]:
+    ) -> Fitted:
         """Calibrate and measure every rule: with weights the balanced ones, else the others."""
         name = "balanced_" if weights is not None else ""
         evidence = self._evidence(settings, max(ks), weights)
         by_size = [evidence.average_k(k, rule=f"{name}average_k") for k in ks]
         by_level = [evidence.coverage(c, rule=f"{name}coverage") for c in settings.coverages]
         fixed = [] if name else [top_k_rule(k, evidence.rows) for k in settings.sizes(ks)]
-        free = Measurement([*by_size, *by_level], settings.classes)
+        watched = ks.index(settings.default_k)
+        free = Measurement([*by_size, *by_level], settings.classes, watched=watched)
         exact = Measurement(fixed, settings.classes)
         for _, values, labels in self.blocks():
             free.update(values, labels)
@@ -67,7 +82,10 @@ class Fit:
         tables = [(f"{name}average_k", rows[: len(ks)]), (f"{name}coverage", rows[len(ks) :])]
         if fixed:
             tables.append(("top_k", rows_of(exact, settings.sizes(ks))))
-        return [self._table(rule, settings, found) for rule, found in tables if found]
+        return Fitted(
+            tables=[self._table(rule, settings, found) for rule, found in tables if found],
+            hits=free.watched_hits,
+        )
 
     def _evidence(
         self, settings: Settings, largest_k: float, weights: NDArray[np.float64] | None
@@ -111,7 +129,7 @@ def fit_record(
             the split itself are counted.
         chose_checkpoint: Whether the split also chose the checkpoint, where known.
         advance: Called with the number of rows after each block; in all
-            ``passes(scoring)`` times the rows.
+            ``passes(scoring, settings)`` times the rows.
     """
     labels = scoring.logits.labels
     counts = class_counts
@@ -119,20 +137,16 @@ def fit_record(
         counts = np.bincount(labels, minlength=settings.classes)
     candidates = [
         Fit(scoring=scoring, head=head, score_kind=kind, advance=advance)
-        for head in scoring.logits.heads
-        for kind in SCORE_KINDS
+        for head, kind in settings.candidates(scoring.logits.heads)
     ]
-    compared = {
-        index: fit.tables(settings, settings.compared) for index, fit in enumerate(candidates)
-    }
-    best = max(compared, key=lambda index: hit_rate_at(compared[index], settings.default_k))
-    served = candidates[best]
-    tables = [*served.tables(settings, settings.grid)]
-    tables += served.tables(
-        settings, settings.grid, weights=class_weights(counts, settings.micro_weight)
-    )
-    for index, others in compared.items():
-        tables += others if index != best else []
+    compared = [fit.fitted(settings, settings.compared) for fit in candidates]
+    choice = choose([fitted.hits for fitted in compared])
+    served = candidates[choice.best]
+    weights = class_weights(counts, settings.micro_weight)
+    tables = served.fitted(settings, settings.grid).tables
+    tables += served.fitted(settings, settings.grid, weights=weights).tables
+    for index, others in enumerate(compared):
+        tables += others.tables if index != choice.best else []
     return CalibrationRecord(
         calibration_id="",
         created=datetime.now(UTC).isoformat(),
@@ -150,6 +164,12 @@ def fit_record(
             chose_checkpoint=chose_checkpoint,
             chose_head=len(candidates) > 1,
         ),
+        selection=Selection(
+            k=settings.default_k,
+            candidates=len(candidates),
+            hit_rate=choice.hit_rate,
+            honest_hit_rate=choice.honest_hit_rate,
+        ),
         class_counts=tuple(counts.tolist()),
         class_counts_from=scoring.split if class_counts is None else "train",
         micro_weight=settings.micro_weight,
@@ -159,15 +179,9 @@ def fit_record(
     ).named()
 
 
-def passes(scoring: Scoring) -> int:
+def passes(scoring: Scoring, settings: Settings) -> int:
     """How often :func:`fit_record` reads all rows."""
-    return 2 * len(SCORE_KINDS) * len(scoring.logits.heads) + 5
-
-
-def hit_rate_at(tables: Sequence[Table], k: float) -> float:
-    """Hit rate of ``average_k`` at this K."""
-    table = next(table for table in tables if table.rule == "average_k")
-    return table.columns.hit_rate[table.columns.value.index(k)]
+    return 2 * len(settings.candidates(scoring.logits.heads)) + 5
 
 
 def top_k_rule(k: int, rows: int) -> SetRule:

@@ -26,9 +26,16 @@ class Measurement:
         histogram: Sets by the bins of :func:`size_bins`, shape ``(rules, bins)``.
         class_rows: Rows of each class, shape ``(classes,)``.
         class_hits: Hits among them, shape ``(rules, classes)``.
+
+    Args:
+        rules: The rules.
+        classes: Number of classes.
+        watched: The rule whose hits are kept row by row, for :attr:`watched_hits`.
     """
 
-    def __init__(self, rules: Sequence[SetRule], classes: int) -> None:
+    def __init__(
+        self, rules: Sequence[SetRule], classes: int, *, watched: int | None = None
+    ) -> None:
         kinds = {(rule.min_size, id(rule.class_weights), rule.top_k is None) for rule in rules}
         if len(kinds) > 1:
             raise ValueError("rules must share their min_size, class weights and kind of set")
@@ -40,6 +47,7 @@ class Measurement:
         self.hits = np.zeros(count, dtype=np.int64)
         self.empty = np.zeros(count, dtype=np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
+        self._watched, self._watched_hits = watched, list[NDArray[np.bool_]]()
         self.class_rows = np.zeros(classes, dtype=np.int64)
         self.class_hits = np.zeros((count, classes), dtype=np.int64)
 
@@ -52,6 +60,8 @@ class Measurement:
         self._size_sum += sizes.sum(axis=0)
         self._size_squares += (sizes * sizes).sum(axis=0)
         self.hits += hits.sum(axis=0)
+        if self._watched is not None:
+            self._watched_hits.append(hits[:, self._watched])
         self.empty += (sizes == 0).sum(axis=0)
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
         self.class_rows += np.bincount(labels, minlength=self.class_rows.size)
@@ -60,6 +70,11 @@ class Measurement:
             self.histogram[index] += counts
         for label in np.unique(labels):
             self.class_hits[:, label] += hits[labels == label].sum(axis=0)
+
+    @property
+    def watched_hits(self) -> NDArray[np.bool_]:
+        """Whether each set of the watched rule holds the truth, shape ``(rows,)``."""
+        return np.concatenate([np.empty(0, dtype=np.bool_), *self._watched_hits])
 
     def mean_size(self, index: int) -> float:
         """Mean set size of one rule."""

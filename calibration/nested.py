@@ -38,16 +38,16 @@ def choose(hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0) -> Choice:
         seed: Of the dealing.
 
     Raises:
-        ValueError: Another shape, fewer than two rows, or fewer than two folds.
+        ValueError: Another shape, no candidate or no row, or fewer than two folds.
 
     Example:
         >>> choose([[1, 0, 1, 0], [1, 1, 1, 0]]).best
         1
     """
     table = np.asarray(hits, dtype=np.bool_)
-    if table.ndim != 2 or not table.shape[0] or table.shape[1] < 2:
+    if table.ndim != 2 or 0 in table.shape:
         raise ValueError(
-            f"hits must have shape (candidates, rows) with two rows or more, got {table.shape}"
+            f"hits must have shape (candidates, rows), at least one of each, got {table.shape}"
         )
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}")

@@ -81,6 +81,24 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Selection:
+    """How the head and the kind of score that serve were chosen.
+
+    Attributes:
+        k: Mean set size at which they were compared.
+        candidates: How many pairs of head and kind were compared; 1 where they were named.
+        hit_rate: Of the best pair on the rows that chose it.
+        honest_hit_rate: Of choosing this way, on rows that did not choose: see
+            :mod:`calibration.nested`.
+    """
+
+    k: float
+    candidates: int
+    hit_rate: float
+    honest_hit_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class CalibrationRecord:
     """Everything that ``calibration.json`` holds.
 
@@ -93,6 +111,7 @@ class CalibrationRecord:
         asked_k: The values last given to ``--k``.
         asked_coverage: The values last given to ``--coverage``.
         measured: Where the figures come from.
+        selection: How head and kind of score were chosen.
         class_counts: Images a class, for the balanced rules.
         class_counts_from: ``train``, or the split itself where training counts are not known.
         micro_weight: ``w`` of the balanced rules.
@@ -109,6 +128,7 @@ class CalibrationRecord:
     asked_k: tuple[float, ...]
     asked_coverage: tuple[float, ...]
     measured: Measured
+    selection: Selection
     class_counts: tuple[int, ...]
     class_counts_from: str
     micro_weight: float
@@ -259,13 +279,18 @@ class CalibrationRecord:
 def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
     entries = dict(plain)
     measured = Measured(**scalars(entries.pop("measured")))
+    selection = Selection(**scalars(entries.pop("selection")))
     distribution = Distribution(**scalars(entries.pop("distribution")))
     tables = tuple(
         Table(**{**entry, "columns": table_from_plain(entry["columns"])})
         for entry in entries.pop("tables")
     )
     record = CalibrationRecord(
-        measured=measured, distribution=distribution, tables=tables, **scalars(entries)
+        measured=measured,
+        selection=selection,
+        distribution=distribution,
+        tables=tables,
+        **scalars(entries),
     )
     if record._table("average_k", 1) is None:
         raise ValueError(f"no average_k table for head {record.head} and {record.score_kind}")

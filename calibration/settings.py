@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from calibration.balance import class_weights
 from calibration.conformal import check_coverage
+from calibration.scores import SCORE_KINDS, ScoreKind
 from calibration.threshold import check_average_k
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
@@ -23,10 +24,13 @@ class Settings:
         coverages: Coverages asked for.
         min_size: 1 where every set holds its best class, else 0.
         micro_weight: ``w`` of the balanced rules.
+        head: The head that serves, or None to choose the best.
+        score_kind: The kind of score that serves, or None to choose the best.
 
     Raises:
         ValueError: A K outside ``[min_size, classes]``, no K at all, a coverage outside (0, 1),
-            another ``min_size`` than 0 or 1, or a ``micro_weight`` outside [0, 1].
+            another ``min_size`` than 0 or 1, a ``micro_weight`` outside [0, 1], or an unknown
+            kind of score.
     """
 
     classes: int
@@ -34,6 +38,8 @@ class Settings:
     coverages: tuple[float, ...] = DEFAULT_COVERAGES
     min_size: int = 1
     micro_weight: float = 0.5
+    head: str | None = None
+    score_kind: ScoreKind | None = None
 
     def __post_init__(self) -> None:
         if self.min_size not in (0, 1):
@@ -45,6 +51,25 @@ class Settings:
         for coverage in self.coverages:
             check_coverage(coverage)
         class_weights([1], self.micro_weight)
+        if self.score_kind not in (None, *SCORE_KINDS):
+            raise ValueError(
+                f"score_kind must be one of {', '.join(SCORE_KINDS)}, got {self.score_kind!r}"
+            )
+
+    def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind]]:
+        """The pairs of head and kind of score that are compared.
+
+        Raises:
+            ValueError: There is no head of the name asked for.
+        """
+        if self.head not in (None, *heads):
+            raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}")
+        return [
+            (head, kind)
+            for head in heads
+            for kind in SCORE_KINDS
+            if self.head in (None, head) and self.score_kind in (None, kind)
+        ]
 
     @property
     def default_k(self) -> float:

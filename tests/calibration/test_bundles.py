@@ -121,7 +121,15 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
 
 @pytest.mark.parametrize(
     "settings",
-    [{"ks": [7]}, {"ks": [0.5]}, {"coverages": [1.5]}, {"min_size": 3}, {"micro_weight": -1}],
+    [
+        {"ks": [7]},
+        {"ks": [0.5]},
+        {"coverages": [1.5]},
+        {"min_size": 3},
+        {"micro_weight": -1},
+        {"head": "linear"},
+        {"split": "val:0.5"},
+    ],
 )
 def test_settings_out_of_range_are_a_usage_error_and_change_nothing(
     bundle: Bundle, data: str, settings: dict[str, list[float]]
@@ -129,6 +137,15 @@ def test_settings_out_of_range_are_a_usage_error_and_change_nothing(
     with pytest.raises(UsageError):
         calibrate_bundle(bundle.path, data, **settings)  # type: ignore[arg-type]  # some are numbers
     assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_part_of_a_split_calibrates_and_the_rest_evaluates(bundle: Bundle, data: str) -> None:
+    record = calibrate_bundle(bundle.path, data, "test:0-0.25", head="sccp", score_kind="softmax")
+    assert (record.measured.split, record.measured.rows) == ("test:0-0.25", ROWS * CLASSES // 4)
+    assert (record.head, record.measured.chose_head) == ("sccp", False)
+    evaluation = evaluate_bundle(bundle.path, data, "test:0.25-1")
+    assert evaluation.rules[0].rows == ROWS * CLASSES * 3 // 4
+    assert evaluation.data_sha256 != record.measured.data_sha256
 
 
 def test_unreadable_photos_leave_the_old_calibration(tmp_path: Path, bundle: Bundle) -> None:

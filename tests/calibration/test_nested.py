@@ -34,10 +34,15 @@ def test_each_fold_is_measured_on_the_winner_of_the_others() -> None:
     assert choose(hits, folds=2).honest_hit_rate == 0.0
 
 
+def test_one_row_chooses_nothing_for_itself() -> None:
+    found = choose([[0], [1]])
+    assert (found.best, found.hit_rate, found.honest_hit_rate) == (1, 1.0, 0.0)
+
+
 def test_what_gives_no_choice_is_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
         choose([1, 0])
-    with pytest.raises(ValueError, match="two rows"):
-        choose([[1], [0]])
+    with pytest.raises(ValueError, match="at least one"):
+        choose(np.zeros((2, 0)))
     with pytest.raises(ValueError, match="folds"):
         choose([[1, 0]], folds=1)

@@ -190,6 +190,35 @@ def test_coverage_is_called_a_guarantee_only_where_the_split_chose_nothing(
     assert not record.point("average_k").guaranteed
 
 
+def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord) -> None:
+    logits, labels = sample_logits()
+    noisy = [logits + np.random.default_rng(seed).normal(0, 1, logits.shape) for seed in range(6)]
+    heads = {f"h{index}": values.astype(np.float32) for index, values in enumerate(noisy)}
+    settings = Settings(classes=CLASSES, ks=(3.0,))
+    many = fit_record(
+        scoring_of(heads, labels), settings, class_counts=COUNTS, chose_checkpoint=False
+    )
+    assert many.selection.candidates == 12
+    assert many.selection.k == 3.0
+    assert many.selection.hit_rate == many.point("average_k").hit_rate.value
+    assert many.selection.honest_hit_rate < many.selection.hit_rate
+    assert record.selection.candidates == 4
+
+
+def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
+    logits, labels = sample_logits()
+    named = fit_record(
+        scoring_of({"a": logits, "b": -logits}, labels),
+        Settings(classes=CLASSES, ks=(3.0,), head="b", score_kind="sigmoid"),
+        class_counts=COUNTS,
+        chose_checkpoint=False,
+    )
+    assert (named.head, named.score_kind) == ("b", "sigmoid")
+    assert not named.measured.chose_head
+    assert named.point("coverage").guaranteed
+    assert named.selection.honest_hit_rate == named.selection.hit_rate
+
+
 def test_another_calibration_has_another_name(record: CalibrationRecord) -> None:
     assert make_record().calibration_id != record.calibration_id
     other = replace(record, created="another time").named()
@@ -241,7 +270,7 @@ def test_progress_ends_at_the_announced_number_of_rows() -> None:
     seen: list[int] = []
     settings = Settings(classes=CLASSES, ks=(3.0,))
     fit_record(scoring, settings, class_counts=COUNTS, chose_checkpoint=None, advance=seen.append)
-    assert sum(seen) == passes(scoring) * ROWS
+    assert sum(seen) == passes(scoring, settings) * ROWS
 
 
 def test_the_distribution_counts_every_score(record: CalibrationRecord) -> None:
@@ -293,6 +322,7 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
         ({"coverages": (1.0,)}, "coverage"),
         ({"min_size": 2}, "min_size"),
         ({"micro_weight": 2.0}, "micro_weight"),
+        ({"score_kind": "hardmax"}, "score_kind"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:

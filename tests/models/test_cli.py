@@ -111,6 +111,7 @@ def test_inspect_reads_well(calibrated: str) -> None:
     assert "2 mean size 2.010 hit rate 0.9500 lambda 0.05" in lines
     assert "1 mean size 1.010 hit rate 0.9000" in lines  # top_k has no threshold
     assert not [line for line in lines if line.startswith("1.1 ")]  # not asked for
+    assert "0.9 mean size 0.910 hit rate 0.8889 lambda 0.111111" in lines  # a coverage
     assert "seed 7" in lines
     assert any(line.endswith(" model.onnx") and "7 bytes" in line for line in lines)
 

@@ -18,6 +18,7 @@ from PIL import Image, ImageFile
 
 from models.errors import BundleError
 from models.exif import orientation as orientation_of
+from models.headers import read_header
 from models.images import (
     ACCEPTED,
     DamagedImage,
@@ -337,6 +338,12 @@ def test_shrinking_in_two_steps_keeps_every_point_in_its_place(
     assert 64 <= min(decode(encode(image, kind), target=32).size) < 128
 
 
+def test_a_jpeg_whose_eighth_is_no_whole_number_is_not_stretched() -> None:
+    image = scene(513, 513)
+    shown = load(encode(image, "jpeg", quality=100, subsampling=0), SMALL)
+    assert difference(shown, np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR))) <= 2
+
+
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "CMYK", "1"])
 @pytest.mark.parametrize("height", [700, 64 * 9, 641])
 def test_a_large_picture_of_any_mode_is_made_in_strips(mode: str, height: int) -> None:
@@ -369,10 +376,17 @@ def test_the_limit_on_pixels_is_exact(kind: str) -> None:
     assert caught.value.code == "image_too_large"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_header_gives_the_size_as_stored(kind: str) -> None:
+    header = read_header(encode(scene(128, 64), kind))
+    assert (header.kind, header.width, header.height) == (kind, 128, 64)
+
+
 @pytest.mark.parametrize("options", [{"lossless": True}, {"exif": exif_with_orientation(1)}])
 def test_the_limit_on_pixels_is_exact_for_each_webp_header(options: dict[str, Any]) -> None:
     data = encode(scene(65, 63), "webp", **options)
     assert data[12:16] == (b"VP8L" if "lossless" in options else b"VP8X")
+    assert (read_header(data).width, read_header(data).height) == (65, 63)
     assert load(data, SMALL, max_pixels=65 * 63).shape == (32, 32, 3)
     with pytest.raises(ImageTooLarge, match="65 x 63"):
         load(data, SMALL, max_pixels=65 * 63 - 1)

@@ -191,6 +191,21 @@ def test_cross_entropy_gets_one_linear_head(photos: Path, tmp_path: Path) -> Non
     assert "head.weight" in _weights(tmp_path / "run")
 
 
+@pytest.mark.parametrize("name", losses.LOSSES)
+def test_every_loss_trains_by_its_name_alone(photos: Path, tmp_path: Path, name: str) -> None:
+    config = small_config(photos, loss={"name": name}, epochs=1)
+    result = train_run(config, tmp_path / "run", say=lambda _: None)
+    assert result.accuracy is not None
+    rows = _rows(tmp_path / "run")
+    assert math.isfinite(float(rows[0]["train_loss"]))
+    torch.manual_seed(0)
+    start = train.build_network(config, losses.LOSSES[name].head, 3).state_dict()
+    assert not torch.equal(
+        start["backbone.layers.0.0.weight"],
+        _weights(tmp_path / "run")["backbone.layers.0.0.weight"],
+    )
+
+
 def test_a_loss_that_wants_rows_gets_those_of_the_batch(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,10 +264,13 @@ def test_training_stops_when_it_gets_no_better(photos: Path, tmp_path: Path) -> 
     assert result.epochs == result.best_epoch + 2 < 30
 
 
+@pytest.mark.parametrize("loss", ["two_head_average_k", "noised_top_k", "role"])
 def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
-    train_run(small_config(photos), tmp_path / "whole", say=lambda _: None)
+    # noised_top_k draws from torch's random state, role has a state of its own
+    config = small_config(photos, loss={"name": loss})
+    train_run(config, tmp_path / "whole", say=lambda _: None)
     step = Run.train_step
 
     def interrupted(self: Run, *args: Any) -> float:
@@ -264,11 +282,11 @@ def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
     with monkeypatch.context() as patch:
         patch.setattr(Run, "train_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            train_run(small_config(photos), tmp_path / "cut", say=said.append)
+            train_run(config, tmp_path / "cut", say=said.append)
     assert said[-1] == f"stopped; go on with: florilege train --resume --out {tmp_path / 'cut'}"
     saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 3, 8)
-    train_run(small_config(photos), tmp_path / "cut", resume=True, say=said.append)
+    train_run(config, tmp_path / "cut", resume=True, say=said.append)
     assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
     assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
 

@@ -131,7 +131,7 @@ def imbalanced_noised_top_k(
         >>> logits, zero = torch.tensor([[0.5, 0.1, 0.0]]), torch.zeros(1, 1, 3)
         >>> imbalanced_noised_top_k(
         ...     logits, torch.tensor([1]), class_counts=[16, 1, 16], k=1, noise=zero)
-        tensor([12.0000])
+        tensor([12.])
     """
     check_batch(logits, labels)
     check_k(k, logits.shape[1])

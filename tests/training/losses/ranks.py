@@ -45,8 +45,8 @@ def gradients(case: Case, part: slice) -> dict[str, Tensor]:
 
 def main(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    store = torch.distributed.FileStore(str(folder / "store"), ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    meeting = (folder / "store").as_uri()
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
     part = slice(rank * 256 // ranks, (rank + 1) * 256 // ranks)
     results = {name: gradients(case, part) for name, case in cases().items()}
     torch.save(results, folder / f"{rank}.pt")

@@ -226,7 +226,7 @@ def test_gradients_are_those_of_finite_differences_for_hard_and_soft_labels(
         logits = examples.scores(4, seed=3).requires_grad_()
         assert torch.autograd.gradcheck(
             lambda z, labels=labels: call(key, loss, z, labels),
-            logits,  # type: ignore[misc]
+            logits,
         )
 
 
@@ -246,7 +246,7 @@ def test_options_that_make_no_sense_are_refused(key: str, parameters: dict[str, 
         ({"ignore_index": 0.5}, "ignore_index must be an integer"),
     ):
         with pytest.raises(ValueError, match=message):
-            build(key, **{**parameters, **option})  # type: ignore[dict-item]
+            build(key, **{**parameters, **option})
 
 
 @EVERY

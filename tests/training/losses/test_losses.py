@@ -38,9 +38,7 @@ def test_the_fourteen_keys_are_there_each_with_a_function_of_its_name() -> None:
         assert inspect.isfunction(function), f"{key} is shadowed"
         given = list(inspect.signature(function).parameters.values())
         positional = [p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
-        assert positional[-2:] == (
-            ["sccp_logits", "labels"] if "two" in key else ["logits", "labels"]
-        )
+        assert positional[-2:] == ["sccp_logits" if "two" in key else "logits", "labels"]
         assert all(p.kind is p.KEYWORD_ONLY for p in given[len(positional) :])
 
 
@@ -55,12 +53,9 @@ def test_module_and_function_have_the_same_parameters_and_defaults(key: str) -> 
 
 @EVERY
 def test_the_head_that_fits_is_written_on_the_class(key: str) -> None:
-    heads = {
-        "ldam": "cosine",
-        "imbalanced_noised_top_k": "cosine",
-        "two_head_average_k": "two_head",
-    }
-    assert LOSSES[key].head == heads.get(key, "linear")
+    cosine = key in ("ldam", "imbalanced_noised_top_k")
+    two = key == "two_head_average_k"
+    assert LOSSES[key].head == ("cosine" if cosine else "two_head" if two else "linear")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +106,7 @@ def test_buffers_move_with_the_module(key: str) -> None:
 
 def test_a_change_of_type_leaves_the_class_counts_whole() -> None:
     loss = build("ldam", class_counts=COUNTS).half()
-    assert loss.class_counts.tolist() == COUNTS  # type: ignore[operator, union-attr]
+    assert loss.class_counts.tolist() == COUNTS  # type: ignore[operator]
 
 
 @EVERY

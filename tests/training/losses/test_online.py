@@ -243,7 +243,7 @@ def test_a_batch_of_another_number_of_classes_is_refused() -> None:
 def test_several_processes_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 4)
-    with pytest.raises(UsageError, match="cannot be trained in 4 processes.*use one process"):
+    with pytest.raises(UsageError, match=r"cannot be trained in 4 processes.*use one process"):
         Role(rows=ROWS)(logits(), LABELS, INDEX)
 
 

@@ -94,7 +94,7 @@ def test_both_heads_have_the_gradients_of_finite_differences() -> None:
     labels = torch.tensor([0, 1, 2, 3, -100])
     for average_k in (1.0, 2.5, 6.0):
         assert torch.autograd.gradcheck(
-            lambda a, b, k=average_k: two_head_average_k(a, b, labels, average_k=k, alpha=0.7),  # type: ignore[misc]
+            lambda a, b, k=average_k: two_head_average_k(a, b, labels, average_k=k, alpha=0.7),
             (z, sccp),
         )
 
