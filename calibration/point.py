@@ -7,7 +7,7 @@ from calibration.sets import SetRule
 from calibration.statement import statement
 
 
-class NotCalibrated(ValueError):  # noqa: N818  # the name says what is the matter
+class NotCalibrated(ValueError):  # the name says what is the matter
     """No threshold was calibrated for what is asked.
 
     Attributes:

@@ -34,7 +34,7 @@ class State(Enum):
     DRAINING = "draining"  # answering what it has, taking nothing new
 
 
-class ClientLeft(Exception):  # noqa: N818  # an event, not a mistake
+class ClientLeft(Exception):  # an event, not a mistake
     """Nobody waits for this answer any more."""
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 MEDIA_TYPE = "application/problem+json"
 
 
-class Problem(Exception):  # noqa: N818  # the word of RFC 9457
+class Problem(Exception):  # the word of RFC 9457
     """Base of every answer that is not a success.
 
     Args:

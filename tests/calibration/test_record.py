@@ -8,9 +8,10 @@ import pytest
 from numpy.typing import NDArray
 
 from calibration.fitting import fit_record, passes
+from calibration.nested import choose
 from calibration.record import CalibrationRecord, NotCalibrated
 from calibration.rules import calibrate
-from calibration.scores import scores
+from calibration.scores import SCORE_KINDS, scores
 from calibration.scoring import LogitStore, Scoring
 from calibration.settings import Settings, default_ks
 from models.errors import BundleError
@@ -192,7 +193,7 @@ def test_coverage_is_called_a_guarantee_only_where_the_split_chose_nothing(
 
 def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord) -> None:
     logits, labels = sample_logits()
-    noisy = [logits + np.random.default_rng(seed).normal(0, 1, logits.shape) for seed in range(6)]
+    noisy = [logits + np.random.default_rng(seed).normal(0, 2, logits.shape) for seed in range(6)]
     heads = {f"h{index}": values.astype(np.float32) for index, values in enumerate(noisy)}
     settings = Settings(classes=CLASSES, ks=(3.0,))
     many = fit_record(
@@ -201,6 +202,13 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     assert many.selection.candidates == 12
     assert many.selection.k == 3.0
     assert many.selection.hit_rate == many.point("average_k").hit_rate.value
+    hits = []
+    for values in heads.values():
+        for kind in SCORE_KINDS:
+            found = scores(values, kind)
+            members = calibrate("average_k", found, average_k=3).sets(found)
+            hits.append(members[np.arange(ROWS), labels])
+    assert many.selection.honest_hit_rate == choose(hits).honest_hit_rate
     assert many.selection.honest_hit_rate < many.selection.hit_rate
     assert record.selection.candidates == 4
 
