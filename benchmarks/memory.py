@@ -25,7 +25,8 @@ def peak_bytes(work: Callable[[], object], device: str = "cpu") -> int:
         torch.cuda.synchronize()
         peak: int = torch.cuda.max_memory_allocated() - before
         return peak
-    with _Ledger() as ledger:
+    ledger = _Ledger()
+    with ledger:
         work()
     return ledger.peak
 
@@ -35,7 +36,8 @@ class _Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leav
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.held = self.peak = 0
+        self.held: int = 0
+        self.peak: int = 0
         self.known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

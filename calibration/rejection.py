@@ -55,10 +55,9 @@ def energy(logits: ArrayLike, score_kind: ScoreKind = "softmax") -> Floats:
         array([1.3863])
     """
     scores(logits, score_kind)  # refuses NaN, +inf and other shapes by name
-    values = np.asarray(logits, dtype=np.float64)
     if score_kind == "softmax":
-        return logsumexp(values)
-    summed: Floats = np.logaddexp(0.0, values).sum(axis=1)
+        return logsumexp(np.asarray(logits))
+    summed: Floats = np.logaddexp(0.0, np.asarray(logits, dtype=np.float64)).sum(axis=1)
     return summed
 
 
@@ -90,7 +89,7 @@ def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind = "softmax") ->
 
     Example:
         >>> generalised_entropy([[50.0, 0.0], [0.0, 0.0]]).round(3)
-        array([-0.013, -1.741])
+        array([-0.007, -1.741])
     """
     values = scores(logits, score_kind)
     count = min(ENTROPY_CLASSES, values.shape[1])

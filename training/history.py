@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -46,13 +47,23 @@ def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
     write(folder.metrics, text.getvalue().encode())
 
 
-def write_events(folder: RunFolder, row: Row) -> None:
-    """Append one epoch to the TensorBoard events of the run."""
-    step = int(row["epoch"])
-    with SummaryWriter(str(folder.events), purge_step=step) as writer:
-        for name, value in row.items():
-            if isinstance(value, int | float) and name not in ("epoch", "step"):
-                writer.add_scalar(_tag(name), value, step)
+@contextmanager
+def events(folder: RunFolder, epoch: int) -> Iterator[Callable[[Row], None]]:
+    """Open the TensorBoard events of one sitting; gives what appends an epoch to them.
+
+    Args:
+        folder: The run.
+        epoch: Epochs done; what an earlier sitting wrote beyond them is taken back.
+    """
+    with SummaryWriter(str(folder.events), purge_step=epoch + 1) as writer:
+
+        def append(row: Row) -> None:
+            for name, value in row.items():
+                if isinstance(value, int | float) and name not in ("epoch", "step"):
+                    writer.add_scalar(_tag(name), value, int(row["epoch"]))
+            writer.flush()
+
+        yield append
 
 
 def epoch_line(row: Row, *, epochs: int, better: bool) -> str:

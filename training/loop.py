@@ -68,13 +68,18 @@ class Run:
         pictures = PictureNetwork(trained.network, size.mean, size.std)
         self.pictures = pictures.to(compute.device)
         self.clock = self.saved_at = time.monotonic()
+        self.append_events: Callable[[history.Row], None]
 
     def fit(self, sources: Sources) -> None:
         """Train from the position to the last epoch, or until it stops getting better."""
         steps = steps_per_epoch(len(sources.training), self.config.batch_size)
         total = steps * self.config.epochs
         self.clock = self.saved_at = time.monotonic()
-        with interruptible() as interruption, progress(total, "training") as advance:
+        with (
+            interruptible() as interruption,
+            history.events(self.folder, self.position.epoch) as self.append_events,
+            progress(total, "training") as advance,
+        ):
             advance(self.position.step)
             while self.position.epoch < self.config.epochs and not self.out_of_patience():
                 self.train_epoch(sources, steps, advance, interruption)
@@ -161,7 +166,7 @@ class Run:
         position.batch = position.examples = 0
         position.loss_sum = 0.0
         history.write_metrics(self.folder, position.history)
-        history.write_events(self.folder, row)
+        self.append_events(row)
         self.save()
         self.say(history.epoch_line(row, epochs=config.epochs, better=better))
 

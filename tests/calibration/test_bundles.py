@@ -106,7 +106,11 @@ def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle,
         ("balanced_coverage", None, 0.8),
     }
     assert all(result.rows == ROWS * CLASSES for result in evaluation.rules)
-    assert set(evaluation.rules[0].shots) == {"few", "medium", "many"}
+    shots = evaluation.rules[0].shots
+    assert shots.keys() == {"few", "medium", "many"}
+    by_size = [(shots["few"] or 0), 3 * (shots["medium"] or 0), 2 * (shots["many"] or 0)]
+    assert sum(by_size) / CLASSES == pytest.approx(evaluation.rules[0].macro_hit_rate)
+    assert len(set(shots.values())) > 1
 
 
 def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, data: str) -> None:

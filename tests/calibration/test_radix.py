@@ -39,6 +39,13 @@ def test_a_grid_of_thresholds_equals_the_sort(dtype: type) -> None:
     assert found == [average_k_threshold(scores, average_k) for average_k in wanted]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_negative_scores_that_begin_alike_are_told_apart(dtype: type) -> None:
+    scores: Scores = (-1 - np.random.default_rng(1).random((200, 30)) / 50).astype(dtype)
+    found = radix_thresholds(lambda: [scores], [1, 7.7, 29], dtype)
+    assert found == [average_k_threshold(scores, average_k) for average_k in (1, 7.7, 29)]
+
+
 @settings(max_examples=100, deadline=None)
 @given(value=st.floats(allow_nan=False) | st.sampled_from([0.0, -0.0, 5e-324, -5e-324]))
 def test_bits_give_their_number_back(value: float) -> None:

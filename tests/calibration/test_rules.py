@@ -110,6 +110,12 @@ def all_best(scores: Scores, labels: list[int], wanted: int) -> bool:
     return int((best == np.array(labels)).sum()) >= wanted
 
 
+def test_coverage_that_the_best_class_alone_gives_adds_no_other() -> None:
+    scores = np.random.default_rng(6).dirichlet(np.ones(4), 40)
+    rule = calibrate("coverage", scores, scores.argmax(axis=1), coverage=0.9)
+    assert rule.sets(scores).sum(axis=1).tolist() == [1] * 40
+
+
 def test_coverage_out_of_reach_keeps_every_class_even_of_negative_scores() -> None:
     scores = np.array([[-1.0, -2.0], [-3.0, -4.0]])
     rule = calibrate("coverage", scores, [0, 1], coverage=0.9, min_size=0)

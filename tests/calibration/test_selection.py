@@ -51,6 +51,19 @@ def test_a_tree_of_merges_of_tied_scores_is_exact(seed: int, average_k: float) -
     assert workers[0].threshold(average_k) == average_k_threshold(scores, average_k)
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_ties_forgotten_by_full_workers_are_still_counted(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    scores = random.integers(0, 3, (48, 5)) / 4
+    first, second = TopScores(48, 0.5), TopScores(48, 0.5)
+    cut = int(random.integers(8, 40))
+    first.update(scores[:cut])
+    second.update(scores[cut:])
+    first.merge(second)
+    assert first.threshold(0.5) == average_k_threshold(scores, 0.5)
+
+
 def test_batches_of_different_precision_are_exact_together() -> None:
     random = np.random.default_rng(3)
     parts = [random.random((6, 4)).astype(t) for t in (np.float16, np.float64, np.float32) * 3]

@@ -1,4 +1,6 @@
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -6,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from models.errors import BundleError
 from training.checkpoint import Position
 from training.evaluation import Choice, Validation
-from training.history import Row, epoch_line, epoch_row, write_events, write_metrics
+from training.history import Row, epoch_line, epoch_row, events, write_metrics
 from training.metrics import best_row
 from training.run_folder import RunFolder
 
@@ -54,22 +56,31 @@ def test_damaged_metrics_are_named(tmp_path: Path) -> None:
 
 def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    for epoch, score in ((1, 0.25), (2, 0.75)):
-        write_events(folder, _row(epoch, score))
-    events = EventAccumulator(str(folder.events))
-    events.Reload()
-    found = [(event.step, event.value) for event in events.Scalars("val/score")]
-    assert found == [(1, 0.25), (2, 0.75)]
-    assert "train/loss" in events.Tags()["scalars"]
+    with events(folder, 0) as append:
+        append(_row(1, 0.25))
+        append(_row(2, 0.75))
+    found = EventAccumulator(str(folder.events))
+    found.Reload()
+    curve = [(event.step, event.value) for event in found.Scalars("val/score")]
+    assert curve == [(1, 0.25), (2, 0.75)]
+    assert "train/loss" in found.Tags()["scalars"]
 
 
-def test_an_epoch_again_after_a_crash_replaces_its_events(tmp_path: Path) -> None:
+def test_an_epoch_again_after_a_crash_replaces_its_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = RunFolder(tmp_path)
-    for epoch, score in ((1, 0.25), (2, 0.5), (2, 0.75)):
-        write_events(folder, _row(epoch, score))
-    events = EventAccumulator(str(folder.events))
-    events.Reload()
-    assert [event.value for event in events.Scalars("val/score")] == [0.25, 0.75]
+    clock = itertools.count(1_000_000_000)  # the names of the files count seconds
+    writer = "tensorboard.summary.writer.event_file_writer.time"
+    monkeypatch.setattr(writer, SimpleNamespace(time=lambda: next(clock)))
+    with events(folder, 0) as append:
+        append(_row(1, 0.25))
+        append(_row(2, 0.5))
+    with events(folder, 1) as append:
+        append(_row(2, 0.75))
+    found = EventAccumulator(str(folder.events))
+    found.Reload()
+    assert [event.value for event in found.Scalars("val/score")] == [0.25, 0.75]
 
 
 def test_the_line_for_people_holds_the_score_and_its_head() -> None:

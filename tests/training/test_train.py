@@ -27,6 +27,8 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
 )
 
+STILL = {"learning_rate": 1e-12}  # nothing changes but the running means of batch norm
+
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -137,6 +139,26 @@ def test_the_written_rate_falls_along_the_cosine(finished: tuple[Path, TrainResu
     assert rates == sorted(rates, reverse=True)
     assert rates[0] < 0.05
     assert rates[-1] == pytest.approx(0.05 * (1 + math.cos(29 / 30 * math.pi)) / 2)
+
+
+def test_the_first_of_equally_good_epochs_is_kept(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos, epochs=3, validation={"average_k": 2}, optimiser=STILL)
+    result = train_run(config, tmp_path / "run", say=lambda _: None)
+    scores = [row["val_score"] for row in _rows(tmp_path / "run")]
+    assert scores[1] == scores[2] == max(scores)
+    assert result.best_epoch == 1 + scores.index(max(scores))
+
+
+def test_the_training_loss_is_averaged_over_examples(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def by_size(_run: Run, batch: Any, _steps: int) -> float:
+        return float(len(batch.labels))
+
+    monkeypatch.setattr(Run, "train_step", by_size)
+    train_run(small_config(photos, epochs=1), tmp_path / "run", say=lambda _: None)
+    # 36 pictures in batches of 8: the last has 4
+    assert float(_losses(tmp_path / "run")[0]) == pytest.approx((4 * 8 * 8 + 4 * 4) / 36)
 
 
 # Repeating ----------------------------------------------------------------------------------
@@ -255,7 +277,7 @@ def test_training_stops_when_it_gets_no_better(photos: Path, tmp_path: Path) -> 
     config = small_config(
         photos,
         epochs=30,
-        optimiser={"learning_rate": 1e-12},
+        optimiser=STILL,
         augment={"min_area": 1.0, "max_stretch": 1.0, "flip": 0.0, "shift": 0, "rotate": 0.0},
         validation={"average_k": 1.5, "patience": 2},
     )
@@ -287,6 +309,27 @@ def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
     saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 3, 8)
     train_run(config, tmp_path / "cut", resume=True, say=said.append)
+    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
+    assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
+
+
+def test_a_run_interrupted_while_it_validates_goes_on_with_the_validation(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_run(small_config(photos), tmp_path / "whole", say=lambda _: None)
+    validate = Run.validate
+
+    def interrupted(self: Run, *args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return validate(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "validate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(small_config(photos), tmp_path / "cut", say=lambda _: None)
+    saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
+    assert (saved["epoch"], saved["batch"]) == (0, 5)
+    train_run(small_config(photos), tmp_path / "cut", resume=True, say=lambda _: None)
     assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
     assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
 

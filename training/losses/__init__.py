@@ -18,14 +18,15 @@ from training.losses.hinges import (
     top_k_hinge,
 )
 from training.losses.margins import Ldam, ldam
+from training.losses.mutual import role
 from training.losses.noise import (
     ImbalancedNoisedTopK,
     NoisedTopK,
     imbalanced_noised_top_k,
-    noised_kth_largest,
     noised_top_k,
 )
-from training.losses.online import Role, role
+from training.losses.online import Role
+from training.losses.perturbation import noised_kth_largest
 from training.losses.positives import (
     AssumeNegative,
     ExpectedPositive,

@@ -83,8 +83,7 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
     Args:
         logits: Raw class scores, shape ``(batch, classes)``, floating point.
         labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
-        gamma: How much sure examples fade, at least 0; 0 is cross-entropy. [N2] searches
-            0.5 to 5.
+        gamma: How much sure examples fade, at least 0; 0 is cross-entropy.
 
     Returns:
         One loss per example, shape ``(batch,)``; float32 for half-precision logits.

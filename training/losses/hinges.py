@@ -34,6 +34,7 @@ def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
         divides the scores by k but not the margin: that one is the limit of ``smooth_top_k``.
 
     Example:
+        >>> import torch
         >>> logits = torch.tensor([[3.0, 1.0, 0.5, -1.0], [0.0, 2.0, 1.0, 4.0]])
         >>> top_k_hinge(logits, torch.tensor([0, 0]), k=2)
         tensor([0., 3.])
@@ -74,6 +75,7 @@ def convex_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
         Lapin et al., "Top-k multiclass SVM", NeurIPS 2015; [N] table 1.
 
     Example:
+        >>> import torch
         >>> logits = torch.tensor([[3.0, 1.0, 0.5, -1.0], [0.0, 2.0, 1.0, 4.0]])
         >>> convex_top_k_hinge(logits, torch.tensor([0, 0]), k=2)
         tensor([0., 4.])
@@ -111,6 +113,7 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
         Yang and Koyejo, "On the consistency of top-k surrogate losses", ICML 2020; [N] eq. 5.
 
     Example:
+        >>> import torch
         >>> logits = torch.tensor([[3.0, 1.0, 0.5, -1.0], [0.0, 2.0, 1.0, 4.0]])
         >>> calibrated_top_k_hinge(logits, torch.tensor([0, 2]), k=2)
         tensor([0., 1.])

@@ -72,6 +72,7 @@ def ldam(
         NeurIPS 2019; [N] table 1, where the scale of the authors' code is missing.
 
     Example:
+        >>> import torch
         >>> ldam(torch.zeros(1, 2), torch.tensor([0]), class_counts=[1, 16], scale=1)
         tensor([0.9741])
     """

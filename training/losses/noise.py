@@ -1,10 +1,8 @@
 """Hinge losses whose top-k score is averaged over noise, balanced and for long tails."""
 
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, Unpack
+from typing import ClassVar, Unpack
 
-import torch
 from torch import Generator, Tensor
-from torch.autograd.function import once_differentiable
 
 from training.losses.base import ExampleLoss, Head, Options
 from training.losses.hinges import hinge
@@ -15,12 +13,10 @@ from training.losses.inputs import (
     check_k,
     check_positive,
     count_classes,
-    is_integer,
     working,
 )
 from training.losses.margins import class_margins
-
-Sharing: TypeAlias = Literal["per_sample", "shared"]
+from training.losses.perturbation import Rank, Sharing, check_noise, kth_largest
 
 
 def noised_top_k(
@@ -50,7 +46,7 @@ def noised_top_k(
             all classes of a soft target see the same noise.
         k: Size of the set, ``1 <= k < classes``.
         epsilon: Size of the noise, positive, in units of the logits. [N] uses 0.2 on
-            CIFAR-100 and 0.5 on ImageNet, [A] 1.0 on Pl@ntNet-300K; below 0.01 little is
+            CIFAR-100, [N2] 0.5 on ImageNet, [S] 1.0 on Pl@ntNet-300K; below 0.01 nothing is
             learnt.
         noise_samples: :math:`B`, at least 1; 3 to 10 do ([N] section 4.2).
         sharing: ``"per_sample"`` draws noise for every row, as the authors' code does;
@@ -70,6 +66,7 @@ def noised_top_k(
         a slack of exactly 0 the gradient is 0, where eq. 12 has an indicator with >=.
 
     Example:
+        >>> import torch
         >>> logits, zero = torch.tensor([[3.0, 1.0, 0.5, -1.0]]), torch.zeros(1, 1, 4)
         >>> noised_top_k(logits, torch.tensor([1]), k=2, noise=zero)
         tensor([0.5000])
@@ -77,7 +74,7 @@ def noised_top_k(
     check_batch(logits, labels)
     check_k(k, logits.shape[1])
     scores = working(logits)
-    rank = _Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
+    rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return _noised_hinge(scores, labels, rank, 1.0)
 
 
@@ -128,6 +125,7 @@ def imbalanced_noised_top_k(
         multiplies the whole hinge, margin and noise included; so does this.
 
     Example:
+        >>> import torch
         >>> logits, zero = torch.tensor([[0.5, 0.1, 0.0]]), torch.zeros(1, 1, 3)
         >>> imbalanced_noised_top_k(
         ...     logits, torch.tensor([1]), class_counts=[16, 1, 16], k=1, noise=zero)
@@ -139,125 +137,15 @@ def imbalanced_noised_top_k(
     check_positive("scale", scale)
     scores = working(logits)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
-    rank = _Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
+    rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return scale * _noised_hinge(scores, labels, rank, margins)
 
 
-def noised_kth_largest(
-    scores: Tensor,
-    *,
-    k: int,
-    epsilon: float,
-    noise_samples: int = 5,
-    sharing: Sharing = "per_sample",
-    generator: Generator | None = None,
-    noise: Tensor | None = None,
-) -> Tensor:
-    r"""Mean k-th largest score under noise, the operator :math:`\widehat{top}_{k,\epsilon,B}`.
-
-    The k-th score itself: with k = 2 it is the worked example of [N], whereas the losses with
-    k = 2 use ``k=3`` here.
-
-    Args:
-        scores: Shape ``(batch, classes)``, float32 or float64.
-        k: Rank, ``1 <= k <= classes``.
-        epsilon: Size of the noise, positive.
-        noise_samples: Noise vectors.
-        sharing: ``"per_sample"`` or ``"shared"``.
-        generator: Source of the noise.
-        noise: ``(noise_samples, batch, classes)``, or ``(noise_samples, 1, classes)``.
-
-    Returns:
-        Shape ``(batch,)``. Its gradient is the share of samples in which a class came k-th.
-
-    References:
-        [N] section 3.2.
-    """
-    rank = _Rank(k, epsilon, noise_samples, sharing, generator, noise)
-    if not is_integer(k) or not 1 <= k <= scores.shape[1]:
-        raise ValueError(f"k must be an integer in [1, {scores.shape[1]}], got {k}")
-    return _kth_largest(scores, None, rank)
-
-
-class _Rank(NamedTuple):
-    """Which score is wanted, and under which noise."""
-
-    k: int
-    epsilon: float
-    noise_samples: int
-    sharing: Sharing
-    generator: Generator | None
-    noise: Tensor | None
-
-
-def _noised_hinge(scores: Tensor, labels: Tensor, rank: _Rank, margins: Tensor | float) -> Tensor:
+def _noised_hinge(scores: Tensor, labels: Tensor, rank: Rank, margins: Tensor | float) -> Tensor:
     if labels.is_floating_point():
-        return hinge(scores, labels, _kth_largest(scores, None, rank), margins)
+        return hinge(scores, labels, kth_largest(scores, None, rank), margins)
     margin = margins[labels] if isinstance(margins, Tensor) else margins
-    return (margin + _kth_largest(scores, labels, rank)).clamp_min(0)
-
-
-def _kth_largest(scores: Tensor, labels: Tensor | None, rank: _Rank) -> Tensor:
-    """Mean k-th largest score under noise, less the score of the label where there is one."""
-    _check_noise(rank.epsilon, rank.noise_samples, rank.sharing)
-    samples, noise = rank.noise_samples, rank.noise
-    if noise is not None:
-        rows = {1, scores.shape[0]}
-        if noise.dim() != 3 or noise.shape[1] not in rows or noise.shape[2] != scores.shape[1]:
-            raise ValueError(
-                f"noise must have shape (noise_samples, {scores.shape[0]}, {scores.shape[1]}), "
-                f"got {tuple(noise.shape)}"
-            )
-        samples = noise.shape[0]
-    shared = rank.sharing == "shared"
-    result: Tensor = _NoisedKthLargest.apply(
-        scores, labels, rank.k, rank.epsilon, samples, shared, rank.generator, noise
-    )
-    return result
-
-
-class _NoisedKthLargest(torch.autograd.Function):
-    """One sample at a time, and only the winning columns kept: memory does not grow with B.
-
-    The score of the label is taken off in here, which saves a second dense gradient.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        scores: Tensor,
-        labels: Tensor | None,
-        k: int,
-        epsilon: float,
-        noise_samples: int,
-        shared: bool,
-        generator: Generator | None,
-        noise: Tensor | None,
-    ) -> Tensor:
-        total, columns = torch.zeros_like(scores[:, 0]), []
-        drawn = scores.new_empty((1 if shared else scores.shape[0], scores.shape[1]))
-        for sample in range(noise_samples):
-            if noise is None:
-                drawn.normal_(generator=generator)
-            else:
-                drawn = noise[sample].to(scores)
-            top = torch.add(scores, drawn, alpha=epsilon).topk(k)
-            total += top.values[:, -1]
-            columns.append(top.indices[:, -1])
-        ctx.save_for_backward(torch.stack(columns, dim=1), labels)
-        ctx.shape = scores.shape
-        mean = total / noise_samples
-        return mean if labels is None else mean - scores.gather(1, labels.unsqueeze(1)).squeeze(1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        columns, labels = ctx.saved_tensors  # (batch, noise_samples), (batch,)
-        share = (grad / columns.shape[1]).unsqueeze(1).expand_as(columns)
-        gradient = grad.new_zeros(ctx.shape).scatter_add_(1, columns, share)
-        if labels is not None:
-            gradient.scatter_add_(1, labels.unsqueeze(1), -grad.unsqueeze(1))
-        return gradient, *[None] * 7
+    return (margin + kth_largest(scores, labels, rank)).clamp_min(0)
 
 
 class NoisedTopK(ExampleLoss):
@@ -275,7 +163,7 @@ class NoisedTopK(ExampleLoss):
     ) -> None:
         super().__init__(**options)
         check_k(k)
-        _check_noise(epsilon, noise_samples, sharing)
+        check_noise(epsilon, noise_samples, sharing)
         self.k = k
         self.epsilon = epsilon
         self.noise_samples = noise_samples
@@ -343,11 +231,3 @@ class ImbalancedNoisedTopK(NoisedTopK):
             sharing=self.sharing,
             generator=self.generator,
         )
-
-
-def _check_noise(epsilon: float, noise_samples: int, sharing: str) -> None:
-    check_positive("epsilon", epsilon)
-    if not is_integer(noise_samples) or noise_samples < 1:
-        raise ValueError(f"noise_samples must be an integer of at least 1, got {noise_samples}")
-    if sharing not in ("per_sample", "shared"):
-        raise ValueError(f"sharing must be 'per_sample' or 'shared', got {sharing!r}")

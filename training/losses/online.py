@@ -1,4 +1,4 @@
-"""ROLE: the labels nobody observed are estimated while the classifier learns."""
+"""ROLE as a module: it keeps the estimates of all training images and moves those it met."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,127 +8,17 @@ from typing import Any, ClassVar, Unpack
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from models.errors import UsageError
-from training.losses.base import Loss, Options, Reduction, divide
+from training.losses.base import Loss, Options, Reduction
 from training.losses.estimates import Estimates, Observed
 from training.losses.inputs import check_at_least, check_batch, is_integer, working
-from training.losses.positives import (
-    SOFTPLUS_LIMIT,
-    expected_positive,
-    label_term,
-    surplus,
-)
-
-
-def role(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    estimates: Tensor,
-    average_k: float = 5.0,
-    reg_weight: float = 1.0,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-) -> Tensor:
-    r"""ROLE (regularised online label estimation): classifier and estimates teach each other.
-
-    With :math:`\theta` the estimates of this batch's images and :math:`\bar\sigma` a
-    probability taken as given:
-
-    .. math::
-        \ell &= \tfrac12 \big(h(z, \theta) + h(\theta, z)\big) \\
-        h(a, b) &= \frac{1}{|B|} \sum_i \Big(-\log \sigma(a_{i y_i})
-            + \sum_j \mathrm{BCE}\big(a_{ij}; \bar\sigma(b_{ij})\big)\Big)
-            + \frac{\lambda}{L} \Big(\frac{1}{|B|} \sum_{i,j} \sigma(a_{ij}) - K\Big)^2
-
-    Each half is ``expected_positive`` plus the wish to agree with the other one. It needs a
-    number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch.
-
-    Args:
-        logits: Raw class scores :math:`z`, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
-        estimates: Logits :math:`\theta` of the estimated labels, ``(batch, classes)``.
-        average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``.
-        reg_weight: :math:`\lambda`, at least 0.
-        weight: Class weights ``(classes,)`` of the terms of the label.
-        ignore_index: Rows with this label count for nothing.
-
-    Returns:
-        A scalar with gradients to both ``logits`` and ``estimates``.
-
-    Raises:
-        ValueError: A parameter out of range, or tensors that do not fit.
-
-    References:
-        Cole et al., "Multi-label learning from single positive labels", CVPR 2021, eq. 10 and
-        11, times the number of classes, so that ``reg_weight=1`` is the default beta of
-        ``expected_positive``; [A] section 4.6. The ``lambda`` that [S] tunes for this loss is
-        not defined there; we read it as ``reg_weight``.
-
-    Example:
-        >>> zeros = torch.zeros(2, 4)
-        >>> role(zeros, torch.tensor([0, 1]), estimates=zeros, average_k=2)
-        tensor(3.4657)
-    """
-    _check_parameters(average_k, reg_weight)
-    if estimates.shape != logits.shape:
-        raise ValueError(
-            f"estimates must have the shape of the logits {tuple(logits.shape)}, "
-            f"got {tuple(estimates.shape)}"
-        )
-    settings = (labels, average_k, reg_weight, weight, ignore_index)
-    ours, theirs = working(logits), working(estimates)
-    p, q = torch.sigmoid(ours.detach()), torch.sigmoid(theirs.detach())
-    return (_half(ours, p, q.to(p), *settings) + _half(theirs, q, p.to(q), *settings)) / 2
-
-
-def _half(
-    scores: Tensor,
-    own: Tensor,
-    taught: Tensor,
-    labels: Tensor,
-    average_k: float,
-    reg_weight: float,
-    weight: Tensor | None,
-    ignore_index: int,
-) -> Tensor:
-    """What one side learns while the other is taken as given, a scalar.
-
-    Args:
-        scores: The logits that learn.
-        own: Their sigmoid.
-        taught: Probabilities of the other side.
-    """
-    observed, kept = label_term(scores, labels, weight, ignore_index)
-    entropy, positives = _Agreement.apply(scores, own, taught)
-    agreement = divide(entropy.where(kept > 0, 0.0).sum(), kept.sum())
-    excess = surplus(positives, kept, average_k, scores.shape[1])
-    result: Tensor = observed + agreement + reg_weight / scores.shape[1] * excess.square()
-    return result
-
-
-class _Agreement(torch.autograd.Function):
-    """Per row, the binary cross-entropy to the taught probabilities and the sum of the own."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(own, taught)
-        entropy = F.softplus(scores, threshold=SOFTPLUS_LIMIT).sum(1)
-        return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_entropy: Tensor, of_sum: Tensor) -> tuple[Tensor, None, None]:
-        own, taught = ctx.saved_tensors
-        gradient = torch.addcmul(own, own, own, value=-1).mul_(of_sum.unsqueeze(1))
-        return gradient.addcmul_(own - taught, of_entropy.unsqueeze(1)), None, None
+from training.losses.mutual import check_parameters, half
+from training.losses.positives import expected_positive
 
 
 class Role(Loss):
-    """Module of :func:`role`, with the estimates of all training images.
+    """Module of :func:`training.losses.role`, with the estimates of all training images.
 
     The estimates stay in the memory of the CPU, or in a file, whatever ``.to()`` says; only
     the rows of a batch travel. The backward pass of a loss moves them, once: one step of
@@ -142,7 +32,7 @@ class Role(Loss):
         classes: Number of classes; taken from the first batch where None.
         average_k: Wanted mean number of positive classes.
         reg_weight: Weight of that wish, at least 0.
-        theta_lr: Step of an estimate along its own image's gradient, positive; it does not
+        theta_lr: Step of an estimate along its own image's gradient, at least 0; it does not
             depend on batch size, loss scaling or the rate of the network. Where [A] and Cole
             et al. tie it to the optimiser of the network, an image is seen once an epoch and
             its estimates hardly move.
@@ -170,7 +60,7 @@ class Role(Loss):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
-        _check_parameters(average_k, reg_weight)
+        check_parameters(average_k, reg_weight)
         check_at_least("theta_lr", theta_lr, 0)
         for name, value in (("rows", rows), ("classes", classes)):
             if value is not None and (not is_integer(value) or value < 1):
@@ -224,9 +114,9 @@ class Role(Loss):
         """Both values, and the step of each estimate along its own image's gradient."""
         settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
         p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
-        classifier = _half(scores, p, q, *settings)
+        classifier = half(scores, p, q, *settings)
         with torch.enable_grad():
-            estimator = _half(theta.requires_grad_(), q, p, *settings)
+            estimator = half(theta.requires_grad_(), q, p, *settings)
             (slope,) = torch.autograd.grad(estimator, theta)
         rows = int(_counted(labels, self.ignore_index).sum())
         return classifier, estimator.detach(), slope.mul_(-self.theta_lr * rows / 2)
@@ -334,8 +224,3 @@ def _refuse_several_processes() -> None:
             f"{dist.get_world_size()} processes, which would estimate apart; use one process, "
             "or expected_positive or two_head_average_k"
         )
-
-
-def _check_parameters(average_k: float, reg_weight: float) -> None:
-    check_at_least("average_k", average_k, 1)
-    check_at_least("reg_weight", reg_weight, 0)

@@ -36,6 +36,7 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
         positive labels", CVPR 2021, times the number of classes.
 
     Example:
+        >>> import torch
         >>> assume_negative(torch.zeros(1, 4), torch.tensor([2]))
         tensor([1.3863])
     """
@@ -72,6 +73,7 @@ def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
         [A] eq. 6.
 
     Example:
+        >>> import torch
         >>> positive_bce(torch.zeros(1, 4), torch.tensor([2]))
         tensor([0.6931])
     """
@@ -103,7 +105,7 @@ def expected_positive(
         average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``, may
             be fractional.
         beta: Weight of the constraint, at least 0; one over the number of classes where it is
-            None. That is what [A] tuned: 0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K.
+            None. That is what [S] reports: 0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K.
         weight: Class weights ``(classes,)`` of the term of the label.
         ignore_index: Rows with this label count for nothing.
 
@@ -118,6 +120,7 @@ def expected_positive(
         number of classes.
 
     Example:
+        >>> import torch
         >>> expected_positive(torch.zeros(2, 4), torch.tensor([0, 1]), average_k=3, beta=0.5)
         tensor(1.1931)
     """

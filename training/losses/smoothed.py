@@ -54,6 +54,7 @@ def smooth_top_k(
         sum. The authors' code switches to the hard hinge far from the margin; this does not.
 
     Example:
+        >>> import torch
         >>> logits = torch.tensor([[3.0, 1.0, 0.5, -1.0]])
         >>> smooth_top_k(logits, torch.tensor([1]), k=2, tau=0.01)
         tensor([0.7500])
@@ -83,6 +84,7 @@ def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> 
         [B] appendix C; :math:`\sigma_i` in eq. 64 to 66 should be :math:`\sigma_k`.
 
     Example:
+        >>> import torch
         >>> top_k_probabilities(torch.zeros(1, 4), k=2)
         tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
     """

@@ -1,18 +1,17 @@
 """The two-head average-K loss: one head proposes candidate classes, the other learns the sets."""
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from training.losses.base import Head, Loss, Options, Reduction, check_weight
+from training.losses.base import Head, Loss, Options, Reduction
 from training.losses.candidates import Scope, Selection, candidate_count, select, world_size
-from training.losses.inputs import check_at_least, check_batch, is_integer, working
+from training.losses.inputs import check_at_least, is_integer, working
+from training.losses.labelled import LabelledEntries, read_labels
 
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 TINY = 1e-30  # instead of a divisor of 0
@@ -53,7 +52,7 @@ def two_head_average_k(
             candidate or a negative.
         average_k: Wanted mean size of a set, ``1 <= average_k <= classes``, may be fractional.
         alpha: Weight of the pseudo-labels beside the labels, at least 0. [A] searches 0.1 to
-            10; it chose 0.3 on CIFAR-100 and 5 on Pl@ntNet-300K.
+            10; [S] reports 0.3 for CIFAR-100 and 5 for Pl@ntNet-300K.
         weight: Class weights ``(classes,)`` of the two terms of the label.
         ignore_index: Rows with this label count for nothing.
         candidates: Under ``torch.distributed``, rank the entries of all ranks together
@@ -84,7 +83,7 @@ def two_head_average_k(
     """
     _check_parameters(average_k, alpha)
     ranks = world_size(candidates)
-    known = _read_labels(sccp_logits, labels, weight, ignore_index, ranks)
+    known = read_labels(sccp_logits, labels, weight, ignore_index, ranks)
     count = candidate_count(_within(average_k, sccp_logits), known.rows)
     log_p = _log_softmax(sccp_logits)
     chosen = select(_keys(log_p, known), count, ranks=ranks)
@@ -137,7 +136,7 @@ class TwoHeadAverageK(Loss):
     def forward(self, multi_label_logits: Tensor, sccp_logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch; shapes and errors as in :func:`two_head_average_k`."""
         ranks = world_size(self.candidates)
-        known = _read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
+        known = read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
         log_p = _log_softmax(sccp_logits)
         chosen = self._select(_keys(log_p, known), known.rows, sccp_logits, ranks)
         if known.rows:
@@ -165,63 +164,11 @@ class TwoHeadAverageK(Loss):
         self._recent = deque(state["recent"], maxlen=self.recent_batches)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Labels:
-    """The entries that carry a label, and the counts that the sums are divided by."""
-
-    entries: Tensor  # flat positions, int64 (labels,)
-    shares: Tensor  # weight of each entry's terms, (labels,)
-    ignored: Tensor  # rows that count for nothing, int64 (ignored rows,)
-    divisor: Tensor  # scalar, over all ranks
-    rows: int  # counted rows of all ranks
-    unlabelled: int  # entries of the counted rows that carry no label, over all ranks
-
-
-def _read_labels(
-    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, ranks: int
-) -> _Labels:
-    check_weight(weight, logits)
-    classes = logits.shape[-1]
-    if labels.is_floating_point():
-        check_batch(logits, labels)
-        ignored = labels.new_empty(0, dtype=torch.int64)
-        entries = (labels.flatten() > 0).nonzero().flatten()
-        shares = working(labels).flatten()[entries]
-    else:
-        left_out = labels == ignore_index
-        check_batch(logits, labels.masked_fill(left_out, 0))
-        ignored, kept = left_out.nonzero().flatten(), (~left_out).nonzero().flatten()
-        entries = kept * classes + labels[kept]
-        shares = torch.ones_like(kept, dtype=working(logits).dtype)
-    if weight is not None:
-        shares = shares * weight.to(shares)[entries % classes]
-    rows = labels.shape[0] - ignored.numel()
-    divisor = shares.new_tensor(rows) if labels.is_floating_point() else shares.sum()
-    divisor, rows, labelled = _over_ranks(divisor, rows, entries.numel(), ranks)
-    return _Labels(
-        entries=entries,
-        shares=shares,
-        ignored=ignored,
-        divisor=divisor,
-        rows=rows,
-        unlabelled=rows * classes - labelled,
-    )
-
-
-def _over_ranks(divisor: Tensor, rows: int, labelled: int, ranks: int) -> tuple[Tensor, int, int]:
-    """The three counts summed over all ranks: one message of three float64."""
-    if ranks == 1:
-        return divisor, rows, labelled
-    counts = torch.stack([divisor.double(), *divisor.new_tensor([rows, labelled]).double()])
-    dist.all_reduce(counts)
-    return counts[0].to(divisor.dtype), int(counts[1]), int(counts[2])
-
-
 def _log_softmax(sccp_logits: Tensor) -> Tensor:
     return F.log_softmax(working(sccp_logits), dim=1)
 
 
-def _keys(log_p: Tensor, known: _Labels) -> Tensor:
+def _keys(log_p: Tensor, known: LabelledEntries) -> Tensor:
     """What ranks the candidates, flat; a masked class stays above the labels' ``-inf``."""
     keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
     keys.index_fill_(0, known.ignored, -torch.inf)
@@ -229,7 +176,11 @@ def _keys(log_p: Tensor, known: _Labels) -> Tensor:
 
 
 def _loss(
-    multi_label_logits: Tensor, log_p: Tensor, known: _Labels, chosen: Selection, alpha: float
+    multi_label_logits: Tensor,
+    log_p: Tensor,
+    known: LabelledEntries,
+    chosen: Selection,
+    alpha: float,
 ) -> Tensor:
     """This rank's share of the four terms, each divided by its count over all ranks."""
     if multi_label_logits.shape != log_p.shape:
@@ -252,7 +203,7 @@ class _MultiLabel(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, known: _Labels, chosen: Selection, alpha: float
+        ctx: Any, scores: Tensor, known: LabelledEntries, chosen: Selection, alpha: float
     ) -> Tensor:
         flat = scores.flatten()
         positive = torch.cat([known.entries, chosen.indices])

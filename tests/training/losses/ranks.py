@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from training.losses import TwoHeadAverageK
+from training.losses import TwoHeadAverageK, two_head_average_k
 
 Case = tuple[Tensor, Tensor, Tensor, dict[str, float | str]]
 
@@ -40,7 +40,14 @@ def gradients(case: Case, part: slice) -> dict[str, Tensor]:
     value.backward()
     assert z.grad is not None
     assert sccp.grad is not None
-    return {"value": value.detach(), "z": z.grad, "sccp": sccp.grad, "size": loss.mean_set_size}
+    plain = {name: given for name, given in parameters.items() if name != "reduction"}
+    return {
+        "value": value.detach(),
+        "mean": two_head_average_k(z, sccp, labels[part], **plain).detach(),  # type: ignore[arg-type]
+        "z": z.grad,
+        "sccp": sccp.grad,
+        "size": loss.mean_set_size,
+    }
 
 
 def main(rank: int, ranks: int, folder: Path) -> None:

@@ -36,8 +36,9 @@ def test_the_mean_over_ranks_is_the_loss_of_the_whole_batch(
     parts: list[dict[str, dict[str, Any]]], name: str
 ) -> None:
     whole = gradients(cases()[name], slice(0, 256))
-    mean_value = torch.stack([part[name]["value"] for part in parts]).mean()
-    torch.testing.assert_close(mean_value, whole["value"], rtol=1e-12, atol=1e-12)
+    for key in ("value", "mean"):
+        over_ranks = torch.stack([part[name][key] for part in parts]).mean()
+        torch.testing.assert_close(over_ranks, whole[key], rtol=1e-12, atol=1e-12)
     for head in ("z", "sccp"):
         # a data-parallel wrapper averages the gradients of the ranks
         together = torch.cat([part[name][head] for part in parts]) / RANKS

@@ -1,0 +1,176 @@
+"""Time and memory of choosing thresholds, beside one ``np.partition`` of the same scores.
+
+``python -m benchmarks.calibration`` prints a Markdown table for 30,000 photos of 1,081 classes,
+the shape of a Pl@ntNet-300K validation split. The repetitions of all methods are interleaved and
+medians compared, so that a busy moment of the machine meets all of them. ``--stream`` chooses
+thresholds for 200,000 photos of 10,000 classes that are never in memory together, in a process of
+its own, and prints its peak memory. ``--against module:callable`` times any other calibration
+beside ours: the callable takes ``(scores, labels)``, float32 ``(rows, classes)`` and int64
+``(rows,)``.
+"""
+
+import argparse
+import importlib
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.radix import radix_thresholds
+from calibration.rules import calibrate
+from calibration.selection import TopScores
+from calibration.threshold import average_k_threshold
+
+ROWS, CLASSES, GENERA = 30_000, 1_081, 303
+STREAM_ROWS, STREAM_CLASSES, STREAM_BATCH, STREAM_K = 200_000, 10_000, 250, 10
+BATCH = 512
+GRID = [step / 10 for step in range(10, 201)]
+ASKED = [1, 2, 3, 5, 10]
+MIB = 1 << 20
+
+Scores = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to calibrate, and the largest ratio to one partition that is wanted of it."""
+
+    name: str
+    run: Callable[[], object]
+    goal: float | None = None
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = _arguments()
+    if arguments.inside:
+        print(_stream_lines())
+        return
+    if arguments.stream:
+        command = [sys.executable, "-m", "benchmarks.calibration", "--stream", "--inside"]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return
+    scores, labels = synthetic(ROWS, CLASSES, GENERA)
+    methods = [*our_methods(scores, labels), *_others(arguments.against, scores, labels)]
+    unit, *times = interleaved([partition(scores), *methods], arguments.repeats)
+    print(f"One np.partition of {ROWS:,} x {CLASSES:,} float32 scores: {unit * 1000:.0f} ms.\n")
+    print("| method | ms | x partition | goal |\n|---|---|---|---|")
+    for method, seconds in zip(methods, times, strict=True):
+        goal = "" if method.goal is None else f"{method.goal:g}"
+        print(f"| {method.name} | {seconds * 1000:.0f} | {seconds / unit:.2f} | {goal} |")
+
+
+def synthetic(rows: int, classes: int, genera: int, seed: int = 0) -> tuple[Scores, Labels]:
+    """Softmax scores with a long tail, confusions within genera, and about 0.9 of top-1 hits."""
+    random = np.random.default_rng(seed)
+    prior = 1 / np.arange(1, classes + 1)
+    labels = random.choice(classes, rows, p=prior / prior.sum())
+    genus = random.integers(0, genera, classes)
+    logits = random.normal(0, 1, (rows, classes)).astype(np.float32)
+    logits += 4.0 * (genus[labels, np.newaxis] == genus)
+    logits[np.arange(rows), labels] += random.exponential(5, rows) + 2
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=1, keepdims=True)
+    return logits, labels
+
+
+def partition(scores: Scores) -> Method:
+    """The unit: one partition at the rank of K = 3."""
+    flat, cut = scores.reshape(-1), scores.size - 3 * len(scores)
+    return Method(name="np.partition", run=lambda: np.partition(flat, cut))
+
+
+def our_methods(scores: Scores, labels: Labels) -> list[Method]:
+    """What the package offers, and the published recipe."""
+
+    def batches() -> Iterator[Scores]:
+        return (scores[start : start + BATCH] for start in range(0, len(scores), BATCH))
+
+    def top(largest: float, wanted: list[float]) -> object:
+        selection = TopScores(len(scores), largest)
+        for batch in batches():
+            selection.update(batch)
+        return [selection.threshold(average_k) for average_k in wanted]
+
+    return [
+        Method(name="average_k_threshold, K = 3", run=lambda: average_k_threshold(scores, 3),
+               goal=1.0),
+        Method(name="TopScores, K = 3", run=lambda: top(3, [3]), goal=1.0),
+        Method(name="TopScores, K = 1.0, 1.1, ... 20", run=lambda: top(20, GRID), goal=1.5),
+        Method(name=f"radix, K = {', '.join(map(str, ASKED))}",
+               run=lambda: radix_thresholds(batches, ASKED, np.float32)),
+        Method(name="average_k rule, K = 3, min_size 1",
+               run=lambda: calibrate("average_k", scores, average_k=3)),
+        Method(name="coverage rule, 0.9, min_size 1",
+               run=lambda: calibrate("coverage", scores, labels, coverage=0.9)),
+        Method(name="published recipe: one full sort", run=lambda: np.sort(scores.reshape(-1))),
+    ]  # fmt: skip
+
+
+def interleaved(methods: list[Method], repeats: int) -> list[float]:
+    """Median seconds of each method, after one run that does not count."""
+    times: list[list[float]] = [[] for _ in methods]
+    for turn in range(repeats + 1):
+        for method, seconds in zip(methods, times, strict=True):
+            start = time.perf_counter()
+            method.run()
+            if turn:
+                seconds.append(time.perf_counter() - start)
+    return [statistics.median(seconds) for seconds in times]
+
+
+def _others(names: list[str], scores: Scores, labels: Labels) -> list[Method]:
+    methods = []
+    for name in names:
+        module, _, attribute = name.partition(":")
+        calibrate_other = getattr(importlib.import_module(module), attribute)
+        methods.append(
+            Method(name=name, run=lambda other=calibrate_other: other(scores, labels))  # type: ignore[misc]  # bound now
+        )
+    return methods
+
+
+def _stream_lines() -> str:
+    """Choose thresholds for a stream; say how long it took and how much memory."""
+    before, random = _peak_bytes(), np.random.default_rng(0)
+    batch = random.random((STREAM_BATCH, STREAM_CLASSES), dtype=np.float32)
+    selection, selecting = TopScores(STREAM_ROWS, STREAM_K), 0.0
+    for _ in range(STREAM_ROWS // STREAM_BATCH):
+        random.random(out=batch, dtype=np.float32)
+        np.power(batch, 8, out=batch)
+        start = time.perf_counter()
+        selection.update(batch)
+        selecting += time.perf_counter() - start
+    start = time.perf_counter()
+    found = [selection.threshold(average_k) for average_k in ASKED]
+    selecting += time.perf_counter() - start
+    return (
+        f"{STREAM_ROWS:,} x {STREAM_CLASSES:,} float32 scores in batches of {STREAM_BATCH}: "
+        f"{selecting:.1f} s of selection, {(_peak_bytes() - before) / MIB:.0f} MiB above the base "
+        f"(goal 100), lambda at K = {ASKED[-1]}: {found[-1].lambda_val!r}"
+    )
+
+
+def _peak_bytes() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--repeats", type=int, default=7, help="runs of each method")
+    parser.add_argument("--stream", action="store_true", help="200,000 x 10,000, one process")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--against", action="append", default=[], metavar="MODULE:CALLABLE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

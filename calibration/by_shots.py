@@ -1,0 +1,83 @@
+"""Set sizes and hits apart for species with few, a medium number and many training images."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.arrays import as_counts, as_labels
+from calibration.intervals import mean_interval, wilson
+from calibration.metrics import shot_groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShotGroup:
+    """What sets do on photos of one group of species.
+
+    Attributes:
+        name: ``few``, ``medium`` or ``many``.
+        classes: Species of the group that have a photo.
+        rows: Their photos.
+        mean_size: Mean set size, and ``size_ci95`` its interval.
+        hit_rate: Share of sets with the truth, each photo counting the same, and ``hit_ci95`` its
+            interval.
+    """
+
+    name: str
+    classes: int
+    rows: int
+    mean_size: float
+    size_ci95: tuple[float, float]
+    hit_rate: float
+    hit_ci95: tuple[float, float]
+
+
+def measure_by_shots(
+    sizes: ArrayLike, hits: ArrayLike, labels: ArrayLike, class_counts: ArrayLike
+) -> tuple[ShotGroup, ...]:
+    """Measure each group that has a photo.
+
+    Args:
+        sizes: Set size of each photo, shape ``(rows,)``.
+        hits: Whether its set holds the truth, bool, shape ``(rows,)``.
+        labels: True class indices, shape ``(rows,)``.
+        class_counts: Training images a class, shape ``(classes,)``.
+
+    Returns:
+        ``few``, ``medium`` and ``many``, without those that have no photo.
+
+    Raises:
+        ValueError: Shapes do not fit.
+
+    Example:
+        >>> groups = measure_by_shots([2, 4, 6], [True, True, False], [0, 1, 1], [500, 5])
+        >>> [(group.name, group.rows, group.mean_size, group.hit_rate) for group in groups]
+        [('few', 2, 5.0, 0.5), ('many', 1, 2.0, 1.0)]
+    """
+    counts = as_counts(class_counts, classes=np.size(class_counts))
+    truth = as_labels(labels, rows=np.size(labels), classes=counts.size)
+    size, hit = np.asarray(sizes, dtype=np.float64), np.asarray(hits)
+    if not size.shape == hit.shape == truth.shape or hit.dtype != np.bool_:
+        raise ValueError(
+            f"sizes, hits (bool) and labels must have one shape (rows,), got {size.shape}, "
+            f"{hit.shape} {hit.dtype} and {truth.shape}"
+        )
+    groups = ((name, mask[truth]) for name, mask in shot_groups(counts).items())
+    return tuple(
+        _group(name, size[among], hit[among], truth[among]) for name, among in groups if among.any()
+    )
+
+
+def _group(
+    name: str, sizes: NDArray[np.float64], hits: NDArray[np.bool_], labels: NDArray[np.int64]
+) -> ShotGroup:
+    mean, found = float(sizes.mean()), int(hits.sum())
+    return ShotGroup(
+        name=name,
+        classes=np.unique(labels).size,
+        rows=hits.size,
+        mean_size=mean,
+        size_ci95=mean_interval(mean, float(sizes.std()), hits.size),
+        hit_rate=found / hits.size,
+        hit_ci95=wilson(found, hits.size),
+    )

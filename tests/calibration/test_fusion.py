@@ -1,0 +1,157 @@
+"""Several photos of one plant as one row of scores."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.fusion import FUSIONS, Fusion, default_fusion, fuse
+from calibration.marginals import top_k_marginals
+from calibration.photo_groups import groups_of
+from calibration.rules import calibrate
+from calibration.scores import SCORE_KINDS, ScoreKind, scores
+from tests.calibration.simulation import PRIOR, draw
+
+RULE_ROWS = 4000
+
+
+def some_logits(seed: int, plants: int, photos: int, classes: int) -> np.ndarray:  # type: ignore[type-arg]
+    return np.random.default_rng(seed).normal(0, 2, (plants, photos, classes))
+
+
+def k_for(fusion: Fusion) -> int | None:
+    return 2 if fusion == "mean_marginal" else None
+
+
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, 5))
+
+
+@pytest.mark.parametrize("kind", SCORE_KINDS)
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 1000), shape=shapes)
+def test_each_fusion_is_its_loop(kind: ScoreKind, seed: int, shape: tuple[int, int, int]) -> None:
+    logits = some_logits(seed, *shape)
+    for plant, found in enumerate(fuse(logits, score_kind=kind)):
+        single = [scores(photo[np.newaxis], kind)[0] for photo in logits[plant]]
+        assert found == pytest.approx(sum(single) / len(single))
+        largest = fuse(logits, score_kind=kind, fusion="max_score")[plant]
+        assert largest.tolist() == np.max(single, axis=0).tolist()
+        marginal = fuse(logits, score_kind=kind, fusion="mean_marginal", k=2)[plant]
+        assert marginal == pytest.approx(top_k_marginals(logits[plant], 2).mean(axis=0))
+        product = np.exp(np.log(single).mean(axis=0))
+        if kind == "sigmoid":
+            against = np.exp(np.log(1 - np.array(single)).mean(axis=0))
+            product = product / (product + against)
+        else:
+            product = product / product.sum()
+        assert fuse(logits, score_kind=kind, fusion="mean_logit")[plant] == pytest.approx(product)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1000), shape=shapes, fusion=st.sampled_from(FUSIONS))
+def test_the_order_of_photos_and_the_plants_beside_change_no_digit(
+    seed: int, shape: tuple[int, int, int], fusion: Fusion
+) -> None:
+    logits, random = some_logits(seed, *shape), np.random.default_rng(seed)
+    fused = fuse(logits, score_kind="softmax", fusion=fusion, k=k_for(fusion))
+    shuffled = logits[:, random.permutation(shape[1])]
+    again = fuse(shuffled, score_kind="softmax", fusion=fusion, k=k_for(fusion))
+    assert again.tolist() == fused.tolist()
+    alone = fuse(logits[-1:], score_kind="softmax", fusion=fusion, k=k_for(fusion))
+    assert alone[0].tolist() == fused[-1].tolist()
+    classes = random.permutation(shape[2])
+    moved = fuse(logits[:, :, classes], score_kind="softmax", fusion=fusion, k=k_for(fusion))
+    assert moved == pytest.approx(fused[:, classes])
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_one_photo_is_itself_and_equal_photos_are_one(fusion: Fusion) -> None:
+    logits = some_logits(3, 6, 1, 5)
+    single = scores(logits[:, 0], "softmax")
+    if fusion == "mean_marginal":
+        single = top_k_marginals(logits[:, 0], 2)
+    for photos in (1, 3):
+        repeated = np.repeat(logits, photos, axis=1)
+        fused = fuse(repeated, score_kind="softmax", fusion=fusion, k=k_for(fusion))
+        assert fused == pytest.approx(single, rel=1e-14)
+    if fusion in ("mean_score", "max_score"):
+        assert fuse(logits, score_kind="softmax", fusion=fusion).tolist() == single.tolist()
+
+
+@pytest.mark.parametrize(("fusion", "total"), [("mean_score", 1), ("mean_logit", 1), ("mean_marginal", 2)])
+def test_rows_sum_to_what_they_say(fusion: Fusion, total: int) -> None:
+    fused = fuse(some_logits(1, 7, 3, 6), score_kind="softmax", fusion=fusion, k=k_for(fusion))
+    assert fused.sum(axis=1) == pytest.approx(total)
+    assert (fused >= 0).all()
+    assert (fused <= 1).all()
+
+
+def test_a_class_that_cannot_be_stays_out() -> None:
+    logits = np.array([[[0.0, -np.inf, 1.0], [0.0, -np.inf, 2.0]]])
+    for fusion in FUSIONS:
+        assert fuse(logits, score_kind="softmax", fusion=fusion, k=k_for(fusion))[0, 1] == 0.0
+
+
+def test_average_k_takes_scores_and_top_k_takes_marginals() -> None:
+    assert default_fusion("average_k") == "mean_score"
+    assert default_fusion("balanced_coverage") == "mean_score"
+    assert default_fusion("top_k") == "mean_marginal"
+
+
+@pytest.mark.parametrize("photos", [2, 3, 5])
+def test_a_threshold_for_the_number_of_photos_keeps_k_where_that_of_one_photo_does_not(
+    photos: int,
+) -> None:
+    sample = draw(np.random.default_rng(photos), 2 * RULE_ROWS)
+    logits = np.log(sample.scores)
+    for_one = calibrate("average_k", sample.scores[:RULE_ROWS], average_k=3, min_size=0)
+    fused = []
+    for half in (slice(None, RULE_ROWS), slice(RULE_ROWS, None)):
+        groups = groups_of(sample.labels[half], size=photos)
+        fused.append(fuse(logits[half][groups.rows], score_kind="softmax"))
+    for_several = calibrate("average_k", fused[0], average_k=3, min_size=0)
+    sizes = for_several.sets(fused[1]).sum(axis=1)
+    error = sizes.std() * np.sqrt(1 / len(fused[0]) + 1 / len(fused[1]))
+    assert sizes.mean() == pytest.approx(3.0, abs=3 * error)
+    off = for_one.sets(fused[1]).sum(axis=1).mean()
+    assert abs(off - 3.0) > max(6 * error, 0.25)
+
+
+def test_more_photos_of_one_species_find_it_more_often() -> None:
+    sample, rates = draw(np.random.default_rng(9), 3 * RULE_ROWS), []
+    for photos in (1, 2, 4):
+        groups = groups_of(sample.labels, size=photos)
+        fused = fuse(np.log(sample.scores)[groups.rows], score_kind="softmax")
+        members = calibrate("average_k", fused, average_k=2, min_size=0).sets(fused)
+        rates.append(members[np.arange(len(groups)), sample.labels[groups.rows[:, 0]]].mean())
+    assert (np.diff(rates) > 0.01).all()
+    assert PRIOR.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"fusion": "median"}, "fusion must be one of"),
+        ({"k": 2}, "k goes with mean_marginal"),
+        ({"fusion": "mean_marginal"}, "k goes with mean_marginal"),
+        ({"fusion": "mean_marginal", "k": 9}, r"k must be .* \[1, 3\]"),
+        ({"score_kind": "logit"}, "kind must be one of"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        fuse(np.zeros((1, 2, 3)), **{"score_kind": "softmax", **arguments})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 2, 3), (2, 0, 3), (2, 3, 0)])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="plants, photos, classes"):
+        fuse(np.zeros(shape), score_kind="softmax")
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_nan_is_refused(fusion: Fusion) -> None:
+    logits = some_logits(0, 2, 2, 3)
+    logits[1, 0, 2] = np.nan
+    with pytest.raises(ValueError, match="logits must"):
+        fuse(logits, score_kind="softmax", fusion=fusion, k=k_for(fusion))

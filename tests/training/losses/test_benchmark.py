@@ -1,0 +1,62 @@
+"""The benchmark of the losses: every loss is in it, and its lines say what was measured."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks import losses as benchmark
+from benchmarks.memory import peak_bytes
+from training.losses import LOSSES
+
+
+def third_party(classes: int, k: int) -> Any:
+    """A loss that someone else brings: half of the cross-entropy."""
+    del classes, k
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels) / 2
+
+    return loss
+
+
+def test_every_loss_runs_at_each_k_and_beside_the_loss_of_someone_else() -> None:
+    against = f"{__name__}:third_party"
+    cases = list(benchmark._cases(20, [2, 3], "cpu", against))
+    assert cases[0].name == benchmark.UNIT
+    names = {case.name for case in cases}
+    assert names >= {*LOSSES, "noised_top_k (shared)", against}
+    assert {case.k for case in cases if case.name == "smooth_top_k"} == {2, 3}
+    assert {case.k for case in cases if case.name == against} == {2, 3}
+    rows = benchmark.measure(cases, 1, "cpu")
+    assert rows[0].ratio == 1
+    assert all(row.seconds > 0 and row.peak > 0 for row in rows)
+
+
+def test_a_line_marks_what_misses_its_goal() -> None:
+    case = benchmark.Case(name="focal", classes=1000, k=None, step=lambda: None)
+    for ratio, goal in ((2.4, "| 2.5 |"), (2.6, "| 2.5 ✗ |")):
+        row = benchmark.Row(case=case, seconds=0.001, ratio=ratio, peak=3.0)
+        line = benchmark._line(row)
+        assert line.startswith(f"| focal | 1,000 |  | 1.000 | {ratio} ")
+        assert goal in line
+
+
+def test_the_unit_is_taken_in_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([9.0, 9.0, 1.0, 5.0, 2.0, 8.0, 3.0, 6.0])
+    monkeypatch.setattr(benchmark, "_timed", lambda *_: next(seconds))
+    cases = list(benchmark._cases(5, [2], "cpu", None))[:2]
+    first, second = benchmark.measure(cases, 3, "cpu")
+    assert (first.seconds, second.seconds, second.ratio) == (2.0, 6.0, 3.0)
+
+
+def test_peak_memory_counts_what_was_held_at_once() -> None:
+    def work() -> Tensor:
+        held = torch.zeros(1000)
+        for _ in range(5):
+            held = held + 1
+        return held.view(10, 100)
+
+    assert peak_bytes(work) == 2 * 4000

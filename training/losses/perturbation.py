@@ -1,0 +1,132 @@
+"""The k-th largest score averaged over noise, one sample at a time."""
+
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Generator, Tensor
+from torch.autograd.function import once_differentiable
+
+from training.losses.inputs import check_positive, is_integer
+
+Sharing: TypeAlias = Literal["per_sample", "shared"]
+
+
+def noised_kth_largest(
+    scores: Tensor,
+    *,
+    k: int,
+    epsilon: float,
+    noise_samples: int = 5,
+    sharing: Sharing = "per_sample",
+    generator: Generator | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
+    r"""Mean k-th largest score under noise, the operator :math:`\widehat{top}_{k,\epsilon,B}`.
+
+    The k-th score itself: with k = 2 it is the worked example of [N], whereas the losses with
+    k = 2 use ``k=3`` here.
+
+    Args:
+        scores: Shape ``(batch, classes)``, float32 or float64.
+        k: Rank, ``1 <= k <= classes``.
+        epsilon: Size of the noise, positive.
+        noise_samples: Noise vectors.
+        sharing: ``"per_sample"`` or ``"shared"``.
+        generator: Source of the noise.
+        noise: ``(noise_samples, batch, classes)``, or ``(noise_samples, 1, classes)``.
+
+    Returns:
+        Shape ``(batch,)``. Its gradient is the share of samples in which a class came k-th.
+
+    References:
+        [N] section 3.2.
+    """
+    rank = Rank(k, epsilon, noise_samples, sharing, generator, noise)
+    if not is_integer(k) or not 1 <= k <= scores.shape[1]:
+        raise ValueError(f"k must be an integer in [1, {scores.shape[1]}], got {k}")
+    return kth_largest(scores, None, rank)
+
+
+class Rank(NamedTuple):
+    """Which score is wanted, and under which noise."""
+
+    k: int
+    epsilon: float
+    noise_samples: int
+    sharing: Sharing
+    generator: Generator | None
+    noise: Tensor | None
+
+
+def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
+    """Mean k-th largest score under noise, less the score of the label where there is one."""
+    check_noise(rank.epsilon, rank.noise_samples, rank.sharing)
+    samples, noise = rank.noise_samples, rank.noise
+    if noise is not None:
+        rows = {1, scores.shape[0]}
+        if noise.dim() != 3 or noise.shape[1] not in rows or noise.shape[2] != scores.shape[1]:
+            raise ValueError(
+                f"noise must have shape (noise_samples, {scores.shape[0]}, {scores.shape[1]}), "
+                f"got {tuple(noise.shape)}"
+            )
+        samples = noise.shape[0]
+    shared = rank.sharing == "shared"
+    result: Tensor = _NoisedKthLargest.apply(
+        scores, labels, rank.k, rank.epsilon, samples, shared, rank.generator, noise
+    )
+    return result
+
+
+class _NoisedKthLargest(torch.autograd.Function):
+    """One sample at a time, and only wins are counted: memory does not grow with B.
+
+    The score of the label is taken off in here, which saves a second dense gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        labels: Tensor | None,
+        k: int,
+        epsilon: float,
+        noise_samples: int,
+        shared: bool,
+        generator: Generator | None,
+        noise: Tensor | None,
+    ) -> Tensor:
+        total, wins = torch.zeros_like(scores[:, 0]), torch.zeros_like(scores)
+        moved, one = torch.empty_like(scores), torch.ones_like(scores[:, :1])
+        for sample in range(noise_samples):
+            if noise is not None:
+                torch.add(scores, noise[sample].to(scores), alpha=epsilon, out=moved)
+            elif shared:
+                drawn = torch.empty_like(scores[:1]).normal_(generator=generator)
+                torch.add(scores, drawn, alpha=epsilon, out=moved)
+            else:
+                moved.normal_(generator=generator).mul_(epsilon).add_(scores)
+            top = moved.topk(k)
+            total += top.values[:, -1]
+            wins.scatter_add_(1, top.indices[:, -1:], one)
+        mean = total / noise_samples
+        if labels is not None:
+            mean -= scores.gather(1, labels.unsqueeze(1)).squeeze(1)
+            wins.scatter_add_(1, labels.unsqueeze(1), -noise_samples * one)
+        ctx.save_for_backward(wins)
+        ctx.noise_samples = noise_samples
+        return mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (wins,) = ctx.saved_tensors  # how often each class came k-th
+        return wins * (grad / ctx.noise_samples).unsqueeze(1), *[None] * 7
+
+
+def check_noise(epsilon: float, noise_samples: int, sharing: str) -> None:
+    """Refuse noise without size, samples or a known way of sharing."""
+    check_positive("epsilon", epsilon)
+    if not is_integer(noise_samples) or noise_samples < 1:
+        raise ValueError(f"noise_samples must be an integer of at least 1, got {noise_samples}")
+    if sharing not in ("per_sample", "shared"):
+        raise ValueError(f"sharing must be 'per_sample' or 'shared', got {sharing!r}")
