@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from calibration.betting import Capital
 
 
-def by_definition(log_gains: np.ndarray) -> list[float]:  # type: ignore[type-arg]
+def by_definition(log_gains: np.ndarray) -> list[float]:
     """Capital after each row: a share 1/(k(k+1)) enters at row k and is multiplied from there."""
     capital = []
     for rows in range(1, len(log_gains) + 1):

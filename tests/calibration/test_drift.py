@@ -42,13 +42,19 @@ class Photos:
 POOL = Photos(np.random.default_rng(0), 30_000)
 
 
+def histogram(values: Floats) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Forty bins with as many values each."""
+    edges = np.unique(np.quantile(values, np.arange(0, 1, 0.025)))
+    counts = np.bincount(np.searchsorted(edges, values, side="right") - 1, minlength=edges.size)
+    return tuple(edges.tolist()), tuple(counts.tolist())
+
+
 def expected_from(best: Floats, energy: Floats | None, values: Floats) -> tuple[Expected, float]:
     """What a record would say, with min_size 0, and its threshold."""
     lambda_val = calibrate("average_k", values, average_k=SIZE, min_size=0).lambda_val
     assert lambda_val is not None
     sizes = (values >= lambda_val).sum(axis=1)
-    edges = [] if energy is None else np.unique(np.quantile(energy, np.arange(0, 1, 0.025)))
-    bins = np.searchsorted(edges, energy, side="right") - 1 if energy is not None else []
+    edges, counts = ((), ()) if energy is None else histogram(energy)
     expected = Expected(
         calibration_id="a",
         rows=len(best),
@@ -59,8 +65,8 @@ def expected_from(best: Floats, energy: Floats | None, values: Floats) -> tuple[
         faint_rate=float((best < lambda_val).mean()),
         edges=tuple(EDGES.tolist()),
         best_scores=tuple(in_bins(best).tolist()),
-        logsumexp_edges=tuple(edges),
-        logsumexp=tuple(np.bincount(bins, minlength=len(edges)).tolist()) if len(edges) else (),
+        logsumexp_edges=edges,
+        logsumexp=counts,
     )
     return expected, lambda_val
 

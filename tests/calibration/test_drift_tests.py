@@ -18,15 +18,15 @@ BAR = 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)
 POOL = draw(np.random.default_rng(0), 30_000).scores.max(axis=1)
 
 
-def at_the_top(random: np.random.Generator) -> np.ndarray:  # type: ignore[type-arg]
+def at_the_top(random: np.random.Generator) -> np.ndarray:
     return random.geometric(1 / 3.2, 500).astype(float)
 
 
-def at_the_bottom(random: np.random.Generator) -> np.ndarray:  # type: ignore[type-arg]
+def at_the_bottom(random: np.random.Generator) -> np.ndarray:
     return random.choice([1.0, 12.0], 500, p=[0.8545454545, 0.1454545455])  # mean 2.6
 
 
-def against_the_player(random: np.random.Generator) -> np.ndarray:  # type: ignore[type-arg]
+def against_the_player(random: np.random.Generator) -> np.ndarray:
     """Means at one end for a while, then at the other: none is outside, no two rows are alike."""
     high = (np.arange(500) // 50) % 2 == 0
     return np.where(high, random.geometric(1 / 3.2, 500), random.binomial(13, 0.2, 500))
@@ -34,7 +34,7 @@ def against_the_player(random: np.random.Generator) -> np.ndarray:  # type: igno
 
 @pytest.mark.parametrize("stream", [at_the_top, at_the_bottom, against_the_player])
 def test_a_mean_at_the_edge_of_the_claim_alarms_as_rarely_as_promised(
-    stream: Callable[[np.random.Generator], np.ndarray],  # type: ignore[type-arg]
+    stream: Callable[[np.random.Generator], np.ndarray],
 ) -> None:
     random, alarms = np.random.default_rng(1), 0
     for _ in range(RUNS):
@@ -94,7 +94,7 @@ def test_larger_values_have_smaller_ranks() -> None:
 
 
 @pytest.mark.parametrize("values", [POOL**2, np.minimum(1.0, POOL * 1.3), 0.5 + 0.02 * POOL])
-def test_other_scores_are_noticed(values: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_other_scores_are_noticed(values: np.ndarray) -> None:
     random = np.random.default_rng(5)
     for _ in range(10):
         test = DistributionTest(EDGES.tolist(), in_bins(random.choice(POOL, 2000)).tolist())

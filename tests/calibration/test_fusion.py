@@ -15,7 +15,7 @@ from tests.calibration.simulation import PRIOR, draw
 RULE_ROWS = 4000
 
 
-def some_logits(seed: int, plants: int, photos: int, classes: int) -> np.ndarray:  # type: ignore[type-arg]
+def some_logits(seed: int, plants: int, photos: int, classes: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, 2, (plants, photos, classes))
 
 
@@ -78,7 +78,9 @@ def test_one_photo_is_itself_and_equal_photos_are_one(fusion: Fusion) -> None:
         assert fuse(logits, score_kind="softmax", fusion=fusion).tolist() == single.tolist()
 
 
-@pytest.mark.parametrize(("fusion", "total"), [("mean_score", 1), ("mean_logit", 1), ("mean_marginal", 2)])
+@pytest.mark.parametrize(
+    ("fusion", "total"), [("mean_score", 1), ("mean_logit", 1), ("mean_marginal", 2)]
+)
 def test_rows_sum_to_what_they_say(fusion: Fusion, total: int) -> None:
     fused = fuse(some_logits(1, 7, 3, 6), score_kind="softmax", fusion=fusion, k=k_for(fusion))
     assert fused.sum(axis=1) == pytest.approx(total)

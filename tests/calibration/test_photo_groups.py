@@ -10,9 +10,7 @@ from calibration.photo_groups import groups_of
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), size=st.integers(1, 4), seed=st.integers(0, 5))
-def test_groups_are_disjoint_and_of_one_plant(
-    data: st.DataObject, size: int, seed: int
-) -> None:
+def test_groups_are_disjoint_and_of_one_plant(data: st.DataObject, size: int, seed: int) -> None:
     rows = data.draw(st.integers(0, 30))
     labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows)), int)
     plants = data.draw(st.lists(st.sampled_from("abcd "), min_size=rows, max_size=rows))
@@ -27,7 +25,9 @@ def test_groups_are_disjoint_and_of_one_plant(
     assert "" not in seen
     assert len(set(seen)) == len(seen)  # one group a plant
     for plant in set(plants) - {""}:
-        alike = [label for label, other in zip(labels.tolist(), plants, strict=True) if other == plant]
+        alike = [
+            label for label, other in zip(labels.tolist(), plants, strict=True) if other == plant
+        ]
         assert (plant in seen) == (max(map(alike.count, alike)) >= size)
 
 

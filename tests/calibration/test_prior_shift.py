@@ -18,7 +18,9 @@ OLD = prior()
 POSTERIOR, LABELS = FLORA.posterior("test"), FLORA.labels("test")
 
 
-def shifted(random: np.random.Generator, new: Floats, rows: int) -> tuple[Floats, NDArray[np.int64]]:
+def shifted(
+    random: np.random.Generator, new: Floats, rows: int
+) -> tuple[Floats, NDArray[np.int64]]:
     """Photos of the flora with other frequencies; their scores still assume the old ones."""
     weights = (new / OLD)[LABELS]
     chosen = random.choice(len(LABELS), rows, p=weights / weights.sum())
@@ -39,7 +41,9 @@ def truth(new: Floats) -> PriorShift:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1000), steps=st.integers(1, 6), weight=st.sampled_from([0.0, 3.0]))
-def test_each_step_is_the_mean_of_the_corrected_scores(seed: int, steps: int, weight: float) -> None:
+def test_each_step_is_the_mean_of_the_corrected_scores(
+    seed: int, steps: int, weight: float
+) -> None:
     random = np.random.default_rng(seed)
     scores, old = random.dirichlet(np.ones(4), 9), random.dirichlet(np.full(4, 3.0))
     found = estimate_prior(scores, old, pseudo_photos=weight, most_steps=steps, tolerance=0.0)

@@ -19,11 +19,11 @@ HEADER = LogHeader(classes=3, head="linear", score_kind="softmax", model_sha256=
 RECORD = HEADER.record.itemsize
 
 
-def logits_of(request: int, photos: int = 1) -> np.ndarray:  # type: ignore[type-arg]
+def logits_of(request: int, photos: int = 1) -> np.ndarray:
     return (np.arange(photos * 3).reshape(photos, 3) / 7 - request).astype(np.float32)
 
 
-def read(log: ScoreLog, photos: int = 1) -> np.ndarray:  # type: ignore[type-arg]
+def read(log: ScoreLog, photos: int = 1) -> np.ndarray:
     return np.concatenate([np.empty((0, photos, 3)), *log.blocks(photos=photos)])
 
 

@@ -27,7 +27,6 @@ def test_whatever_sizes_come_the_mean_stays_within_the_bound(
         average_k=average_k, classes=classes, min_size=min_size, step=step, lambda_val=start,
     )  # fmt: skip
     assert tracker.bound == float("inf")
-    assert tracker.mean_size is None
     for choice in data.draw(st.lists(st.floats(0, 1), min_size=1, max_size=60)):
         fewest = classes if tracker.lambda_val == 0 else min_size
         most = min_size if tracker.lambda_val > 1 else classes
@@ -96,6 +95,7 @@ def test_impossible_sizes_are_refused() -> None:
 def test_the_state_goes_on_where_it_was_and_another_is_refused() -> None:
     first = SizeTracker(average_k=2.5, classes=9)
     second = SizeTracker(average_k=2.5, classes=9)
+    assert first.to_plain()["rows"] == 0
     for size in (1, 4, 9, 2):
         first.update(size)
     second.restore(first.to_plain())
