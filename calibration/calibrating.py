@@ -20,6 +20,7 @@ from models.errors import BundleError, UsageError
 from models.progress import progress
 
 PROVENANCE = "provenance.json"
+CHOSEN_ON = "checkpoint_chosen_on"
 FEW_ROWS = 1000
 
 
@@ -106,11 +107,11 @@ def read_record(bundle: Bundle) -> CalibrationRecord:
 
 
 def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
-    """Whether the split also chose the checkpoint, as far as ``provenance.json`` tells."""
-    if not bundle.has(PROVENANCE):
+    """Whether the split also chose the checkpoint; None where ``provenance.json`` is silent."""
+    told = json.loads(bundle.read(PROVENANCE)) if bundle.has(PROVENANCE) else {}
+    if CHOSEN_ON not in told:
         return None
-    chosen_on = json.loads(bundle.read(PROVENANCE)).get("checkpoint_split")
-    return None if chosen_on is None else bool(chosen_on == split)
+    return bool(told[CHOSEN_ON] == split)  # null where no split chose
 
 
 def cautions(record: CalibrationRecord) -> list[str]:

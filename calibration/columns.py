@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
 
+from calibration.scores import ScoreKind
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -66,6 +68,26 @@ class Columns:
         return cls(
             **{field.name: tuple(getattr(row, field.name) for row in rows) for field in fields(Row)}
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Thresholds of one rule for one head, kind of score and number of photos.
+
+    Attributes:
+        columns: One value a threshold in each; ``value`` is K or the coverage, ascending.
+    """
+
+    rule: str
+    head: str
+    score_kind: ScoreKind
+    images: int
+    min_size: int
+    columns: Columns
+
+    def index(self, value: float) -> int | None:
+        """Where ``value`` stands, or None."""
+        return self.columns.value.index(value) if value in self.columns.value else None
 
 
 def table_from_plain(plain: Mapping[str, Any]) -> Columns:

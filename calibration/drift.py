@@ -154,7 +154,7 @@ class Monitor:
         }
         if expected.logsumexp_edges:
             self._tests["logsumexp"] = DistributionTest(
-                expected.logsumexp_edges, expected.logsumexp, seed=seed + 1
+                expected.logsumexp_edges, expected.logsumexp, seed=seed
             )
         self._alarm_at = log(len(self._tests) / alpha)
 

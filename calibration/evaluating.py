@@ -8,13 +8,14 @@ from typing import Any
 
 from calibration.calibrating import read_record
 from calibration.intervals import mean_interval, wilson
+from calibration.logits import ScoredSplit
 from calibration.measure import Measurement
 from calibration.metrics import shot_groups
 from calibration.parts import Part
 from calibration.point import OperatingPoint
 from calibration.record import BALANCED_RULES, COVERAGE_RULES, CalibrationRecord
 from calibration.scores import scores
-from calibration.scoring import ScoredSplit, score_split
+from calibration.scoring import score_split
 from data.sources import open_dataset
 from models.bundle import open_bundle
 from models.progress import progress

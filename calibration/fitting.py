@@ -12,11 +12,11 @@ from calibration.columns import Columns, Row
 from calibration.distribution import Distribution, DistributionOf
 from calibration.evidence import Evidence
 from calibration.intervals import mean_interval, wilson
+from calibration.logits import Scoring
 from calibration.measure import Measurement, size_bins
 from calibration.nested import choose
 from calibration.record import CalibrationRecord, Measured, Selection, Table
 from calibration.scores import ScoreKind, scores
-from calibration.scoring import Scoring
 from calibration.sets import SetRule
 from calibration.settings import Settings
 

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.balance import class_weights
-from calibration.columns import Columns, dump, scalars, table_from_plain
+from calibration.columns import Table, dump, scalars, table_from_plain
 from calibration.distribution import Distribution
+from calibration.measured import Measured, Selection
 from calibration.point import Estimate, NotCalibrated, OperatingPoint
 from calibration.scores import ScoreKind
 from models.errors import BundleError
@@ -27,6 +28,7 @@ __all__ = [
     "Measured",
     "NotCalibrated",
     "OperatingPoint",
+    "Selection",
     "Table",
 ]
 
@@ -34,68 +36,6 @@ SCHEMA_VERSION = 1
 COVERAGE_RULES = ("coverage", "balanced_coverage")
 BALANCED_RULES = ("balanced_average_k", "balanced_coverage")
 PREFERRED_K = 3.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Thresholds of one rule for one head, kind of score and number of photos.
-
-    Attributes:
-        columns: One value a threshold in each; ``value`` is K or the coverage, ascending.
-    """
-
-    rule: str
-    head: str
-    score_kind: ScoreKind
-    images: int
-    min_size: int
-    columns: Columns
-
-    def index(self, value: float) -> int | None:
-        """Where ``value`` stands, or None."""
-        return self.columns.value.index(value) if value in self.columns.value else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What the record was measured on.
-
-    Attributes:
-        split: Name of the split.
-        rows: Its photos.
-        classes_seen: Classes with at least one of them.
-        data_sha256: Over the bytes and class ids of all of them, in order.
-        model_sha256: Of the graph that gave the scores.
-        chose_checkpoint: Whether the split also chose the checkpoint; None where nobody wrote it
-            down.
-        chose_head: Whether the split also chose among heads and kinds of score.
-    """
-
-    split: str
-    rows: int
-    classes_seen: int
-    data_sha256: str
-    model_sha256: str
-    chose_checkpoint: bool | None
-    chose_head: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """How the head and the kind of score that serve were chosen.
-
-    Attributes:
-        k: Mean set size at which they were compared.
-        candidates: How many pairs of head and kind were compared; 1 where they were named.
-        hit_rate: Of the best pair on the rows that chose it.
-        honest_hit_rate: Of choosing this way, on rows that did not choose: see
-            :mod:`calibration.nested`.
-    """
-
-    k: float
-    candidates: int
-    hit_rate: float
-    honest_hit_rate: float
 
 
 @dataclass(frozen=True, kw_only=True)

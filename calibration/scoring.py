@@ -1,24 +1,20 @@
 """Logits of a whole split, computed the way the server computes them.
 
 One photo at a time goes through decoder and network, in a thread pool: no batch that could
-change a last digit, and the very code that answers requests. What comes out is kept in a
-temporary file, so that memory does not grow with photos times classes.
+change a last digit, and the very code that answers requests.
 """
 
 import hashlib
 import os
-import tempfile
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
-from typing import BinaryIO, NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibration.logits import Logits, LogitStore, Scoring
 from data.dataset import Split
 from models.bundle import MODEL, Bundle
 from models.errors import DataError
@@ -26,92 +22,7 @@ from models.images import ImageError, load
 from models.progress import progress
 from models.session import Session
 
-Logits = NDArray[np.float32]
-
-ROWS_AT_ONCE = 512
-IN_MEMORY_BYTES = 1 << 26
-"""Logits of a head up to this size never touch the disk."""
 NAMES_SHOWN = 10
-
-
-class ScoredSplit(Protocol):
-    """Logits and labels of a split, read block by block as often as wanted."""
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """Names of the heads."""
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """True class indices, shape ``(rows,)``."""
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-
-    def blocks(self, head: str) -> Iterator[tuple[Logits, NDArray[np.int64]]]:
-        """Logits ``(batch, classes)`` of a head with their labels ``(batch,)``, rows in order."""
-
-    def close(self) -> None:
-        """Give back what holds the logits."""
-
-
-class LogitStore:
-    """Logits of some heads, appended row by row and read in blocks; a :class:`ScoredSplit`.
-
-    ``close()`` deletes what was kept; so does forgetting the store.
-
-    Args:
-        heads: Names of the heads.
-        classes: Number of classes.
-        labels: True class indices of the rows to come, shape ``(rows,)``.
-    """
-
-    def __init__(self, heads: tuple[str, ...], classes: int, labels: NDArray[np.int64]) -> None:
-        self.heads, self.classes, self.labels = heads, classes, labels
-        self._files = {head: _temporary_file() for head in heads}
-        self.close = weakref.finalize(self, _close, tuple(self._files.values()))
-
-    def append(self, logits: dict[str, Logits]) -> None:
-        """Add the next rows, ``(batch, classes)`` for each head.
-
-        Raises:
-            DataError: The temporary folder is full.
-        """
-        try:
-            for head, file in self._files.items():
-                file.write(np.ascontiguousarray(logits[head], dtype=np.float32).tobytes())
-        except OSError as error:
-            raise DataError(
-                f"scores cannot be kept in {tempfile.gettempdir()} ({error.strerror}): free space "
-                "there, or name another folder with the environment variable TMPDIR"
-            ) from error
-
-    def blocks(self, head: str) -> Iterator[tuple[Logits, NDArray[np.int64]]]:
-        """Logits ``(batch, classes)`` of a head with their labels ``(batch,)``, rows in order."""
-        file = self._files[head]
-        for start in range(0, len(self.labels), ROWS_AT_ONCE):
-            labels = self.labels[start : start + ROWS_AT_ONCE]
-            file.seek(start * self.classes * 4)
-            content = file.read(len(labels) * self.classes * 4)
-            yield np.frombuffer(content, np.float32).reshape(len(labels), -1), labels
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scoring:
-    """The logits of a split and what they were computed from.
-
-    Attributes:
-        logits: By head, in the order of the split's rows.
-        split: Name of the split.
-        data_sha256: Over the bytes and class ids of all photos, in order.
-        model_sha256: Of ``model.onnx``.
-    """
-
-    logits: ScoredSplit
-    split: str
-    data_sha256: str
-    model_sha256: str
 
 
 def score_split(bundle: Bundle, split: Split, *, device: str = "auto") -> Scoring:
@@ -205,12 +116,3 @@ def _refuse(failures: list[str], rows: int) -> None:
         f"{len(failures)} of {rows} photos cannot be read; remove or mend them and start again "
         f"(`florilege data check` lists all):\n{shown}{rest}"
     )
-
-
-def _temporary_file() -> BinaryIO:
-    return cast(BinaryIO, tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
-
-
-def _close(files: tuple[BinaryIO, ...]) -> None:
-    for file in files:
-        file.close()

@@ -180,9 +180,13 @@ def test_a_calibration_of_another_network_is_refused(
 
 def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle) -> None:
     assert chose_checkpoint(bundle, "val") is None
-    told = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_split": "val"}'})
+    told = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": "val"}'})
     assert chose_checkpoint(told, "val") is True
     assert chose_checkpoint(told, "test") is False
+    none = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": null}'})
+    assert chose_checkpoint(none, "val") is False
+    silent = replace_files(bundle.path, {"provenance.json": b"{}"})
+    assert chose_checkpoint(silent, "val") is None
 
 
 def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> None:

@@ -148,6 +148,26 @@ def test_photos_of_something_else_are_faint(usual: tuple[Expected, float]) -> No
     assert found["faint_photos"] < 200
 
 
+def test_a_photo_at_the_threshold_is_not_faint_and_one_just_below_is(
+    usual: tuple[Expected, float],
+) -> None:
+    lambda_val = usual[1]
+    for best, faint in ((lambda_val, False), (np.nextafter(lambda_val, 0), True)):
+        monitor = Monitor(usual[0])
+        monitor.update(np.full(20, 3), np.full(20, best), POOL.energy[:20])
+        assert ("faint_photos" in {alarm.watched for alarm in monitor.alarms}) == faint
+
+
+def test_the_row_of_an_alarm_is_the_photo_it_came_with(usual: tuple[Expected, float]) -> None:
+    photos, monitor = Photos(np.random.default_rng(10), 300, blur=2.5), Monitor(usual[0])
+    sizes = photos.sizes(usual[1])
+    for row in range(300):
+        one = slice(row, row + 1)
+        for alarm in monitor.update(sizes[one], photos.best[one], photos.energy[one]):
+            assert alarm.row == row + 1
+    assert monitor.alarms
+
+
 def test_an_alarm_is_given_once_with_its_row_and_in_words(usual: tuple[Expected, float]) -> None:
     photos = Photos(np.random.default_rng(8), 1500, blur=2.0)
     whole, halves = Monitor(usual[0]), Monitor(usual[0])

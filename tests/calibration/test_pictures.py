@@ -57,6 +57,10 @@ def test_hit_rates_are_drawn_with_their_intervals(record: CalibrationRecord) -> 
         assert {(k, point.hit_rate.ci95[0]), (k, point.hit_rate.ci95[1])} <= drawn
     (fixed,) = (c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer))
     assert np.asarray(fixed.lines[0].get_xdata()).tolist() == record.ks("top_k")
+    (segments,) = fixed.lines[2]
+    for k, segment in zip(record.ks("top_k"), segments.get_segments(), strict=True):
+        ends = record.point("top_k", k=k).hit_rate.ci95
+        assert np.asarray(segment)[:, 1] == pytest.approx(ends)
 
 
 @pytest.mark.parametrize("k", [1.0, 3.0, 12.0])

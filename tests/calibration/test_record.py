@@ -8,11 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from calibration.fitting import fit_record, passes
+from calibration.logits import LogitStore, Scoring
 from calibration.nested import choose
 from calibration.record import CalibrationRecord, NotCalibrated
 from calibration.rules import calibrate
 from calibration.scores import SCORE_KINDS, scores
-from calibration.scoring import LogitStore, Scoring
 from calibration.settings import Settings, default_ks
 from models.errors import BundleError
 from tests.calibration.simulation import CLASSES, draw

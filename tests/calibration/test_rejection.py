@@ -105,6 +105,10 @@ def test_the_asked_share_lies_below_and_ties_never_add_to_it(
         assert below == rank
 
 
+def test_the_share_is_taken_as_it_is_written() -> None:
+    assert suspect_threshold(np.arange(100.0), 0.29) == 29.0  # in floating point 0.29 * 100 < 29
+
+
 def test_a_new_photo_is_suspect_as_rarely_as_promised() -> None:
     random, shares, rows = np.random.default_rng(2), [], 250
     for _ in range(2000):

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,19 @@ def test_two_writers_never_share_a_file(tmp_path: Path) -> None:
     assert open_score_log(tmp_path).requests == {1: 10}
 
 
+def test_a_number_that_another_process_took_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibration.score_log.log_files", lambda folder: [])
+    for request in range(2):
+        ScoreLogWriter(tmp_path, HEADER).append(logits_of(request))
+    assert [path.name for path in log_files(tmp_path)] == [
+        "scores-000001.log",
+        "scores-000002.log",
+    ]
+    assert open_score_log(tmp_path).requests == {1: 2}
+
+
 def test_many_threads_may_write(tmp_path: Path) -> None:
     writer = ScoreLogWriter(tmp_path, HEADER, max_bytes=2000)
     writer.max_files = 1000
@@ -186,6 +200,14 @@ def test_only_files_of_the_wanted_network_are_read(tmp_path: Path) -> None:
     assert open_score_log(tmp_path, model_sha256="m" * 64).header == HEADER
     with pytest.raises(DataError, match="another network"):
         open_score_log(tmp_path, model_sha256="x" * 64)
+
+
+def test_another_head_of_the_same_network_is_not_mixed_in(tmp_path: Path) -> None:
+    ScoreLogWriter(tmp_path, replace(HEADER, head="sccp")).append(logits_of(0))
+    ScoreLogWriter(tmp_path, HEADER).append(logits_of(1))
+    log = open_score_log(tmp_path)
+    assert (log.header.head, log.other_models) == ("linear", 1)
+    assert read(log)[:, 0, 0].tolist() == [-1.0]
 
 
 def test_a_log_that_grows_while_it_is_read_is_read_as_it_was(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import calibration.scoring
-from calibration.scoring import LogitStore, score_split
+import calibration.logits
+from calibration.logits import LogitStore
+from calibration.scoring import score_split
 from data.dataset import Split
 from data.sources import open_dataset
 from models.bundle import Bundle
@@ -83,8 +84,8 @@ def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None
 
 
 def test_logits_that_outgrow_memory_lie_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration.scoring, "IN_MEMORY_BYTES", 100)
-    monkeypatch.setattr(calibration.scoring, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(calibration.logits, "IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr(calibration.logits, "ROWS_AT_ONCE", 7)
     logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     store = LogitStore(("linear",), 3, np.arange(50) % 3)
     for row in logits:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from calibration.prior_shift import corrected
+from calibration.prior_shift import corrected, estimate_prior
 from calibration.record import CalibrationRecord, NotCalibrated
 from calibration.rejection import METHODS, suspect_threshold
 from calibration.rules import calibrate
@@ -106,6 +106,18 @@ def test_photos_of_something_else_move_the_threshold_unless_a_guard_leaves_them_
     assert abs(np.log(fooled.thresholds[0].new_lambda / right)) > 0.05
     # about 1 % of ours, the least clear ones, are left out with them
     assert abs(np.log(guarded.thresholds[0].new_lambda / right)) < 0.05
+
+
+@pytest.mark.parametrize("kept", [90, 300])
+def test_frequencies_come_from_the_latest_photos(
+    record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr("calibration.traffic.PRIOR_ROWS", kept)
+    logits, _ = photos(10, 700)
+    found = recalibrate(blocks_of(logits), record, ks=[3], old_prior=PRIOR).shift
+    latest = estimate_prior(scores(logits[-kept:], "softmax"), PRIOR)
+    assert found is not None
+    assert (found.rows, found.new_prior.tolist()) == (kept, latest.new_prior.tolist())
 
 
 def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> None:

@@ -1,0 +1,18 @@
+"""What an array in, sets out needs: NumPy alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ("fitting", "marginals", "metrics", "nested", "radix", "record", "rules", "selection")
+FOREIGN = ("torch", "onnxruntime", "PIL", "rich", "typer", "matplotlib", "pydantic")
+
+
+def test_the_library_part_loads_numpy_and_nothing_else() -> None:
+    imports = ", ".join(f"calibration.{name}" for name in LIBRARY)
+    code = f"import sys, {imports}; print([n for n in {FOREIGN!r} if n in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
