@@ -1,9 +1,10 @@
 """Several photos of one plant, or several crops of one photo, as one row of scores.
 
 Fusing changes how scores are distributed: at the threshold of single photos, sets of three photos
-of one species hold 2.4 classes where 3 were asked for. So a threshold is calibrated on scores fused
-from the very number of photos it is used with: `calibration.photo_groups` makes the groups,
-:func:`fuse` the scores, and any rule of `calibration.rules` takes them as they are.
+of one species held 2.4 classes in one simulation and 3.5 in another, where 3 were asked for. So a
+threshold is calibrated on scores fused from the very number of photos it is used with:
+`calibration.photo_groups` makes the groups, :func:`fuse` the scores, and any rule of
+`calibration.rules` takes them as they are.
 """
 
 from typing import Literal, get_args
