@@ -211,7 +211,7 @@ def demo(
     ),
     port: Annotated[int, typer.Option(help="Port of the page.")] = 8000,
     once: Annotated[bool, typer.Option("--once", help="End after the answers.")] = False,
-    data: Annotated[str, typer.Option(help="The flora to draw from.")] = "flora",
+    data: Annotated[str, typer.Option(help="The flora to draw from.")] = "flora:train=40000",
     epochs: Annotated[int | None, typer.Option(help="Of training; fewer is worse.")] = None,
 ) -> None:
     """Train, calibrate and serve a small model on the built-in flora.

@@ -4,8 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
+from calibration.fusion import FUSIONS, Fusion
+from calibration.photo_groups import MadeFrom
 from calibration.scores import ScoreKind
 
 
@@ -75,6 +77,11 @@ class Table:
     """Thresholds of one rule for one head, kind of score and number of photos.
 
     Attributes:
+        images: Photos of one plant in a request.
+        fusion: How their scores become one row, see :mod:`calibration.fusion`.
+        rows: Photos, or groups of ``images`` photos, that it was measured on.
+        made_from: What photos of one group have in common, see
+            :class:`calibration.photo_groups.PhotoGroups`; None for single photos.
         columns: One value a threshold in each; ``value`` is K or the coverage, ascending.
     """
 
@@ -82,8 +89,17 @@ class Table:
     head: str
     score_kind: ScoreKind
     images: int
+    fusion: Fusion
+    rows: int
+    made_from: MadeFrom | None
     min_size: int
     columns: Columns
+
+    def __post_init__(self) -> None:
+        if self.fusion not in FUSIONS or self.made_from not in (None, *get_args(MadeFrom)):
+            raise ValueError(f"unknown fusion {self.fusion!r} or groups {self.made_from!r}")
+        if (self.made_from is None) != (self.images == 1):
+            raise ValueError(f"{self.images} photos cannot come from {self.made_from!r}")
 
     def index(self, value: float) -> int | None:
         """Where ``value`` stands, or None."""

@@ -10,6 +10,8 @@ LOWEST_POWER = -20
 EDGES: NDArray[np.float64] = np.concatenate([[0.0], 2.0 ** np.arange(LOWEST_POWER, 0.01, 0.25)])
 """Lower edges of the bins: four to a factor of two; the last one holds the score 1 alone."""
 
+LOGSUMEXP_BINS = 40
+
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
@@ -21,6 +23,10 @@ class Distribution:
         best_scores: The best score of each photo in each bin.
         logsumexp_mean: Mean over the photos of log sum exp of the served head's logits.
         logsumexp_deviation: Its standard deviation.
+        logsumexp_edges: Lower edges of up to 40 bins with about as many photos each.
+        logsumexp: Photos in each of them.
+        mean_scores: Mean score of each class, to six digits: the class frequencies that the
+            scores take for granted (:mod:`calibration.prior_shift`).
     """
 
     edges: tuple[float, ...]
@@ -28,6 +34,9 @@ class Distribution:
     best_scores: tuple[int, ...]
     logsumexp_mean: float
     logsumexp_deviation: float
+    logsumexp_edges: tuple[float, ...]
+    logsumexp: tuple[int, ...]
+    mean_scores: tuple[float, ...]
 
 
 class DistributionOf:
@@ -37,22 +46,32 @@ class DistributionOf:
         self._all = np.zeros(EDGES.size, dtype=np.int64)
         self._best = np.zeros(EDGES.size, dtype=np.int64)
         self._logsumexp: list[NDArray[np.float64]] = []
+        self._sums: NDArray[np.float64] | None = None
 
     def update(self, logits: NDArray[np.float32], scores: NDArray[np.float64]) -> None:
         """Add some more rows: logits and scores in [0, 1], both ``(batch, classes)``."""
         self._all += in_bins(scores)
         self._best += in_bins(scores.max(axis=1))
         self._logsumexp.append(logsumexp(logits))
+        summed = scores.sum(axis=0)
+        self._sums = summed if self._sums is None else self._sums + summed
 
     def result(self) -> Distribution:
-        """What was gathered."""
+        """What was gathered, from one row up."""
+        assert self._sums is not None  # a split has photos
         values = np.concatenate(self._logsumexp)
+        edges = np.unique(np.quantile(values, np.arange(LOGSUMEXP_BINS) / LOGSUMEXP_BINS))
+        places = np.maximum(np.searchsorted(edges, values, side="right") - 1, 0)
+        means = self._sums / values.size
         return Distribution(
             edges=tuple(EDGES.tolist()),
             all_scores=tuple(self._all.tolist()),
             best_scores=tuple(self._best.tolist()),
             logsumexp_mean=float(values.mean()),
             logsumexp_deviation=float(values.std()),
+            logsumexp_edges=tuple(edges.tolist()),
+            logsumexp=tuple(np.bincount(places, minlength=edges.size).tolist()),
+            mean_scores=tuple(float(f"{mean:.6g}") for mean in means),
         )
 
 

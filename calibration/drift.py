@@ -99,6 +99,8 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
         faint_rate=faint_rate,
         edges=record.distribution.edges,
         best_scores=record.distribution.best_scores,
+        logsumexp_edges=record.distribution.logsumexp_edges,
+        logsumexp=record.distribution.logsumexp,
     )
 
 

@@ -2,7 +2,7 @@
 
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, cast
 
@@ -35,6 +35,9 @@ class ScoredSplit(Protocol):
 
     def blocks(self, head: str) -> Iterator[tuple[Logits, NDArray[np.int64]]]:
         """Logits ``(batch, classes)`` of a head with their labels ``(batch,)``, rows in order."""
+
+    def rows(self, head: str, rows: NDArray[np.int64]) -> Logits:
+        """Logits of some rows of a head, in the order asked for, ``(rows, classes)``."""
 
     def close(self) -> None:
         """Give back what holds the logits."""
@@ -80,6 +83,14 @@ class LogitStore:
             content = file.read(len(labels) * self.classes * 4)
             yield np.frombuffer(content, np.float32).reshape(len(labels), -1), labels
 
+    def rows(self, head: str, rows: NDArray[np.int64]) -> Logits:
+        """Logits of some rows of a head, in the order asked for, ``(rows, classes)``."""
+        file, found = self._files[head], np.empty((len(rows), self.classes), dtype=np.float32)
+        for place, row in enumerate(rows.tolist()):
+            file.seek(row * self.classes * 4)
+            found[place] = np.frombuffer(file.read(self.classes * 4), np.float32)
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
@@ -90,12 +101,14 @@ class Scoring:
         split: Name of the split.
         data_sha256: Over the bytes and class ids of all photos, in order.
         model_sha256: Of ``model.onnx``.
+        observations: One id a row, shared by photos of one plant; None where unknown.
     """
 
     logits: ScoredSplit
     split: str
     data_sha256: str
     model_sha256: str
+    observations: Sequence[str] | None = None
 
 
 def _temporary_file() -> BinaryIO:

@@ -30,7 +30,8 @@ class Measurement:
     Args:
         rules: The rules.
         classes: Number of classes.
-        watched: The rule whose hits are kept row by row, for :attr:`watched_hits`.
+        watched: The rule whose hits and sizes are kept row by row, for :attr:`watched_hits` and
+            :attr:`watched_sizes`.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Measurement:
         self.empty = np.zeros(count, dtype=np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
         self._watched, self._watched_hits = watched, list[NDArray[np.bool_]]()
+        self._watched_sizes = list[NDArray[np.int64]]()
         self.class_rows = np.zeros(classes, dtype=np.int64)
         self.class_hits = np.zeros((count, classes), dtype=np.int64)
 
@@ -62,6 +64,7 @@ class Measurement:
         self.hits += hits.sum(axis=0)
         if self._watched is not None:
             self._watched_hits.append(hits[:, self._watched])
+            self._watched_sizes.append(sizes[:, self._watched])
         self.empty += (sizes == 0).sum(axis=0)
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
         self.class_rows += np.bincount(labels, minlength=self.class_rows.size)
@@ -75,6 +78,11 @@ class Measurement:
     def watched_hits(self) -> NDArray[np.bool_]:
         """Whether each set of the watched rule holds the truth, shape ``(rows,)``."""
         return np.concatenate([np.empty(0, dtype=np.bool_), *self._watched_hits])
+
+    @property
+    def watched_sizes(self) -> NDArray[np.int64]:
+        """Size of each set of the watched rule, shape ``(rows,)``."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *self._watched_sizes])
 
     def mean_size(self, index: int) -> float:
         """Mean set size of one rule."""

@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.fusion import Fusion, fuse
+from calibration.photo_groups import MadeFrom
 from calibration.scores import ScoreKind
 from calibration.sets import SetRule
 from calibration.statement import statement
@@ -37,6 +42,9 @@ class OperatingPoint(SetRule):
         head: Head of the network whose logits are scored.
         score_kind: How, see :func:`calibration.scores.scores`.
         images: Number of photos of one plant it was calibrated for.
+        fusion: How the photos' scores become one row, see :mod:`calibration.fusion`.
+        made_from: What photos of one group had in common at the calibration: they showed one
+            plant (``observations``) or only one species (``same_class``); None for one photo.
         k: Mean set size asked for (size of every set for ``top_k``), or None.
         coverage: Coverage asked for, or None.
         split: Split it was calibrated on.
@@ -45,12 +53,14 @@ class OperatingPoint(SetRule):
         empty_rate: Share of sets without any class.
         size_deviation: Standard deviation of the set size.
         guaranteed: Whether the coverage is a guarantee: asked for, and the split chose neither
-            checkpoint nor head.
+            checkpoint nor head; for several photos, if groups were of one plant besides.
     """
 
     head: str
     score_kind: ScoreKind
     images: int
+    fusion: Fusion
+    made_from: MadeFrom | None
     k: float | None
     coverage: float | None
     split: str
@@ -59,6 +69,29 @@ class OperatingPoint(SetRule):
     empty_rate: float
     size_deviation: float
     guaranteed: bool
+
+    def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
+        """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
+
+        For one photo these are :func:`calibration.scores.scores`, bit for bit. At a threshold of
+        single photos several may be given too: then the mean of their scores, which nothing was
+        calibrated for.
+
+        Args:
+            logits: Of the :attr:`head`, shape ``(photos, classes)``; their order is of no matter.
+
+        Returns:
+            float64, shape ``(classes,)``.
+
+        Raises:
+            ValueError: Another shape, no photo, or logits that are NaN or +inf.
+        """
+        values = np.asarray(logits)[np.newaxis]
+        k = self.top_k if self.fusion == "mean_marginal" else None
+        row: NDArray[np.float64] = fuse(
+            values, score_kind=self.score_kind, fusion=self.fusion, k=k
+        )[0]
+        return row
 
     @property
     def statement(self) -> str:

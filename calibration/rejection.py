@@ -19,6 +19,7 @@ from calibration.threshold import as_fraction
 
 Floats = NDArray[np.float64]
 
+DEFAULT_METHOD = "max_score"
 DEFAULT_SHARE = 0.01
 """Share of validation photos that is suspect."""
 ENTROPY_POWER = 0.1
@@ -165,10 +166,15 @@ def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> f
         raise ValueError(
             f"familiarity must be one number a row and no NaN, got shape {values.shape}"
         )
-    if not 0 <= share < 1:
-        raise ValueError(f"share must be in [0, 1), got {share}")
+    check_share(share)
     rank = floor(as_fraction(share) * Fraction(values.size))
     return float(np.partition(values, rank)[rank])
+
+
+def check_share(share: float) -> None:
+    """Raise ValueError unless ``0 <= share < 1``."""
+    if not 0 <= share < 1:
+        raise ValueError(f"share must be in [0, 1), got {share}")
 
 
 def _directions(features: ArrayLike, name: str) -> Floats:

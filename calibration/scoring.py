@@ -55,6 +55,7 @@ def score_split(bundle: Bundle, split: Split, *, device: str = "auto") -> Scorin
         split=split.name,
         data_sha256=data_sha256,
         model_sha256=bundle.manifest.files[MODEL],
+        observations=split.observations,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from calibration.balance import class_weights
 from calibration.conformal import check_coverage
+from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE, METHODS, check_share
 from calibration.scores import SCORE_KINDS, ScoreKind
 from calibration.threshold import check_average_k
 
@@ -12,6 +13,7 @@ DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
 DEFAULT_COVERAGES = (0.9, 0.95)
 PREFERRED_K = 3.0
 GRID_END = 20
+DEFAULT_IMAGES = (2, 3, 4, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +28,15 @@ class Settings:
         micro_weight: ``w`` of the balanced rules.
         head: The head that serves, or None to choose the best.
         score_kind: The kind of score that serves, or None to choose the best.
+        images: Numbers of photos of one plant to calibrate for, besides one.
+        rejection_method: How familiar a photo looks, a name in
+            :data:`calibration.rejection.METHODS`; None not to judge.
+        suspect_share: Share of the calibration photos that is to be suspect.
 
     Raises:
         ValueError: A K outside ``[min_size, classes]``, no K at all, a coverage outside (0, 1),
-            another ``min_size`` than 0 or 1, a ``micro_weight`` outside [0, 1], or an unknown
-            kind of score.
+            another ``min_size`` than 0 or 1, a ``micro_weight`` outside [0, 1], an unknown kind of
+            score or method, a share outside [0, 1), or numbers of photos below 2.
     """
 
     classes: int
@@ -40,6 +46,9 @@ class Settings:
     micro_weight: float = 0.5
     head: str | None = None
     score_kind: ScoreKind | None = None
+    images: tuple[int, ...] = DEFAULT_IMAGES
+    rejection_method: str | None = DEFAULT_METHOD
+    suspect_share: float = DEFAULT_SHARE
 
     def __post_init__(self) -> None:
         if self.min_size not in (0, 1):
@@ -55,6 +64,14 @@ class Settings:
             raise ValueError(
                 f"score_kind must be one of {', '.join(SCORE_KINDS)}, got {self.score_kind!r}"
             )
+        if self.rejection_method not in (None, *METHODS):
+            raise ValueError(
+                f"rejection_method must be one of {', '.join(METHODS)}, got "
+                f"{self.rejection_method!r}"
+            )
+        check_share(self.suspect_share)
+        if any(images < 2 for images in self.images):
+            raise ValueError(f"images must be 2 or more, got {self.images}")
 
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind]]:
         """The pairs of head and kind of score that are compared.

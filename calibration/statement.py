@@ -19,6 +19,12 @@ class Figures(Protocol):
     def rows(self) -> int: ...
 
     @property
+    def images(self) -> int: ...
+
+    @property
+    def made_from(self) -> str | None: ...
+
+    @property
     def guaranteed(self) -> bool: ...
 
     @property
@@ -36,7 +42,6 @@ def statement(figures: Figures) -> str:
     """
     size, size_low, size_high = figures.size_and_interval
     hits, low, high = figures.hits_and_interval
-    photos = f"On photos like the {figures.rows:,} of the split {figures.split!r}"
     if figures.rule == "top_k":
         held = f"each set holds {size:.0f} {_candidates(size)}"
     else:
@@ -45,7 +50,19 @@ def statement(figures: Figures) -> str:
             f"({size_low:.2f} to {size_high:.2f} at 95 % confidence)"
         )
     truth = f"{_percent(hits)} of the sets hold the right one ({_percent(low)} to {_percent(high)})"
-    return f"{photos}, {held}; {truth}.{_promise(figures)}"
+    return f"{_measured_on(figures)}, {held}; {truth}.{_promise(figures)}"
+
+
+def _measured_on(figures: Figures) -> str:
+    if figures.images == 1:
+        return f"On photos like the {figures.rows:,} of the split {figures.split!r}"
+    groups = f"the {figures.rows:,} groups of {figures.images} photos from the split"
+    if figures.made_from == "observations":
+        return f"On requests like {groups} {figures.split!r}, each of one plant"
+    return (
+        f"On requests like {groups} {figures.split!r}, each of one species but not of one plant "
+        "(real requests may do worse)"
+    )
 
 
 def _promise(figures: Figures) -> str:

