@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
-.PHONY: demo test lint fix bench bench-losses bench-calibration serve lock clean
+.PHONY: demo test lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -11,7 +11,7 @@ unexport PYTHONPATH
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: lint fix bench bench-losses bench-calibration serve lock clean"
+	@echo "also: lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean"
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
@@ -42,9 +42,9 @@ fix: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-losses bench-calibration
+bench: bench-losses bench-calibration bench-learning bench-server
 
-bench-losses bench-calibration: bench-%: .venv/dev
+bench-losses bench-calibration bench-learning bench-server: bench-%: .venv/dev
 	$(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
 
 serve: .venv/train

@@ -1,6 +1,6 @@
 """A short run of every loss on the flora: does it learn, and how far from the best possible?
 
-    python -m benchmarks.learning [--out FOLDER] [--losses NAME,NAME] [--epochs N] [--data flora:...]
+    python -m benchmarks.learning [--out FOLDER] [--losses NAME,NAME] [--epochs N] [--data SOURCE]
 
 Each run goes the whole road: trained with the `demo` recipe, exported, calibrated on val and
 measured on test. The folder keeps what is done, so a second call goes on.
@@ -63,8 +63,8 @@ def main() -> None:
     for loss in given.losses.split(","):
         (out / loss).mkdir(parents=True, exist_ok=True)
         found = measure(loss, given.data, given.epochs, out / loss)
-        served = f"{found['head']}, {found['score_kind']}"
-        print(f"| `{loss}` | {found['average_k']:.3f} | {found['top_k']:.3f} | {served} |", flush=True)
+        rates = f"{found['average_k']:.3f} | {found['top_k']:.3f}"
+        print(f"| `{loss}` | {rates} | {found['head']}, {found['score_kind']} |", flush=True)
     constant = float(np.sort(prior())[-k:].sum())
     best = f"{bayes_average_k_accuracy(K):.3f} | {bayes_top_k_accuracy(k):.3f}"
     print(f"| best possible | {best} | |")

@@ -127,7 +127,8 @@ def cautions(record: CalibrationRecord) -> list[str]:
         for level in record.asked_coverage
         if conformal_rank(level, rows) == 0
     ]
-    absent = record.classes - record.measured.classes_seen
+    seen = record.measured.classes_seen
+    absent = 0 if seen is None else record.classes - seen
     if absent:
         found.append(f"{absent} of {record.classes} classes have no photo in this split")
     return found

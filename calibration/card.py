@@ -3,6 +3,7 @@
 import json
 import re
 
+from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
 from models.bundle import Bundle
 
@@ -22,10 +23,8 @@ def card_with(card: str, record: CalibrationRecord) -> str:
     ]
     for k in sorted(record.asked_k):
         point = record.point("average_k", k=k)
-        low, high = point.hit_rate.ci95
         lines.append(
-            f"| {k:g} | {point.lambda_val:.6g} | {point.expected_size.value:.3f} "
-            f"| {point.hit_rate.value:.4f} | {low:.4f} to {high:.4f} |"
+            f"| {k:g} | {point.lambda_val:.6g} | {point.expected_size.value:.3f} | {_hits(point)} |"
         )
     return replace_section(card, TITLE, "\n".join(lines))
 
@@ -39,11 +38,18 @@ def metrics_with(metrics: bytes | None, record: CalibrationRecord) -> bytes:
         "rows": record.measured.rows,
         "average_k": [
             {"k": point.k, "mean_set_size": point.expected_size.value,
-             "hit_rate": point.hit_rate.value}
+             "hit_rate": None if point.hit_rate is None else point.hit_rate.value}
             for point in points
         ],
     }  # fmt: skip
     return json.dumps(content, indent=1).encode()
+
+
+def _hits(point: OperatingPoint) -> str:
+    if point.hit_rate is None:
+        return "not measured | "
+    low, high = point.hit_rate.ci95
+    return f"{point.hit_rate.value:.4f} | {low:.4f} to {high:.4f}"
 
 
 def replace_section(text: str, title: str, body: str) -> str:

@@ -10,6 +10,8 @@ from calibration.fusion import FUSIONS, Fusion
 from calibration.photo_groups import MadeFrom
 from calibration.scores import ScoreKind
 
+UNKNOWN_AS_NONE = ("lambda_val", "hit_rate", "hit_low", "hit_high", "macro_hit_rate")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -20,7 +22,8 @@ class Row:
         lambda_val: The threshold; None for ``top_k``.
         size: Mean set size, ``size_low`` and ``size_high`` its 95 % interval.
         size_deviation: Standard deviation of the set size.
-        hit_rate: Share of sets with the truth, ``hit_low`` and ``hit_high`` its 95 % interval.
+        hit_rate: Share of sets with the truth, ``hit_low`` and ``hit_high`` its 95 % interval;
+            None where it was not measured, because nobody labelled the photos.
         macro_hit_rate: The same class by class, then the mean over classes.
         empty_rate: Share of empty sets.
         ties: Scores kept beyond the rank.
@@ -33,10 +36,10 @@ class Row:
     size_low: float
     size_high: float
     size_deviation: float
-    hit_rate: float
-    hit_low: float
-    hit_high: float
-    macro_hit_rate: float
+    hit_rate: float | None
+    hit_low: float | None
+    hit_high: float | None
+    macro_hit_rate: float | None
     empty_rate: float
     ties: int
     size_histogram: tuple[int, ...]
@@ -52,10 +55,10 @@ class Columns:
     size_low: tuple[float, ...]
     size_high: tuple[float, ...]
     size_deviation: tuple[float, ...]
-    hit_rate: tuple[float, ...]
-    hit_low: tuple[float, ...]
-    hit_high: tuple[float, ...]
-    macro_hit_rate: tuple[float, ...]
+    hit_rate: tuple[float | None, ...]
+    hit_low: tuple[float | None, ...]
+    hit_high: tuple[float | None, ...]
+    macro_hit_rate: tuple[float | None, ...]
     empty_rate: tuple[float, ...]
     ties: tuple[int, ...]
     size_histogram: tuple[tuple[int, ...], ...]
@@ -119,9 +122,10 @@ def table_from_plain(plain: Mapping[str, Any]) -> Columns:
         column = getattr(columns, field.name)
         if len(column) != length:
             raise ValueError(f"column {field.name} has {len(column)} entries, value has {length}")
-        if field.name not in ("lambda_val", "size_histogram"):
+        if field.name in UNKNOWN_AS_NONE:
+            _check_numbers(field.name, [entry for entry in column if entry is not None])
+        elif field.name != "size_histogram":
             _check_numbers(field.name, column)
-    _check_numbers("lambda_val", [entry for entry in columns.lambda_val if entry is not None])
     histograms = tuple(tuple(entry) for entry in columns.size_histogram)
     for entry in histograms:
         _check_numbers("size_histogram", entry)

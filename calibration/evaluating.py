@@ -13,6 +13,7 @@ from calibration.measure import Measurement
 from calibration.metrics import shot_groups
 from calibration.parts import Part
 from calibration.point import OperatingPoint
+from calibration.prior_shift import shifted
 from calibration.record import BALANCED_RULES, COVERAGE_RULES, CalibrationRecord
 from calibration.scores import scores
 from calibration.scoring import score_split
@@ -145,8 +146,9 @@ def measure_points(
     measurements = [Measurement(group, record.classes) for group in groups]
     with progress(len(logits.labels), "measuring sets") as advance:
         for values, labels in logits.blocks(record.head):
+            served = scores(shifted(values, record.log_ratios), record.score_kind)
             for measurement in measurements:
-                measurement.update(scores(values, record.score_kind), labels)
+                measurement.update(served, labels)
             advance(len(labels))
     results = {
         id(point): _result(point, measurement, index, record)

@@ -1,6 +1,6 @@
 """From the logits of a split to a calibration record."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -8,33 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.balance import class_weights
-from calibration.columns import Columns, Row
+from calibration.by_shots import ShotGroup, measure_by_shots
 from calibration.distribution import Distribution, DistributionOf
-from calibration.evidence import Evidence
-from calibration.intervals import mean_interval, wilson
+from calibration.fitting_groups import group_tables
 from calibration.logits import Scoring
-from calibration.measure import Measurement, size_bins
+from calibration.measure import size_bins
 from calibration.nested import choose
-from calibration.record import CalibrationRecord, Measured, Selection, Table
+from calibration.record import CalibrationRecord, Measured, Selection
+from calibration.rejection import METHODS, suspect_threshold
 from calibration.scores import ScoreKind, scores
-from calibration.sets import SetRule
 from calibration.settings import Settings
-
-Scored = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.int64]]
-"""Logits ``(batch, classes)``, scores ``(batch, classes)`` and labels ``(batch,)``."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """Thresholds and what they do.
-
-    Attributes:
-        tables: One for each rule.
-        hits: Whether each set at the default K holds the truth, shape ``(rows,)``.
-    """
-
-    tables: list[Table]
-    hits: NDArray[np.bool_]
+from calibration.tabulating import Source, Tabulated, tabulate
+from calibration.verdict import Rejection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,63 +38,25 @@ class Fit:
     score_kind: ScoreKind
     advance: Callable[[int], None]
 
-    def blocks(self) -> Iterator[Scored]:
-        """Logits, scores and labels, rows in order."""
-        for logits, labels in self.scoring.logits.blocks(self.head):
-            yield logits, scores(logits, self.score_kind), labels
-            self.advance(len(labels))
-
-    def fitted(
-        self,
-        settings: Settings,
-        ks: Sequence[float],
-        *,
-        weights: NDArray[np.float64] | None = None,
-    ) -> Fitted:
-        """Calibrate and measure every rule: with weights the balanced ones, else the others."""
-        name = "balanced_" if weights is not None else ""
-        evidence = self._evidence(settings, max(ks), weights)
-        by_size = [evidence.average_k(k, rule=f"{name}average_k") for k in ks]
-        by_level = [evidence.coverage(c, rule=f"{name}coverage") for c in settings.coverages]
-        fixed = [] if name else [top_k_rule(k, evidence.rows) for k in settings.sizes(ks)]
-        watched = ks.index(settings.default_k)
-        free = Measurement([*by_size, *by_level], settings.classes, watched=watched)
-        exact = Measurement(fixed, settings.classes)
-        for _, values, labels in self.blocks():
-            free.update(values, labels)
-            exact.update(values, labels)
-        rows = rows_of(free, [*ks, *settings.coverages])
-        tables = [(f"{name}average_k", rows[: len(ks)]), (f"{name}coverage", rows[len(ks) :])]
-        if fixed:
-            tables.append(("top_k", rows_of(exact, settings.sizes(ks))))
-        return Fitted(
-            tables=[self._table(rule, settings, found) for rule, found in tables if found],
-            hits=free.watched_hits,
-        )
-
-    def _evidence(
-        self, settings: Settings, largest_k: float, weights: NDArray[np.float64] | None
-    ) -> Evidence:
-        evidence = Evidence(
+    @property
+    def source(self) -> Source:
+        """The scores of single photos."""
+        return Source(
+            blocks=self._blocks,
             rows=len(self.scoring.logits.labels),
-            classes=settings.classes,
-            max_average_k=largest_k,
-            min_size=settings.min_size,
-            class_weights=weights,
-        )
-        for _, values, labels in self.blocks():
-            evidence.update(values, labels)
-        return evidence
-
-    def _table(self, rule: str, settings: Settings, rows: Sequence[Row]) -> Table:
-        return Table(
-            rule=rule,
             head=self.head,
             score_kind=self.score_kind,
-            images=1,
-            min_size=settings.min_size,
-            columns=Columns.of(sorted(rows, key=lambda row: row.value)),
         )
+
+    def logits(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        """Logits and labels, rows in order."""
+        for logits, labels in self.scoring.logits.blocks(self.head):
+            yield logits, labels
+            self.advance(len(labels))
+
+    def _blocks(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+        for logits, labels in self.logits():
+            yield scores(logits, self.score_kind), labels
 
 
 def fit_record(
@@ -139,14 +86,22 @@ def fit_record(
         Fit(scoring=scoring, head=head, score_kind=kind, advance=advance)
         for head, kind in settings.candidates(scoring.logits.heads)
     ]
-    compared = [fit.fitted(settings, settings.compared) for fit in candidates]
-    choice = choose([fitted.hits for fitted in compared])
+    compared = [tabulate(fit.source, settings, settings.compared) for fit in candidates]
+    choice = choose([tabulated.hits for tabulated in compared])
     served = candidates[choice.best]
     weights = class_weights(counts, settings.micro_weight)
-    tables = served.fitted(settings, settings.grid).tables
-    tables += served.fitted(settings, settings.grid, weights=weights).tables
+    single = tabulate(served.source, settings, settings.grid)
+    tables = single.tables
+    tables += tabulate(served.source, settings, settings.grid, weights=weights).tables
+    for images in settings.images:
+        tables += group_tables(
+            scoring, settings, head=served.head, score_kind=served.score_kind, images=images,
+            weights=weights,
+        )  # fmt: skip
+        advance(len(labels))
     for index, others in enumerate(compared):
         tables += others.tables if index != choice.best else []
+    distribution, rejection = familiarity_of(served, settings)
     return CalibrationRecord(
         calibration_id="",
         created=datetime.now(UTC).isoformat(),
@@ -174,58 +129,44 @@ def fit_record(
         class_counts_from=scoring.split if class_counts is None else "train",
         micro_weight=settings.micro_weight,
         size_bins=tuple(size_bins(settings.classes).tolist()),
-        distribution=distribution_of(served),
+        distribution=distribution,
+        rejection=rejection,
+        log_ratios=None,
+        shots=_shots(single, labels, class_counts),
         tables=tuple(tables),
     ).named()
 
 
 def passes(scoring: Scoring, settings: Settings) -> int:
-    """How often :func:`fit_record` reads all rows."""
-    return 2 * len(settings.candidates(scoring.logits.heads)) + 5
+    """How often :func:`fit_record` reads all rows; each number of photos counts as once."""
+    return 2 * len(settings.candidates(scoring.logits.heads)) + 5 + len(settings.images)
 
 
-def top_k_rule(k: int, rows: int) -> SetRule:
-    """Sets of exactly ``k`` classes."""
-    return SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=k, rows=rows)
-
-
-def rows_of(measurement: Measurement, values: Sequence[float]) -> list[Row]:
-    """What was measured for each rule; ``values`` are the K or coverages they were made for."""
-    return [_row(measurement, index, float(value)) for index, value in enumerate(values)]
-
-
-def distribution_of(fit: Fit) -> Distribution:
-    """How the scores are distributed."""
-    gathered = DistributionOf()
-    for logits, values, _ in fit.blocks():
-        gathered.update(logits, values)
-    return gathered.result()
-
-
-def _row(measurement: Measurement, index: int, value: float) -> Row:
-    rule, rows = measurement.rules[index], measurement.rows
-    size, deviation = measurement.mean_size(index), measurement.size_deviation(index)
-    size_low, size_high = mean_interval(size, deviation, rows)
-    hits = int(measurement.hits[index])
-    hit_low, hit_high = wilson(hits, rows)
-    macro = measurement.macro_hit_rate(index)
-    return Row(
-        value=value,
-        lambda_val=rule.lambda_val,
-        size=size,
-        size_low=size_low,
-        size_high=size_high,
-        size_deviation=deviation,
-        hit_rate=hits / rows,
-        hit_low=hit_low,
-        hit_high=hit_high,
-        macro_hit_rate=0.0 if macro is None else macro,
-        empty_rate=int(measurement.empty[index]) / rows,
-        ties=rule.ties,
-        size_histogram=_without_end(measurement.histogram[index]),
+def familiarity_of(fit: Fit, settings: Settings) -> tuple[Distribution, Rejection | None]:
+    """How the scores are distributed, and below what familiarity a photo is suspect."""
+    gathered, familiarity = DistributionOf(), list[NDArray[np.float64]]()
+    method = settings.rejection_method
+    for logits, _ in fit.logits():
+        gathered.update(logits, scores(logits, fit.score_kind))
+        if method is not None:
+            familiarity.append(METHODS[method](logits, fit.score_kind))
+    if method is None:
+        return gathered.result(), None
+    values = np.concatenate(familiarity)
+    return gathered.result(), Rejection(
+        method=method,
+        threshold=suspect_threshold(values, settings.suspect_share),
+        share=settings.suspect_share,
+        rows=values.size,
+        head=fit.head,
+        score_kind=fit.score_kind,
     )
 
 
-def _without_end(counts: NDArray[np.int64]) -> tuple[int, ...]:
-    """The counts without the zeros at their end."""
-    return tuple(np.trim_zeros(counts, "b").tolist())
+def _shots(
+    single: Tabulated, labels: NDArray[np.int64], class_counts: NDArray[np.int64] | None
+) -> tuple[ShotGroup, ...]:
+    """Sizes and hits by training images; none where those are not known."""
+    if class_counts is None:
+        return ()
+    return measure_by_shots(single.sizes, single.hits, labels, class_counts)

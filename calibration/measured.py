@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 
+TRAFFIC = "traffic"
+"""Name of the split of a calibration from a score log."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """What the record was measured on.
 
     Attributes:
-        split: Name of the split.
+        split: Name of the split; ``traffic`` for photos without labels from a score log.
         rows: Its photos.
-        classes_seen: Classes with at least one of them.
+        classes_seen: Classes with at least one of them; None where nobody labelled them.
         data_sha256: Over the bytes and class ids of all of them, in order.
         model_sha256: Of the graph that gave the scores.
         chose_checkpoint: Whether the split also chose the checkpoint; None where nobody wrote it
@@ -20,7 +23,7 @@ class Measured:
 
     split: str
     rows: int
-    classes_seen: int
+    classes_seen: int | None
     data_sha256: str
     model_sha256: str
     chose_checkpoint: bool | None

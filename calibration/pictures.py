@@ -9,8 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
 
 from calibration.by_shots import ShotGroup
+from calibration.columns import Columns
 from calibration.record import CalibrationRecord, Table
 
 GREEN: Final = "#1b6e53"
@@ -136,15 +138,18 @@ def write_pictures(
     record: CalibrationRecord,
     folder: str | Path,
     *,
-    groups: Sequence[ShotGroup] = (),
+    groups: Sequence[ShotGroup] | None = None,
     formats: Sequence[str] = FORMATS,
 ) -> list[Path]:
     """Write every picture; equal records give equal bytes.
 
+    Without a hit rate, after a calibration from traffic, its picture is left out.
+
     Args:
         record: The calibration.
         folder: Made where it is not there.
-        groups: For the picture by training images; without them it is left out.
+        groups: For the picture by training images; those of the record where None, and without
+            any it is left out.
         formats: ``png`` or ``svg``.
 
     Returns:
@@ -155,11 +160,12 @@ def write_pictures(
     """
     figures = {
         "lambda_over_k": lambda_over_k(record),
-        "hit_rate_over_k": hit_rate_over_k(record),
         "set_size_histogram": size_histogram(record),
     }
-    if groups:
-        figures["by_shots"] = by_shots(groups, record)
+    if record.point("average_k").hit_rate is not None:
+        figures["hit_rate_over_k"] = hit_rate_over_k(record)
+    if shown := record.shots if groups is None else groups:
+        figures["by_shots"] = by_shots(shown, record)
     target, written = Path(folder), []
     target.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
@@ -204,8 +210,9 @@ def _hit_band(axes: Axes, record: CalibrationRecord, rule: str, colour: str, lab
     if table is None:
         return
     columns = table.columns
-    axes.fill_between(columns.value, columns.hit_low, columns.hit_high, color=colour, alpha=0.18)
-    axes.plot(columns.value, columns.hit_rate, color=colour, label=label)
+    rate, low, high = _hits(columns)
+    axes.fill_between(columns.value, low, high, color=colour, alpha=0.18)
+    axes.plot(columns.value, rate, color=colour, label=label)
 
 
 def _hit_points(axes: Axes, record: CalibrationRecord) -> None:
@@ -213,10 +220,15 @@ def _hit_points(axes: Axes, record: CalibrationRecord) -> None:
     if table is None:
         return
     columns = table.columns
-    rates = np.array(columns.hit_rate)
-    errors = [rates - columns.hit_low, columns.hit_high - rates]
+    rates, low, high = _hits(columns)
+    errors = [rates - low, high - rates]
     axes.errorbar(columns.value, rates, errors, fmt="o", color=BLUE, markersize=4, capsize=2,
                   linewidth=1, label="exactly K, the K best")  # fmt: skip
+
+
+def _hits(columns: Columns) -> NDArray[np.float64]:
+    """Hit rate and both ends of its interval, ``(3, thresholds)``; NaN where not measured."""
+    return np.array([columns.hit_rate, columns.hit_low, columns.hit_high], dtype=np.float64)
 
 
 def _mark_default(axes: Axes, record: CalibrationRecord) -> None:

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibration.fusion import Fusion, fuse
 from calibration.photo_groups import MadeFrom
+from calibration.prior_shift import shifted
 from calibration.scores import ScoreKind
 from calibration.sets import SetRule
 from calibration.statement import statement
@@ -49,11 +50,14 @@ class OperatingPoint(SetRule):
         coverage: Coverage asked for, or None.
         split: Split it was calibrated on.
         expected_size: Mean set size on photos like those of the split.
-        hit_rate: Share of sets that hold the true class.
+        hit_rate: Share of sets that hold the true class; None where it was not measured.
         empty_rate: Share of sets without any class.
         size_deviation: Standard deviation of the set size.
         guaranteed: Whether the coverage is a guarantee: asked for, and the split chose neither
             checkpoint nor head; for several photos, if groups were of one plant besides.
+        log_ratios: What is added to the logits before they become scores, float64, shape
+            ``(classes,)``: logs of how much more frequent each class is now
+            (:mod:`calibration.prior_shift`); None for nothing.
     """
 
     head: str
@@ -65,10 +69,11 @@ class OperatingPoint(SetRule):
     coverage: float | None
     split: str
     expected_size: Estimate
-    hit_rate: Estimate
+    hit_rate: Estimate | None
     empty_rate: float
     size_deviation: float
     guaranteed: bool
+    log_ratios: NDArray[np.float64] | None = None
 
     def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
@@ -86,7 +91,7 @@ class OperatingPoint(SetRule):
         Raises:
             ValueError: Another shape, no photo, or logits that are NaN or +inf.
         """
-        values = np.asarray(logits)[np.newaxis]
+        values = shifted(logits, self.log_ratios)[np.newaxis]
         k = self.top_k if self.fusion == "mean_marginal" else None
         row: NDArray[np.float64] = fuse(
             values, score_kind=self.score_kind, fusion=self.fusion, k=k
@@ -104,6 +109,6 @@ class OperatingPoint(SetRule):
         return (self.expected_size.value, *self.expected_size.ci95)
 
     @property
-    def hits_and_interval(self) -> tuple[float, float, float]:
-        """Hit rate, and both ends of its interval."""
-        return (self.hit_rate.value, *self.hit_rate.ci95)
+    def hits_and_interval(self) -> tuple[float, float, float] | None:
+        """Hit rate, and both ends of its interval; None where it was not measured."""
+        return None if self.hit_rate is None else (self.hit_rate.value, *self.hit_rate.ci95)

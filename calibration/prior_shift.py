@@ -8,6 +8,7 @@ have to be left out first, by a rule that was fixed before (`calibration.rejecti
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +48,12 @@ class PriorShift:
     def distance(self) -> float:
         """Share of the photos that changed class frequencies account for, in [0, 1]."""
         return float(np.abs(self.new_prior - self.old_prior).sum() / 2)
+
+    @property
+    def log_ratios(self) -> Floats:
+        """Log of how much more frequent each class is now, shape ``(classes,)``."""
+        ratios: Floats = np.log(self.new_prior) - np.log(self.old_prior)
+        return ratios
 
     @property
     def evident(self) -> bool:
@@ -146,6 +153,28 @@ def corrected(scores: ArrayLike, shift: PriorShift) -> Floats:
         raise ValueError(f"row {impossible[0]} has scores only for classes that are ruled out")
     result: Floats = weighted / total
     return result
+
+
+def shifted(logits: ArrayLike, log_ratios: ArrayLike | None) -> NDArray[Any]:
+    """Logits whose softmax scores are corrected: the log of ``new / old`` of each class added.
+
+    Up to rounding ``scores(shifted(logits, ratios), "softmax")`` is :func:`corrected`; this is
+    what thresholds are calibrated with and what is served, so that both have the same digits.
+
+    Args:
+        logits: Shape ``(..., classes)``.
+        log_ratios: Shape ``(classes,)``, or None to change nothing.
+
+    Raises:
+        ValueError: Another number of classes.
+    """
+    values = np.asarray(logits)
+    if log_ratios is None:
+        return values
+    ratios = np.asarray(log_ratios, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1:] != ratios.shape:
+        raise ValueError(f"logits must have {ratios.size} classes, got shape {values.shape}")
+    return values.astype(np.float64) + ratios
 
 
 def _prior(prior: ArrayLike) -> Floats:

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.balance import class_weights
-from calibration.columns import Table, dump, scalars, table_from_plain
+from calibration.by_shots import ShotGroup
+from calibration.columns import Row, Table, dump, scalars, table_from_plain
 from calibration.distribution import Distribution
 from calibration.measured import Measured, Selection
 from calibration.point import Estimate, NotCalibrated, OperatingPoint
 from calibration.scores import ScoreKind
+from calibration.verdict import Rejection
 from models.errors import BundleError
 
 __all__ = [
@@ -28,11 +30,12 @@ __all__ = [
     "Measured",
     "NotCalibrated",
     "OperatingPoint",
+    "Rejection",
     "Selection",
     "Table",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 COVERAGE_RULES = ("coverage", "balanced_coverage")
 BALANCED_RULES = ("balanced_average_k", "balanced_coverage")
 PREFERRED_K = 3.0
@@ -51,13 +54,20 @@ class CalibrationRecord:
         asked_k: The values last given to ``--k``.
         asked_coverage: The values last given to ``--coverage``.
         measured: Where the figures come from.
-        selection: How head and kind of score were chosen.
+        selection: How head and kind of score were chosen. A calibration from traffic keeps it;
+            its hit rates are then of the labelled photos before and of none of the traffic.
         class_counts: Images a class, for the balanced rules.
         class_counts_from: ``train``, or the split itself where training counts are not known.
         micro_weight: ``w`` of the balanced rules.
         size_bins: Lower edges of the bins of the set-size histograms.
         distribution: How the served scores were distributed.
-        tables: All thresholds; the full grid for what serves, the asked values for the others.
+        rejection: Which photos are suspect; None where that is not judged.
+        log_ratios: Logs of how much more frequent each class is in the traffic the scores are
+            corrected for; None for none.
+        shots: Sizes and hits at the default K for species with few, a medium number and many
+            training images; empty where these are not known.
+        tables: All thresholds; the full grid for single photos and what serves, the asked values
+            for several photos, other heads and other kinds of score.
     """
 
     calibration_id: str
@@ -74,6 +84,9 @@ class CalibrationRecord:
     micro_weight: float
     size_bins: tuple[int, ...]
     distribution: Distribution
+    rejection: Rejection | None
+    log_ratios: tuple[float, ...] | None
+    shots: tuple[ShotGroup, ...]
     tables: tuple[Table, ...]
 
     @property
@@ -86,6 +99,16 @@ class CalibrationRecord:
     def rules(self) -> tuple[str, ...]:
         """The rules that were calibrated for one photo."""
         return tuple(table.rule for table in self.tables if self._serves(table, 1))
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """The numbers of photos of one plant that are calibrated, ascending."""
+        return tuple(sorted({t.images for t in self.tables if self._serves(t, t.images)}))
+
+    @property
+    def mean_scores(self) -> NDArray[np.float64]:
+        """Mean served score of each class: the frequencies that the scores take for granted."""
+        return np.array(self.distribution.mean_scores)
 
     def ks(self, rule: str, *, images: int = 1) -> list[float]:
         """The values of K (the coverages for a coverage rule) that are calibrated, ascending."""
@@ -106,21 +129,20 @@ class CalibrationRecord:
             rule: A name in :data:`calibration.rules.RULES`.
             k: Wanted size; by default :attr:`default_k`, or the first calibrated value.
             coverage: Wanted coverage, for the coverage rules; by default the first one asked for.
-            images: Photos of one plant whose scores are averaged.
+            images: Photos of one plant in the request.
 
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the values there are.
         """
         table = self._table(rule, images)
         if table is None:
-            photos = "" if images == 1 else f" with {images} photos"
-            raise NotCalibrated(f"rule {rule!r} is not calibrated{photos}", allowed=[])
+            raise NotCalibrated(f"rule {rule!r} is not calibrated{_with(images)}", allowed=[])
         wanted = self._wanted(table, coverage if rule in COVERAGE_RULES else k)
         index = table.index(wanted)
         if index is None:
             name = "coverage" if rule in COVERAGE_RULES else "k"
             raise NotCalibrated(
-                f"{name} = {wanted:g} is not calibrated for rule {rule!r}",
+                f"{name} = {wanted:g} is not calibrated for rule {rule!r}{_with(images)}",
                 allowed=list(table.columns.value),
             )
         return self._point(table, index)
@@ -128,10 +150,11 @@ class CalibrationRecord:
     def compared(self, k: float) -> dict[tuple[str, ScoreKind], float]:
         """Hit rate of ``average_k`` at this K by head and kind of score, best first."""
         found = {
-            (table.head, table.score_kind): table.columns.hit_rate[index]
+            (table.head, table.score_kind): rate
             for table in self.tables
             if (table.rule, table.images) == ("average_k", 1)
             and (index := table.index(k)) is not None
+            and (rate := table.columns.hit_rate[index]) is not None
         }
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
@@ -150,10 +173,7 @@ class CalibrationRecord:
             plain = json.loads(text)
             version = plain.pop("schema_version")
             if version != SCHEMA_VERSION:
-                raise BundleError(
-                    f"calibration.json has schema version {version}, this program reads "
-                    f"{SCHEMA_VERSION}: update florilege or calibrate again"
-                )
+                raise BundleError(_other_version(version))
             return _from_plain(plain)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BundleError(
@@ -186,7 +206,7 @@ class CalibrationRecord:
     def _point(self, table: Table, index: int) -> OperatingPoint:
         row = table.columns.row(index)
         by_coverage = table.rule in COVERAGE_RULES
-        split, rows = self.measured.split, self.measured.rows
+        split, rows = self.measured.split, table.rows
         return OperatingPoint(
             rule=table.rule,
             lambda_val=row.lambda_val,
@@ -199,21 +219,41 @@ class CalibrationRecord:
             head=table.head,
             score_kind=table.score_kind,
             images=table.images,
+            fusion=table.fusion,
+            made_from=table.made_from,
             k=None if by_coverage else row.value,
             coverage=row.value if by_coverage else None,
             split=split,
             expected_size=Estimate(
                 value=row.size, ci95=(row.size_low, row.size_high), split=split, rows=rows
             ),
-            hit_rate=Estimate(
-                value=row.hit_rate, ci95=(row.hit_low, row.hit_high), split=split, rows=rows
-            ),
+            hit_rate=_hit_rate(row, split, rows),
             empty_rate=row.empty_rate,
             size_deviation=row.size_deviation,
             guaranteed=by_coverage
+            and table.made_from != "same_class"
             and self.measured.chose_checkpoint is False
             and not self.measured.chose_head,
+            log_ratios=None if self.log_ratios is None else np.array(self.log_ratios),
         )
+
+
+def _hit_rate(row: Row, split: str, rows: int) -> Estimate | None:
+    if row.hit_rate is None or row.hit_low is None or row.hit_high is None:
+        return None
+    return Estimate(value=row.hit_rate, ci95=(row.hit_low, row.hit_high), split=split, rows=rows)
+
+
+def _with(images: int) -> str:
+    return "" if images == 1 else f" with {images} photos"
+
+
+def _other_version(version: object) -> str:
+    older = isinstance(version, int) and version < SCHEMA_VERSION
+    return (
+        f"calibration.json has schema version {version}, this program reads {SCHEMA_VERSION}: "
+        + ("calibrate the bundle again" if older else "update florilege")
+    )
 
 
 def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
@@ -221,6 +261,8 @@ def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
     measured = Measured(**scalars(entries.pop("measured")))
     selection = Selection(**scalars(entries.pop("selection")))
     distribution = Distribution(**scalars(entries.pop("distribution")))
+    rejection = entries.pop("rejection")
+    shots = tuple(ShotGroup(**scalars(entry)) for entry in entries.pop("shots"))
     tables = tuple(
         Table(**{**entry, "columns": table_from_plain(entry["columns"])})
         for entry in entries.pop("tables")
@@ -229,6 +271,8 @@ def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
         measured=measured,
         selection=selection,
         distribution=distribution,
+        rejection=None if rejection is None else Rejection(**rejection),
+        shots=shots,
         tables=tables,
         **scalars(entries),
     )

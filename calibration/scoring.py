@@ -13,25 +13,40 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibration.logits import Logits, LogitStore, Scoring
 from data.dataset import Split
 from models.bundle import MODEL, Bundle
 from models.errors import DataError
-from models.images import ImageError, load
+from models.images import ImageError, Preprocess, load
 from models.progress import progress
 from models.session import Session
 
 NAMES_SHOWN = 10
 
 
-def score_split(bundle: Bundle, split: Split, *, device: str = "auto") -> Scoring:
+View = Callable[[bytes, Preprocess], NDArray[np.uint8]]
+"""From a picture's bytes to one or several inputs of the network, ``(views, side, side, 3)``."""
+
+
+def whole(content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
+    """The one input that the server makes of a photo."""
+    return load(content, preprocess)[np.newaxis]
+
+
+def score_split(
+    bundle: Bundle, split: Split, *, device: str = "auto", view: View = whole, views: int = 1
+) -> Scoring:
     """Run every photo of a split through the bundle.
 
     Args:
         bundle: An opened bundle.
         split: The photos; labels index the bundle's classes.
         device: ``auto``, ``cpu`` or ``cuda``.
+        view: What the network sees of a photo.
+        views: How many inputs that is; their logits stand one after the other in a row of
+            ``views * classes``.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -41,9 +56,9 @@ def score_split(bundle: Bundle, split: Split, *, device: str = "auto") -> Scorin
     session = Session(bundle, device=device)
 
     def score(row: int) -> _Scored:
-        return _score(session, bundle, split, row)
+        return _score(session, bundle, split, view, row)
 
-    store = LogitStore(tuple(bundle.heads), len(bundle.classes), split.labels)
+    store = LogitStore(tuple(bundle.heads), views * len(bundle.classes), split.labels)
     try:
         with progress(len(split), f"scoring {split.name}") as advance:
             data_sha256 = _gather(in_order(score, len(split)), store, bundle, split, advance)
@@ -85,13 +100,14 @@ class _Scored(NamedTuple):
     sha256: bytes  # of the photo
 
 
-def _score(session: Session, bundle: Bundle, split: Split, row: int) -> _Scored:
+def _score(session: Session, bundle: Bundle, split: Split, view: View, row: int) -> _Scored:
     try:
         content = split.read(row)
-        image = load(content, bundle.preprocess)
+        images = view(content, bundle.preprocess)
     except (OSError, ImageError) as error:
         return _Scored(f"{split.names[row]}: {error}", b"")
-    return _Scored(session.logits(image[np.newaxis]), hashlib.sha256(content).digest())
+    logits = {head: values.reshape(1, -1) for head, values in session.logits(images).items()}
+    return _Scored(logits, hashlib.sha256(content).digest())
 
 
 def in_order(work: Callable[[int], _Scored], count: int) -> Iterator[_Scored]:

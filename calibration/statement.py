@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from calibration.measured import TRAFFIC
+
 
 class Figures(Protocol):
     """What the sentence is built from; an operating point of a calibration record has it."""
@@ -31,7 +33,7 @@ class Figures(Protocol):
     def size_and_interval(self) -> tuple[float, float, float]: ...
 
     @property
-    def hits_and_interval(self) -> tuple[float, float, float]: ...
+    def hits_and_interval(self) -> tuple[float, float, float] | None: ...
 
 
 def statement(figures: Figures) -> str:
@@ -41,7 +43,6 @@ def statement(figures: Figures) -> str:
     not choose the network.
     """
     size, size_low, size_high = figures.size_and_interval
-    hits, low, high = figures.hits_and_interval
     if figures.rule == "top_k":
         held = f"each set holds {size:.0f} {_candidates(size)}"
     else:
@@ -49,11 +50,20 @@ def statement(figures: Figures) -> str:
             f"a set holds {size:.2f} {_candidates(size)} on average "
             f"({size_low:.2f} to {size_high:.2f} at 95 % confidence)"
         )
-    truth = f"{_percent(hits)} of the sets hold the right one ({_percent(low)} to {_percent(high)})"
-    return f"{_measured_on(figures)}, {held}; {truth}.{_promise(figures)}"
+    return f"{_measured_on(figures)}, {held}; {_truth(figures)}.{_promise(figures)}"
+
+
+def _truth(figures: Figures) -> str:
+    if figures.hits_and_interval is None:
+        return "how many sets hold the right one is not known"
+    hits, low, high = figures.hits_and_interval
+    return f"{_percent(hits)} of the sets hold the right one ({_percent(low)} to {_percent(high)})"
 
 
 def _measured_on(figures: Figures) -> str:
+    if figures.split == TRAFFIC:
+        photos = "photos" if figures.images == 1 else f"requests with {figures.images} photos"
+        return f"On {photos} like the {figures.rows:,} of recent traffic"
     if figures.images == 1:
         return f"On photos like the {figures.rows:,} of the split {figures.split!r}"
     groups = f"the {figures.rows:,} groups of {figures.images} photos from the split"

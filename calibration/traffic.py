@@ -7,39 +7,23 @@ corrected as well. So a person has to look at the :class:`Recalibration` and app
 rates measured before are not to be shown with thresholds chosen here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calibration.evidence import Evidence
 from calibration.measure import Measurement
-from calibration.prior_shift import PriorShift, corrected, estimate_prior
+from calibration.prior_shift import PriorShift, estimate_prior
 from calibration.record import CalibrationRecord
-from calibration.rejection import METHODS
-from calibration.scores import scores
+from calibration.traffic_scores import Guard, Requests, Traffic
 
-Logits = NDArray[np.float32]
-Blocks = Callable[[], Iterator[Logits]]
-"""Gives the logits of the served head from the start, ``(batch, classes)`` each time."""
+__all__ = ["Guard", "NewThreshold", "Recalibration", "recalibrate"]
 
 FEWEST_ROWS = 500
 PRIOR_ROWS = 10_000
 """Class frequencies are estimated from the latest so many photos, which are kept in memory."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Guard:
-    """Which photos are left out, fixed before the traffic was seen.
-
-    Attributes:
-        method: A name in :data:`calibration.rejection.METHODS`.
-        threshold: Photos less familiar than this are left out.
-    """
-
-    method: str
-    threshold: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +55,8 @@ class Recalibration:
         left_out: Photos that look like none of our classes.
         thresholds: One for each K.
         shift: The class frequencies that scores were corrected for, or None.
+        log_ratios: What is added to the logits from now on, shape ``(classes,)``: the change just
+            found and those found before; None for nothing.
     """
 
     calibration_id: str
@@ -78,6 +64,7 @@ class Recalibration:
     left_out: int
     thresholds: tuple[NewThreshold, ...]
     shift: PriorShift | None
+    log_ratios: tuple[float, ...] | None
 
     def lines(self) -> list[str]:
         """What a person needs to know before approving it."""
@@ -98,7 +85,7 @@ class Recalibration:
 
 
 def recalibrate(
-    blocks: Blocks,
+    requests: Requests,
     record: CalibrationRecord,
     *,
     ks: Sequence[float] | None = None,
@@ -112,8 +99,8 @@ def recalibrate(
     pass the guard, they take part in the mean.
 
     Args:
-        blocks: The traffic, such as ``lambda: (b[:, 0] for b in log.blocks())``; read two or three
-            times.
+        requests: The traffic with one photo a request, such as ``log.blocks`` of a
+            :class:`calibration.score_log_reader.ScoreLog`; read two or three times.
         record: The calibration in use.
         ks: Mean sizes; those last asked for where None.
         guard: Which photos to leave out; none where None.
@@ -126,37 +113,42 @@ def recalibrate(
     """
     if old_prior is not None and record.score_kind != "softmax":
         raise ValueError("frequencies can be corrected for softmax scores only, these are sigmoid")
-    traffic = _Traffic(blocks, record, guard)
+    traffic = Traffic(requests=requests, score_kind=record.score_kind, guard=guard)
     rows, seen = traffic.count()
     if rows < FEWEST_ROWS:
         raise ValueError(
             f"{rows} photos are too few to choose thresholds ({seen - rows} left out): at least "
             f"{FEWEST_ROWS} are needed"
         )
-    shift = None if old_prior is None else estimate_prior(traffic.latest(), old_prior)
+    before, shift = record.log_ratios, None
+    if old_prior is not None:
+        shift = estimate_prior(traffic.latest(before, PRIOR_ROWS), old_prior)
+    after = _together(before, shift)
     wanted = sorted(record.asked_k if ks is None else ks)
     points = [record.point("average_k", k=k) for k in wanted]
-    before = Measurement(points, record.classes)
+    measured = Measurement(points, record.classes)
+    for values in traffic.scores(before):
+        measured.update(values, np.zeros(len(values), dtype=np.int64))  # hits mean nothing here
     evidence = Evidence(
         rows=rows,
         classes=record.classes,
         max_average_k=max(wanted),
         min_size=points[0].min_size,
     )
-    for values in traffic.scores():
-        before.update(values, np.zeros(len(values), dtype=np.int64))  # hits mean nothing here
-        evidence.update(values if shift is None else corrected(values, shift))
+    for values in traffic.scores(after):
+        evidence.update(values)
     rules = [evidence.average_k(k) for k in wanted]
     return Recalibration(
         calibration_id=record.calibration_id,
         rows=rows,
         left_out=seen - rows,
         shift=shift,
+        log_ratios=after,
         thresholds=tuple(
             NewThreshold(
                 k=float(k),
                 old_lambda=float(point.lambda_val or 0.0),
-                old_size=before.mean_size(index),
+                old_size=measured.mean_size(index),
                 new_lambda=float(rule.lambda_val or 0.0),
                 new_size=float(rule.achieved or 0.0),
             )
@@ -165,35 +157,11 @@ def recalibrate(
     )
 
 
-class _Traffic:
-    """The scores of the photos that pass the guard, read as often as wanted."""
-
-    def __init__(self, blocks: Blocks, record: CalibrationRecord, guard: Guard | None) -> None:
-        if guard is not None and guard.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {guard.method!r}")
-        self._blocks, self._kind, self._guard = blocks, record.score_kind, guard
-
-    def scores(self) -> Iterator[NDArray[np.float64]]:
-        for logits in self._blocks():
-            familiar = logits[self._familiar(logits)]
-            if len(familiar):
-                yield scores(familiar, self._kind)
-
-    def count(self) -> tuple[int, int]:
-        """Photos that pass the guard, and all photos."""
-        counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self._blocks()]
-        return sum(passed for passed, _ in counts), sum(seen for _, seen in counts)
-
-    def latest(self) -> NDArray[np.float64]:
-        kept: list[NDArray[np.float64]] = []
-        for values in self.scores():
-            kept.append(values)
-            while sum(map(len, kept[1:])) >= PRIOR_ROWS:
-                kept.pop(0)
-        return np.concatenate(kept)[-PRIOR_ROWS:]
-
-    def _familiar(self, logits: Logits) -> NDArray[np.bool_]:
-        if self._guard is None:
-            return np.ones(len(logits), dtype=np.bool_)
-        found = METHODS[self._guard.method](logits, self._kind)
-        return np.asarray(found >= self._guard.threshold)
+def _together(
+    before: tuple[float, ...] | None, shift: PriorShift | None
+) -> tuple[float, ...] | None:
+    """The correction of the record and the one just found."""
+    if shift is None:
+        return before
+    total = shift.log_ratios if before is None else shift.log_ratios + np.array(before)
+    return tuple(total.tolist())

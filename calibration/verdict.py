@@ -51,5 +51,8 @@ class Rejection:
         Raises:
             ValueError: Another shape, no photo, or logits that are NaN or +inf.
         """
-        value = float(METHODS[self.method](logits, self.score_kind).max())
+        familiarity = METHODS[self.method](logits, self.score_kind)  # (photos,)
+        if not familiarity.size:
+            raise ValueError("logits must hold at least one photo, got none")
+        value = float(familiarity.max())
         return value, value < self.threshold

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.record import CalibrationRecord, NotCalibrated, OperatingPoint
-from calibration.scores import scores as to_scores
 from models.classes import ClassTable
 from server.errors import InvalidParameter, NotCalibratedFor
 from server.measured import measured
@@ -30,10 +29,11 @@ from server.schemas import (
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Logits = Mapping[str, NDArray[np.float32]]
 
 INCLUDES = ("scores", "marginals", "rollup")
 COVERAGE_RULES = ("coverage", "balanced_coverage")
-NOT_JUDGED: Verdict = "not_judged"
+NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,7 @@ class Ask:
         languages: Language tags for common names, the most wanted first.
         max_results: Most entries of `results`; None keeps them all.
         include: Some of `INCLUDES`.
+        reject: Whether the set of a suspect photo is emptied.
 
     Raises:
         InvalidParameter: ``k`` or ``coverage`` do not go with the rule, or are missing.
@@ -58,6 +59,7 @@ class Ask:
     languages: tuple[str, ...] = (FALLBACK,)
     max_results: int | None = None
     include: frozenset[str] = field(default_factory=frozenset)
+    reject: bool = False
 
     def __post_init__(self) -> None:
         if self.rule in COVERAGE_RULES:
@@ -76,22 +78,26 @@ class Drawn:
     Attributes:
         point: The calibrated setting.
         calibrated: Whether it was calibrated for this number of photos.
-        scores: Mean score over the photos, float64 ``(classes,)``.
+        photos: How many photos there were.
+        scores: Scores fused from all photos, float64 ``(classes,)``.
         compared: The numbers compared with lambda, float64 ``(classes,)``.
         inside: Which classes are in the set, ``(classes,)``.
         order: Output indices, members of the set first, best first.
+        rejection: Whether the photos show one of the classes at all.
     """
 
     point: OperatingPoint
     calibrated: bool
+    photos: int
     scores: Floats
     compared: Floats
     inside: Mask
     order: list[int]
+    rejection: Rejection
 
 
 def answer(
-    logits: Mapping[str, NDArray[np.float32]],
+    logits: Logits,
     ask: Ask,
     *,
     classes: ClassTable,
@@ -112,9 +118,15 @@ def answer(
     Raises:
         NotCalibratedFor: The record has no threshold for this rule, K or coverage.
     """
-    photos = len(next(iter(logits.values())))
     drawn = draw(logits, ask, record)
-    marginals, warnings = None, fusion_warnings(drawn, photos)
+    return describe(drawn, logits, ask, classes=classes, model=model, request_id=request_id)
+
+
+def describe(
+    drawn: Drawn, logits: Logits, ask: Ask, *, classes: ClassTable, model: Model, request_id: str
+) -> Answer:
+    """Put a drawn set into the shape of the interface; arguments as for `answer`."""
+    marginals = None
     if "marginals" in ask.include:
         marginals = _marginals(logits[drawn.point.head], drawn)
     chain = fallback_chain(ask.languages)
@@ -123,7 +135,7 @@ def answer(
     return Answer(
         id=request_id,
         model=model,
-        query=_query(ask, drawn, photos),
+        query=_query(ask, drawn),
         set=_set_info(ask, drawn, truncated=len(shown) < len(members)),
         best_match=classes[members[0]].scientific_name if members else None,
         results=[
@@ -138,30 +150,50 @@ def answer(
             for rank, index in enumerate(shown, start=1)
         ],
         rollup=_rollup(classes, drawn, members, ask),
-        rejection=Rejection(verdict=NOT_JUDGED, method=None, value=None, threshold=None),
-        warnings=warnings,
+        rejection=drawn.rejection,
+        warnings=fusion_warnings(drawn),
     )
 
 
-def draw(logits: Mapping[str, NDArray[np.float32]], ask: Ask, record: CalibrationRecord) -> Drawn:
-    """Score the photos, average them, and compare with the threshold.
+def draw(logits: Logits, ask: Ask, record: CalibrationRecord) -> Drawn:
+    """Fuse the scores of the photos, and compare with the threshold.
 
     Raises:
         NotCalibratedFor: See `answer`.
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, ask, photos)
-    scores = to_scores(logits[point.head], point.score_kind).mean(axis=0)  # (classes,)
+    scores = point.fused_scores(logits[point.head])  # (classes,)
     compared = point.compare(scores)  # (classes,)
+    rejection = judge(logits, ask, record)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
+    if rejection.verdict == "rejected":
+        inside = np.zeros_like(inside)
     order = sorted(range(len(scores)), key=lambda index: (not inside[index], -compared[index]))
     return Drawn(
         point=point,
         calibrated=calibrated,
+        photos=photos,
         scores=scores,
         compared=compared,
         inside=inside,
         order=order,
+        rejection=rejection,
+    )
+
+
+def judge(logits: Logits, ask: Ask, record: CalibrationRecord) -> Rejection:
+    """Whether the photos show one of the classes, as far as the record can tell."""
+    rule = record.rejection
+    if rule is None:
+        return NOT_JUDGED
+    value, suspect = rule.verdict(logits[rule.head])
+    refused: Verdict = "rejected" if ask.reject else "suspect"
+    return Rejection(
+        verdict=refused if suspect else "accepted",
+        method=rule.method,
+        value=value,
+        threshold=rule.threshold,
     )
 
 
@@ -174,20 +206,30 @@ def operating_point(
         NotCalibratedFor: Not even for one photo.
     """
     try:
-        return record.point(ask.rule, k=ask.k, coverage=ask.coverage, images=photos), True
+        single = record.point(ask.rule, k=ask.k, coverage=ask.coverage)
     except NotCalibrated as error:
-        if photos > 1:
-            return operating_point(record, ask, 1)[0], False
         raise NotCalibratedFor(str(error), allowed=error.allowed) from error
+    if photos == 1:
+        return single, True
+    try:  # at the very K that one photo would get, also where none was asked for
+        return record.point(ask.rule, k=single.k, coverage=single.coverage, images=photos), True
+    except NotCalibrated:
+        return single, False
 
 
-def fusion_warnings(drawn: Drawn, photos: int) -> list[Warned]:
-    """What to say where the scores of several photos were averaged without a calibration."""
+def fusion_warnings(drawn: Drawn) -> list[Warned]:
+    """What to say where several photos were not calibrated, or only from makeshift groups."""
+    if drawn.calibrated and drawn.point.made_from == "same_class":
+        detail = (
+            f"for {drawn.photos} photos this model is calibrated on photos of one species, not of "
+            "one plant: real requests may do worse"
+        )
+        return [Warned(code="fusion_from_same_class", detail=detail)]
     if drawn.calibrated:
         return []
     detail = (
-        f"the scores of {photos} photos were averaged, for which this model is not calibrated: "
-        "expect other set sizes and hit rates than those measured on single photos"
+        f"the scores of {drawn.photos} photos were averaged, for which this model is not "
+        "calibrated: expect other set sizes and hit rates than those measured on single photos"
     )
     return [Warned(code="fusion_not_calibrated", detail=detail)]
 
@@ -205,10 +247,10 @@ def _shown(drawn: Drawn, ask: Ask) -> list[int]:
     return drawn.order[: size if ask.max_results is None else min(size, ask.max_results)]
 
 
-def _query(ask: Ask, drawn: Drawn, photos: int) -> Query:
+def _query(ask: Ask, drawn: Drawn) -> Query:
     point = drawn.point
     return Query(
-        images=photos,
+        images=drawn.photos,
         rule=ask.rule,
         k=point.k,
         coverage=point.coverage,
@@ -218,6 +260,7 @@ def _query(ask: Ask, drawn: Drawn, photos: int) -> Query:
 
 def _set_info(ask: Ask, drawn: Drawn, *, truncated: bool) -> SetInfo:
     point = drawn.point
+    holds = drawn.calibrated and drawn.rejection.verdict != "rejected"
     return SetInfo(
         rule=ask.rule,
         k=point.k,
@@ -227,11 +270,11 @@ def _set_info(ask: Ask, drawn: Drawn, *, truncated: bool) -> SetInfo:
         head=point.head,
         min_size=point.min_size,
         size=int(drawn.inside.sum()),
-        calibrated=drawn.calibrated,
+        calibrated=holds,
         truncated=truncated,
-        expected_size=measured(point.expected_size) if drawn.calibrated else None,
-        hit_rate=measured(point.hit_rate) if drawn.calibrated else None,
-        statement=point.statement if drawn.calibrated else None,
+        expected_size=measured(point.expected_size) if holds else None,
+        hit_rate=measured(point.hit_rate) if holds else None,
+        statement=point.statement if holds else None,
     )
 
 

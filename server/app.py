@@ -13,6 +13,7 @@ from server.body import Held
 from server.edge import Edge
 from server.engine import Engine
 from server.errors import Problem
+from server.feedback_routes import router as feedback_routes
 from server.handlers import on_http_exception, on_invalid_query, on_problem
 from server.metrics import Metrics
 from server.operations import router as operations
@@ -20,6 +21,7 @@ from server.page import page_router
 from server.pipeline import open_pipeline
 from server.routes import router as routes
 from server.settings import Settings
+from server.stores import open_afterwards, open_feedback
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -27,12 +29,17 @@ def create_app(settings: Settings) -> FastAPI:
 
     Raises:
         BundleError: The bundle is damaged or not calibrated.
+        UsageError: A folder to write to cannot be used.
     """
     pipeline = open_pipeline(
-        settings.bundle, device=settings.device, max_pixels=settings.max_pixels
+        settings.bundle,
+        device=settings.device,
+        max_pixels=settings.max_pixels,
+        max_decoding_pixels=settings.max_decoding_pixels,
     )
     metrics = Metrics()
-    engine = Engine(pipeline, settings, metrics)
+    feedback = open_feedback(settings, pipeline, metrics)
+    engine = Engine(pipeline, settings, metrics, open_afterwards(settings, pipeline, metrics))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -50,11 +57,14 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.engine = engine
+    app.state.feedback = feedback
     app.state.held = Held(settings.max_held_bytes)
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_query)
     app.include_router(routes)
+    if feedback is not None:
+        app.include_router(feedback_routes)
     app.include_router(operations)
     app.include_router(page_router())
     if settings.cors_origins:
@@ -62,7 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
             CORSMiddleware,
             allow_origins=list(settings.cors_origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["Content-Type", "X-Request-Id"],
+            allow_headers=["Content-Type", "X-Request-Id", "Idempotency-Key"],
             expose_headers=["X-Request-Id", "Retry-After", "Server-Timing"],
         )
     app.add_middleware(Edge, metrics=metrics)

@@ -80,7 +80,9 @@ async def read_images(
 
     try:
         _check_declared(headers.get("content-length"), settings.max_body_bytes)
-        body = await _within_deadline(receive, settings, count)
+        body = await _within_deadline(
+            receive, settings.max_body_bytes, settings.upload_deadline_s, count
+        )
         yield await _find_images(body, headers.get("content-type", ""), settings.max_images)
     finally:
         held.now -= taken
@@ -103,17 +105,32 @@ def _too_large(limit: int) -> BodyTooLarge:
     )
 
 
+async def read_small(
+    receive: Receive, headers: Mapping[str, str], *, limit: int, deadline_s: float
+) -> bytes:
+    """Read a body of a few kilobytes.
+
+    Raises:
+        BodyTooLarge: Declared or counted, more than ``limit`` bytes.
+        UploadTooSlow: The body is not complete at the deadline.
+        MalformedRequest: A useless Content-Length.
+        ClientDisconnect: The client left.
+    """
+    _check_declared(headers.get("content-length"), limit)
+    return await _within_deadline(receive, limit, deadline_s, lambda _: None)
+
+
 async def _within_deadline(
-    receive: Receive, settings: Settings, count: Callable[[int], None]
+    receive: Receive, limit: int, deadline_s: float, count: Callable[[int], None]
 ) -> bytes:
     try:
-        async with asyncio.timeout(settings.upload_deadline_s):
-            return await _read(receive, settings.max_body_bytes, count)
+        async with asyncio.timeout(deadline_s):
+            return await _read(receive, limit, count)
     except TimeoutError as error:
         raise UploadTooSlow(
-            f"the body has to arrive within {settings.upload_deadline_s:g} seconds; "
+            f"the body has to arrive within {deadline_s:g} seconds; "
             "send a smaller photo or try again on a better connection",
-            limit=settings.upload_deadline_s,
+            limit=deadline_s,
         ) from error
 
 

@@ -3,13 +3,22 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from calibration.record import COVERAGE_RULES, CalibrationRecord
+from calibration.record import COVERAGE_RULES, CalibrationRecord, OperatingPoint
 from models.classes import ClassInfo, ClassTable
 from models.images import ACCEPTED
 from server.measured import measured
 from server.names import taxon
 from server.pipeline import Pipeline
-from server.schemas import ClassEntry, ClassList, Limits, ModelCard, Point, Rule, RuleInfo
+from server.schemas import (
+    ClassEntry,
+    ClassList,
+    Limits,
+    ModelCard,
+    Point,
+    Rule,
+    RuleInfo,
+    SeveralPhotos,
+)
 from server.settings import Settings
 
 
@@ -26,7 +35,11 @@ def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
         score_kind=record.score_kind,
         default_rule="average_k",
         default_k=record.default_k,
-        rules=[_rule(record, rule) for rule in get_args(Rule) if rule in record.rules],
+        rules=[
+            _rule(record, rule, settings.max_images)
+            for rule in get_args(Rule)
+            if rule in record.rules
+        ],
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
         limits=Limits(
             max_body_bytes=settings.max_body_bytes,
@@ -38,24 +51,38 @@ def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
     )
 
 
-def _rule(record: CalibrationRecord, rule: Rule) -> RuleInfo:
-    if rule in COVERAGE_RULES:
-        points = [record.point(rule, coverage=value) for value in record.ks(rule)]
-    else:
-        points = [record.point(rule, k=value) for value in record.ks(rule)]
+def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
+    points = _points(record, rule, 1)
+    several = {images: _points(record, rule, images) for images in range(2, max_images + 1)}
     return RuleInfo(
         rule=rule,
         min_size=points[0].min_size,
-        points=[
-            Point(
-                k=point.k,
-                coverage=point.coverage,
-                lambda_val=point.lambda_val,
-                expected_size=measured(point.expected_size),
-                hit_rate=measured(point.hit_rate),
+        points=[_shown(point) for point in points],
+        several=[
+            SeveralPhotos(
+                images=images, fusion=found[0].fusion, points=[_shown(point) for point in found]
             )
-            for point in points
+            for images, found in several.items()
+            if found
         ],
+    )
+
+
+def _points(record: CalibrationRecord, rule: Rule, images: int) -> list[OperatingPoint]:
+    """All that a rule is calibrated for with this number of photos."""
+    values = record.ks(rule, images=images)
+    if rule in COVERAGE_RULES:
+        return [record.point(rule, coverage=value, images=images) for value in values]
+    return [record.point(rule, k=value, images=images) for value in values]
+
+
+def _shown(point: OperatingPoint) -> Point:
+    return Point(
+        k=point.k,
+        coverage=point.coverage,
+        lambda_val=point.lambda_val,
+        expected_size=measured(point.expected_size),
+        hit_rate=measured(point.hit_rate),
     )
 
 

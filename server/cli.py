@@ -45,6 +45,9 @@ def serve(
     max_pixels: Annotated[
         int, typer.Option(help="Most pixels of one photo.")
     ] = DEFAULTS.max_pixels,
+    max_decoding_pixels: Annotated[
+        int, typer.Option(help="Most pixels decoded at once; the next picture waits.")
+    ] = DEFAULTS.max_decoding_pixels,
     max_images: Annotated[
         int, typer.Option(help="Most photos in one request.")
     ] = DEFAULTS.max_images,
@@ -69,6 +72,24 @@ def serve(
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="Origin whose pages may call; may be repeated.")
     ] = None,
+    feedback_store: Annotated[
+        Path | None, typer.Option(help="Folder for feedback; without it /v1/feedback is 404.")
+    ] = None,
+    score_log: Annotated[
+        Path | None, typer.Option(help="Folder for the logits of answered photos; off without it.")
+    ] = None,
+    score_log_max_bytes: Annotated[
+        int, typer.Option(help="Bytes after which a file of the score log is full.")
+    ] = DEFAULTS.score_log_max_bytes,
+    score_log_files: Annotated[
+        int, typer.Option(help="Most files of the score log; the oldest is deleted.")
+    ] = DEFAULTS.score_log_files,
+    watch: Annotated[
+        bool, typer.Option(help="Compare photos with those of the validation, to notice drift.")
+    ] = DEFAULTS.watch,
+    watch_state: Annotated[
+        Path | None, typer.Option(help="File that keeps what the watch saw over restarts.")
+    ] = None,
 ) -> None:
     """Answer photos over HTTP, and show a page for people at /."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
@@ -80,6 +101,7 @@ def serve(
             threads=threads,
             max_body_bytes=max_body_bytes,
             max_pixels=max_pixels,
+            max_decoding_pixels=max_decoding_pixels,
             max_images=max_images,
             upload_deadline_s=upload_deadline_s,
             max_held_bytes=max_held_bytes,
@@ -88,6 +110,12 @@ def serve(
             drain_s=drain_s,
             drain_notice_s=drain_notice_s,
             cors_origins=tuple(cors_origin or ()),
+            feedback_store=feedback_store,
+            score_log=score_log,
+            score_log_max_bytes=score_log_max_bytes,
+            score_log_files=score_log_files,
+            watch=watch,
+            watch_state=watch_state,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -113,6 +141,9 @@ def predict(
         list[str] | None, typer.Option(help="scores, marginals or rollup; may be repeated.")
     ] = None,
     max_results: Annotated[int | None, typer.Option(min=1, help="Most classes a photo.")] = None,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Give a photo of something else an empty set.")
+    ] = False,
     format: Annotated[  # noqa: A002  # the word of the command line
         str, typer.Option(help=f"One of {', '.join(FORMATS)}.")
     ] = "table",
@@ -125,7 +156,7 @@ def predict(
     ] = None,
 ) -> None:
     """Print the prediction set of each photo, as the server would answer it."""
-    ask = _ask(rule, k, coverage, lang, include or [], max_results)
+    ask = _ask(rule, k, coverage, lang, include or [], max_results, reject)
     form = _one_of("--format", format, FORMATS)
     listing = find_photos(paths, sys.stdin)
     _say_what_is_skipped(listing)
@@ -157,6 +188,7 @@ def _ask(
     lang: str,
     include: list[str],
     max_results: int | None,
+    reject: bool,
 ) -> Ask:
     words = [word for text in include for word in text.split(",") if word]
     for word in words:
@@ -169,6 +201,7 @@ def _ask(
             languages=(lang,),
             max_results=max_results,
             include=frozenset(words),
+            reject=reject,
         )
     except Problem as problem:
         raise UsageError(problem.detail) from problem

@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic, perf_counter
 
+from server.afterwards import Afterwards, Seen
 from server.answer import Ask, operating_point
 from server.errors import Draining, Loading, Overloaded, QueueTimeout
 from server.metrics import Metrics
-from server.pipeline import Pipeline, Stages
-from server.schemas import Answer
+from server.pipeline import Outcome, Pipeline, Stages
 from server.settings import Settings, cores
 from server.warm_up import sample_photo
 
 FEWEST, MOST = 16, 300
 """Bounds of a queue sized by measurement."""
+UNFAMILIAR = "unfamiliar"
+"""Reason under which rejected photos are counted."""
 
 
 class State(Enum):
@@ -66,7 +68,13 @@ class Job:
 class Engine:
     """Runs a `Pipeline` for many requests at once."""
 
-    def __init__(self, pipeline: Pipeline, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        settings: Settings,
+        metrics: Metrics,
+        afterwards: Afterwards | None = None,
+    ) -> None:
         self.pipeline = pipeline
         self.settings = settings
         self.metrics = metrics
@@ -76,7 +84,9 @@ class Engine:
         self.depth = 0  # photos submitted and not finished
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
+        self._afterwards = afterwards or Afterwards((), metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
+        metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.held)
 
     async def start(self) -> None:
         """Answer a few made-up photos, size the queue by the time they take, and be ready."""
@@ -117,6 +127,7 @@ class Engine:
         """Wait for the tasks that run, drop the others."""
         self.drain()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._afterwards.close()
 
     def check_ready(self) -> None:
         """Raise unless balancers should send requests here.
@@ -141,8 +152,8 @@ class Engine:
         if self.state is State.DRAINING:
             raise _draining()
 
-    async def submit(self, job: Job) -> Answer:
-        """Queue a job and wait for its answer.
+    async def submit(self, job: Job) -> Outcome:
+        """Queue a job and wait for its outcome.
 
         Raises:
             Overloaded: The queue is full.
@@ -180,8 +191,14 @@ class Engine:
         """
         operating_point(self.pipeline.record, ask, 1)
 
-    def observe(self, result: Answer, job: Job) -> None:
-        """Count one answered request."""
+    def observe(self, outcome: Outcome, job: Job) -> None:
+        """Count one answered request, and tell those who take note of it."""
+        result = outcome.answer
+        verdict = result.rejection.verdict
+        self.metrics.verdicts.labels(verdict).inc()
+        if verdict == "rejected":
+            self.metrics.rejected.labels(UNFAMILIAR).inc()
+        self._afterwards.tell(Seen(logits=outcome.logits))
         self.metrics.set_size.observe(result.set.size)
         if result.set.size == 0:
             self.metrics.empty_sets.inc()
@@ -194,7 +211,7 @@ class Engine:
         """Whole seconds until what waits now should be done, at least one."""
         return max(1, math.ceil(self.depth * self.service_s / self.threads))
 
-    def _work(self, job: Job) -> Answer:
+    def _work(self, job: Job) -> Outcome:
         started = job.stages.add("queue", job.submitted)
         job.check()
         result = self.pipeline(

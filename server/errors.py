@@ -79,6 +79,12 @@ class ClassNotFound(Problem):
     status, code, title = 404, "class_not_found", "The model does not know this class"
 
 
+class AnswerNotFound(Problem):
+    """Feedback on an answer that is not remembered."""
+
+    status, code, title = 404, "answer_not_found", "This answer is not remembered"
+
+
 class MethodNotAllowed(Problem):
     """The route exists, the method does not."""
 
@@ -127,6 +133,12 @@ class NotCalibratedFor(Problem):
     status, code, title = 422, "not_calibrated", "The model is not calibrated for this"
 
 
+class IdempotencyKeyReused(Problem):
+    """The same key with other content."""
+
+    status, code, title = 422, "idempotency_key_reused", "The key belongs to another request"
+
+
 class Overloaded(Problem):
     """The queue is full."""
 
@@ -137,6 +149,12 @@ class QueueTimeout(Problem):
     """The request waited longer than the server allows."""
 
     status, code, title, retryable = 503, "queue_timeout", "The server is busy", True
+
+
+class FeedbackNotStored(Problem):
+    """The disk is full, or the store cannot be written."""
+
+    status, code, title, retryable = 503, "feedback_not_stored", "The feedback is not stored", True
 
 
 class Loading(Problem):

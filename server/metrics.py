@@ -55,6 +55,13 @@ class Metrics:
     set_size_target: Gauge = field(init=False)
     top_score: Histogram = field(init=False)
     empty_sets: Counter = field(init=False)
+    verdicts: Counter = field(init=False)
+    drift_alarm: Gauge = field(init=False)
+    drift_photos: Gauge = field(init=False)
+    score_log_photos: Counter = field(init=False)
+    afterwards_dropped: Counter = field(init=False)
+    feedback: Counter = field(init=False)
+    decoding_pixels: Gauge = field(init=False)
     model_info: Gauge = field(init=False)
     model_loaded: Gauge = field(init=False)
 
@@ -86,11 +93,28 @@ def _metrics(registry: CollectorRegistry) -> dict[str, Counter | Gauge | Histogr
         "stage_seconds": histogram(
             "stage_duration_seconds", "Time by stage of one request.", SECONDS, "stage"
         ),
-        "rejected": counter("rejected_total", "Requests not answered, by reason.", "reason"),
+        "rejected": counter(
+            "rejected_total", "Requests refused and photos rejected, by reason.", "reason"
+        ),
         "set_size": histogram("set_size", "Classes in a set, once a request.", SIZES),
         "set_size_target": gauge("set_size_target", "Expected set size at the default K."),
         "top_score": histogram("top_score", "Score of the best class.", SHARES),
         "empty_sets": counter("empty_sets_total", "Answers with an empty set."),
+        "verdicts": counter(
+            "rejection_verdicts_total", "Answers by whether the photo looks familiar.", "verdict"
+        ),
+        "drift_alarm": gauge(
+            "drift_alarm", "1 once what is watched has changed since validation.", "watched"
+        ),
+        "drift_photos": gauge("drift_photos", "Photos watched for drift so far."),
+        "score_log_photos": counter(
+            "score_log_photos_total", "Photos for the score log, by what became of them.", "outcome"
+        ),
+        "afterwards_dropped": counter(
+            "afterwards_dropped_total", "Requests that a listener missed.", "listener"
+        ),
+        "feedback": counter("feedback_total", "Feedback by what it says.", "outcome"),
+        "decoding_pixels": gauge("decoding_pixels", "Pixels being decoded at this moment."),
         "model_info": gauge(
             "model_info",
             "Always 1; the labels say what is served.",

@@ -57,7 +57,10 @@ class IdentifyQuery(Strict):
         description="More in the answer, separated by commas: `scores` (all classes), "
         "`marginals` (probability to be among the k best), `rollup` (genus and family).",
     )
-    reject: bool = Field(False, description="Whether a photo of something else gets an empty set.")
+    reject: bool = Field(
+        False,
+        description="Whether a photo that looks unlike those the model knows gets an empty set.",
+    )
 
     def ask(self, accept_language: str) -> Ask:
         """What the pipeline is asked.
@@ -72,6 +75,7 @@ class IdentifyQuery(Strict):
             languages=languages(self.lang, accept_language),
             max_results=self.max_results,
             include=frozenset(self.include),
+            reject=self.reject,
         )
 
 

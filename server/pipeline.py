@@ -15,7 +15,8 @@ from models.image_errors import ImageError, UnsupportedImage
 from models.image_errors import ImageTooLarge as TooManyPixels
 from models.images import MAX_PIXELS, load
 from models.session import Session
-from server.answer import Ask, answer
+from server.answer import Ask, Drawn, describe, draw
+from server.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
 from server.schemas import Answer, Model
 
@@ -36,6 +37,21 @@ class Stages:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One answered request, with what it was made of.
+
+    Attributes:
+        answer: What the caller gets.
+        drawn: The set it describes, never cut.
+        logits: Of the served head, float32 ``(photos, classes)``.
+    """
+
+    answer: Answer
+    drawn: Drawn
+    logits: NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """A bundle ready to answer. Any number of threads may call it at once.
 
@@ -45,6 +61,7 @@ class Pipeline:
         session: Its network.
         model: How answers name it.
         max_pixels: Most pixels of a photo.
+        budget: The pixels that may be decoded at once.
     """
 
     bundle: Bundle
@@ -52,6 +69,7 @@ class Pipeline:
     session: Session
     model: Model
     max_pixels: int = MAX_PIXELS
+    budget: PixelBudget = field(default_factory=PixelBudget)
 
     def __call__(
         self,
@@ -61,7 +79,7 @@ class Pipeline:
         *,
         stages: Stages | None = None,
         check: Callable[[], None] = lambda: None,
-    ) -> Answer:
+    ) -> Outcome:
         """The prediction set of one organism.
 
         Args:
@@ -69,7 +87,8 @@ class Pipeline:
             ask: What to answer.
             request_id: Repeated in the answer.
             stages: Filled with the time of each stage.
-            check: Called before each photo; what it raises ends the work.
+            check: Called before each photo, and while one waits for others to be decoded; what it
+                raises ends the work.
 
         Raises:
             Problem: A photo cannot be used, or the bundle is not calibrated for ``ask``.
@@ -78,29 +97,38 @@ class Pipeline:
         rows = []
         for number, photo in enumerate(photos, start=1):
             check()
-            rows.append(self._logits(photo, number if len(photos) > 1 else None, stages))
+            rows.append(self._outputs(photo, number if len(photos) > 1 else None, stages, check))
         started = perf_counter()
-        result = answer(
-            {head: np.concatenate([row[head] for row in rows]) for head in rows[0]},
+        logits = {head: np.concatenate([row[head] for row in rows]) for head in rows[0]}
+        drawn = draw(logits, ask, self.record)
+        answer = describe(
+            drawn,
+            logits,
             ask,
             classes=self.bundle.classes,
-            record=self.record,
             model=self.model,
             request_id=request_id,
         )
         stages.add("decide", started)
-        return result
+        return Outcome(answer=answer, drawn=drawn, logits=logits[self.record.head])
 
-    def _logits(self, photo: bytes, number: int | None, stages: Stages) -> Outputs:
+    def _outputs(
+        self, photo: bytes, number: int | None, stages: Stages, check: Callable[[], None]
+    ) -> Outputs:
         started = perf_counter()
         try:
-            pixels = load(photo, self.bundle.preprocess, max_pixels=self.max_pixels)
+            with self.budget.hold(self._size(photo), check):
+                pixels = load(photo, self.bundle.preprocess, max_pixels=self.max_pixels)
         except ImageError as error:
             raise image_problem(error, number) from error
         started = stages.add("decode", started)
         outputs: Mapping[str, NDArray[np.float32]] = self.session.logits(pixels[np.newaxis])
         stages.add("forward", started)
         return dict(outputs)
+
+    def _size(self, photo: bytes) -> int:
+        target = self.bundle.preprocess.resize_side
+        return pixels_to_hold(photo, target=target, max_pixels=self.max_pixels)
 
 
 def image_problem(error: ImageError, number: int | None = None) -> Problem:
@@ -113,7 +141,13 @@ def image_problem(error: ImageError, number: int | None = None) -> Problem:
     return ImageUnreadable(detail)
 
 
-def open_pipeline(path: Path, *, device: str = "auto", max_pixels: int = MAX_PIXELS) -> Pipeline:
+def open_pipeline(
+    path: Path,
+    *,
+    device: str = "auto",
+    max_pixels: int = MAX_PIXELS,
+    max_decoding_pixels: int = MAX_DECODING_PIXELS,
+) -> Pipeline:
     """Open and verify a bundle, and load its network.
 
     Raises:
@@ -138,4 +172,5 @@ def open_pipeline(path: Path, *, device: str = "auto", max_pixels: int = MAX_PIX
             calibration_id=record.calibration_id,
         ),
         max_pixels=max_pixels,
+        budget=PixelBudget(max_decoding_pixels),
     )

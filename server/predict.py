@@ -72,7 +72,7 @@ def _in_order(
 
 def _predict(pipeline: Pipeline, path: Path, ask: Ask) -> Predicted:
     try:
-        return Predicted(path=path, answer=pipeline([_read(path)], ask, str(path)))
+        return Predicted(path=path, answer=pipeline([_read(path)], ask, str(path)).answer)
     except Problem as problem:
         return Predicted(path=path, problem=problem)
 

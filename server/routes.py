@@ -9,8 +9,10 @@ from server.cached import cached_json
 from server.card import class_entry, find_classes, model_card
 from server.engine import Engine, Job
 from server.errors import ClassNotFound
+from server.feedback import Feedback
 from server.names import fallback_chain
 from server.parameters import ClassesQuery, ClassQuery, IdentifyQuery, NoQuery, languages
+from server.remembered import Remembered
 from server.schemas import Answer, ClassEntry, ClassList, ModelCard, ProblemDocument
 from server.waiting import answer_while_connected
 
@@ -51,6 +53,11 @@ def _held(request: Request) -> Held:
     return held
 
 
+def _feedback(request: Request) -> Feedback | None:
+    feedback: Feedback | None = request.app.state.feedback
+    return feedback
+
+
 EngineOf = Annotated[Engine, Depends(_engine)]
 
 
@@ -60,6 +67,7 @@ async def identify(
     query: Annotated[IdentifyQuery, Query()],
     engine: EngineOf,
     held: Annotated[Held, Depends(_held)],
+    feedback: Annotated[Feedback | None, Depends(_feedback)],
 ) -> Response:
     """Return the set of species this photo may show.
 
@@ -80,11 +88,13 @@ async def identify(
     async with read_images(request.receive, request.headers, settings, held) as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
         job = Job(photos, ask, request.state.request_id, engine.deadline())
-        result = await answer_while_connected(engine, job, request.receive)
-    engine.observe(result, job)
+        outcome = await answer_while_connected(engine, job, request.receive)
+    if feedback is not None:
+        feedback.answers.keep(job.request_id, Remembered.of(outcome.drawn))
+    engine.observe(outcome, job)
     timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.seconds.items())
     return Response(
-        result.model_dump_json(by_alias=True),
+        outcome.answer.model_dump_json(by_alias=True),
         media_type="application/json",
         headers={"Server-Timing": timing, "Cache-Control": "no-store"},
     )

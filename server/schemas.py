@@ -110,10 +110,14 @@ class Rollup(Shape):
 class Rejection(Shape):
     """Whether the photo shows something the model knows at all."""
 
-    verdict: Verdict
-    method: str | None
-    value: float | None
-    threshold: float | None
+    verdict: Verdict = Field(
+        description="`accepted`; `suspect`: it looks unlike the photos the model knows, the set is "
+        "untouched; `rejected`: the same with reject=true, the set is empty; `not_judged`: the "
+        "bundle has nothing to judge by."
+    )
+    method: str | None = Field(description="How `value` is computed from the logits.")
+    value: float | None = Field(description="How familiar the photo looks; more is more.")
+    threshold: float | None = Field(description="Below it a photo is suspect.")
 
 
 class Warned(Shape):
@@ -147,12 +151,23 @@ class Point(Shape):
     hit_rate: Measured | None
 
 
+class SeveralPhotos(Shape):
+    """What a rule is calibrated for with several photos of one plant."""
+
+    images: int = Field(description="Photos in a request.")
+    fusion: str = Field(description="How their scores become one.")
+    points: list[Point] = Field(description="By growing k or coverage.")
+
+
 class RuleInfo(Shape):
     """A rule with everything it is calibrated for."""
 
     rule: Rule
     min_size: int
-    points: list[Point] = Field(description="By growing k or coverage.")
+    points: list[Point] = Field(description="For one photo, by growing k or coverage.")
+    several: list[SeveralPhotos] = Field(
+        description="The numbers of photos of one plant it is calibrated for besides."
+    )
 
 
 class Limits(Shape):
@@ -195,6 +210,32 @@ class ClassList(Shape):
 
     total: int = Field(description="Classes that match, also those beyond limit.")
     classes: list[ClassEntry]
+
+
+class FeedbackBody(BaseModel):
+    """What a photo really shows, said by a person."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    request_id: str = Field(
+        min_length=1, max_length=128, description="The `id` of the answer this is about."
+    )
+    class_id: str = Field(
+        min_length=1,
+        max_length=500,
+        description="Id of the right class, or `not_listed` (a species that is not in the set and "
+        "that cannot be named here), or `not_an_organism` (the photo shows none).",
+    )
+    note: str | None = Field(None, max_length=500, description="Anything else, in a few words.")
+
+
+class FeedbackReceipt(Shape):
+    """Feedback that is stored."""
+
+    request_id: str
+    in_set: bool | None = Field(
+        description="Whether the class was in the set that was answered; null for no organism."
+    )
 
 
 class Health(Shape):

@@ -33,6 +33,8 @@ COLUMNS: dict[str, str] = {
     "lambda": "float64",
     "set_size": "int64",
     "calibrated": "bool_",
+    "verdict": "string",
+    "familiarity": "float64",
     "error": "string",
     "detail": "string",
 }
@@ -110,6 +112,7 @@ def _rows(one: Predicted) -> list[dict[str, Any]]:
     drawn = one.answer.set
     row |= {"rule": drawn.rule, "k": drawn.k, "coverage": drawn.coverage}
     row |= {"lambda": drawn.lambda_val, "set_size": drawn.size, "calibrated": drawn.calibrated}
+    row |= {"verdict": one.answer.rejection.verdict, "familiarity": one.answer.rejection.value}
     listed = [
         {
             **row,

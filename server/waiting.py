@@ -6,10 +6,10 @@ from starlette.requests import ClientDisconnect
 
 from server.body import Receive
 from server.engine import Engine, Job
-from server.schemas import Answer
+from server.pipeline import Outcome
 
 
-async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> Answer:
+async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> Outcome:
     """Submit a job; give it up when the client leaves before its turn.
 
     Args:

@@ -1,6 +1,7 @@
 """The front door: verbs are found, loaded late, and failures end in one line and a code."""
 
 import errno
+import importlib
 import importlib.metadata
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 import florilege
@@ -91,7 +93,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file_and_that_over_the
 
     def parse(*arguments: str, environment: dict[str, str]) -> dict[str, Any]:
         seen.clear()
-        group = florilege.typer.main.get_command(florilege.app)
+        group = typer.main.get_command(florilege.app)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(florilege, "_load", lambda *_: command)
             for name, value in environment.items():
@@ -120,7 +122,7 @@ def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch)
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name="torch")
 
-    monkeypatch.setattr(florilege.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     result = run("train", "--help")
     assert result.exit_code == 2
     assert ".[train]" in result.output

@@ -1,5 +1,5 @@
 // The page: photos in, the set out. Everything the server says is shown as text, never as markup.
-import { averageK, draw, nearestPoint, place, readable, rollUp, sentence } from "./sets.js";
+import { averageK, draw, nearestPoint, place, pointsFor, readable, rollUp, sentence } from "./sets.js";
 
 const MOST_BELOW = 4;
 const PRESETS = [1, 2, 3, 5, 10];
@@ -39,11 +39,13 @@ async function loadCard() {
   state.card = await response.json();
   state.index = nearestPoint(points(), state.card.default_k);
   showModel();
+  by("k").addEventListener("input", () => choosePoint(Number(by("k").value)));
   showDial();
   return state.card;
 }
 
-const points = () => averageK(state.card).points;
+const images = () => state.answer?.query.images ?? 1;
+const points = () => pointsFor(averageK(state.card), images()).points;
 const point = () => points()[state.index];
 
 function showModel() {
@@ -66,7 +68,6 @@ function showDial() {
     button.addEventListener("click", () => choosePoint(nearestPoint(points(), k)));
     return button;
   }));
-  slider.addEventListener("input", () => choosePoint(Number(slider.value)));
   markPoint();
 }
 
@@ -198,7 +199,11 @@ const capitalised = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 // ---- the answer ------------------------------------------------------------------------------
 
 function showAnswer(answer) {
+  const { k } = point();
   state.answer = answer;
+  state.index = nearestPoint(points(), k);
+  showDial();
+  by("unfamiliar").hidden = answer.rejection.verdict !== "suspect";
   by("problem").hidden = true;
   by("welcome").hidden = true;
   by("result").hidden = false;
@@ -217,7 +222,8 @@ function showSet() {
   by("rollup").replaceChildren(...groups(results).map(chip));
   by("bars").replaceChildren(...results.slice(0, size + MOST_BELOW).map(row));
   showThreshold(lambda);
-  by("sentence").textContent = sentence(point(), state.answer.set.calibrated);
+  const { calibrated } = pointsFor(averageK(state.card), images());
+  by("sentence").textContent = sentence(point(), images(), calibrated);
 }
 
 function showHeadline(best, size) {

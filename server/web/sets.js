@@ -5,6 +5,12 @@ export function averageK(card) {
   return card.rules.find((rule) => rule.rule === "average_k");
 }
 
+/** Thresholds for this number of photos, and whether they are calibrated for it. */
+export function pointsFor(rule, images) {
+  const several = rule.several.find((one) => one.images === images);
+  return { points: (several ?? rule).points, calibrated: images <= 1 || several !== undefined };
+}
+
 /** Position of the point whose K is nearest to the wanted one. */
 export function nearestPoint(points, k) {
   let best = 0;
@@ -54,15 +60,16 @@ export function readable(score) {
 }
 
 /** What this setting does, measured, in one or two sentences. */
-export function sentence(point, calibrated) {
+export function sentence(point, images, calibrated) {
   if (!calibrated) {
     return "How large such sets are and how often they are right was measured for single photos only.";
   }
   const size = point.expected_size.value.toFixed(1);
   const hits = Math.round(1000 * point.hit_rate.value) / 10;
   const rows = point.expected_size.rows.toLocaleString("en");
+  const measured = images > 1 ? `${rows} groups of ${images} photos` : `${rows} photos`;
   return (
-    `Measured on ${rows} photos: sets at this setting name ${size} species on average, and ` +
+    `Measured on ${measured}: sets at this setting name ${size} species on average, and ` +
     `${hits}\u00a0% of them name the right one. An average, not a promise for this photo.`
   );
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from calibration.distribution import EDGES, in_bins
+from calibration.distribution import EDGES, in_bins, logsumexp
 from calibration.drift import Expected, Monitor, expected_of, largest_set
 from calibration.rules import calibrate
 from calibration.scores import scores
@@ -241,7 +241,10 @@ def test_a_record_says_what_to_expect(min_size: int) -> None:
     assert expected.faint_rate == pytest.approx((values.max(axis=1) < expected.faint_below).mean())
     assert expected.faint_rate > 0
     monitor = Monitor(expected)
-    assert monitor.update(sizes[:300], values[:300].max(axis=1)) == []
+    assert expected.logsumexp_edges == record.distribution.logsumexp_edges
+    assert sum(expected.logsumexp) == len(values)
+    told = logsumexp(sample_logits()[0][:300])
+    assert monitor.update(sizes[:300], values[:300].max(axis=1), told) == []
 
 
 def test_no_set_of_softmax_scores_is_larger_than_one_over_lambda() -> None:

@@ -18,6 +18,7 @@ from calibration.pictures import (
 )
 from calibration.record import CalibrationRecord
 from calibration.scores import scores
+from tests.calibration.estimates import hits_of
 from tests.calibration.test_record import COUNTS, make_record, sample_logits
 
 
@@ -50,16 +51,16 @@ def test_hit_rates_are_drawn_with_their_intervals(record: CalibrationRecord) -> 
     figure = hit_rate_over_k(record)
     ks = record.ks("average_k")
     points = [record.point("average_k", k=k) for k in ks]
-    assert line(figure, "K on average") == (ks, [point.hit_rate.value for point in points])
+    assert line(figure, "K on average") == (ks, [hits_of(point).value for point in points])
     band = figure.axes[0].collections[0].get_paths()[0].vertices
     drawn = {(float(x), float(y)) for x, y in np.asarray(band)}
     for k, point in zip(ks, points, strict=True):
-        assert {(k, point.hit_rate.ci95[0]), (k, point.hit_rate.ci95[1])} <= drawn
+        assert {(k, hits_of(point).ci95[0]), (k, hits_of(point).ci95[1])} <= drawn
     (fixed,) = (c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer))
     assert np.asarray(fixed.lines[0].get_xdata()).tolist() == record.ks("top_k")
     (segments,) = fixed.lines[2]
     for k, segment in zip(record.ks("top_k"), segments.get_segments(), strict=True):
-        ends = record.point("top_k", k=k).hit_rate.ci95
+        ends = hits_of(record.point("top_k", k=k)).ci95
         assert np.asarray(segment)[:, 1] == pytest.approx(ends)
 
 

@@ -15,6 +15,7 @@ from calibration.rules import calibrate
 from calibration.scores import SCORE_KINDS, scores
 from calibration.settings import Settings, default_ks
 from models.errors import BundleError
+from tests.calibration.estimates import hits_of
 from tests.calibration.simulation import CLASSES, draw
 
 ROWS = 700
@@ -60,7 +61,7 @@ def test_the_file_is_strict_json_with_columns_as_arrays(record: CalibrationRecor
         raise AssertionError(constant)
 
     plain = json.loads(record.to_json(), parse_constant=refuse)
-    assert plain["schema_version"] == 1
+    assert plain["schema_version"] == 2
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
@@ -98,7 +99,7 @@ def test_a_point_is_the_rule_calibrated_on_the_whole_array(
         members = rule.sets(values)
         assert (point.sets(values) == members).all()
         assert point.expected_size.value == members.sum() / ROWS
-        assert point.hit_rate.value == members[rows, labels].sum() / ROWS
+        assert hits_of(point).value == members[rows, labels].sum() / ROWS
         assert point.achieved == rule.achieved
 
 
@@ -145,16 +146,19 @@ def test_what_is_not_calibrated_is_refused_with_what_is(record: CalibrationRecor
     with pytest.raises(NotCalibrated, match=r"coverage = 0\.8") as refused:
         record.point("coverage", coverage=0.8)
     assert refused.value.allowed == [0.9, 0.95]
-    with pytest.raises(NotCalibrated, match="with 2 photos") as refused:
-        record.point("average_k", images=2)
+    with pytest.raises(NotCalibrated, match="with 6 photos") as refused:
+        record.point("average_k", images=6)
     assert refused.value.allowed == []
+    with pytest.raises(NotCalibrated, match=r"k = 1\.1 .* with 2 photos") as refused:
+        record.point("average_k", k=1.1, images=2)
+    assert refused.value.allowed == [1.0, 2.55, 3.0]
     with pytest.raises(NotCalibrated, match="no_rule"):
         record.point("no_rule")
 
 
 def test_figures_carry_intervals_and_where_they_were_measured(record: CalibrationRecord) -> None:
     point = record.point("average_k", k=3)
-    for estimate in (point.expected_size, point.hit_rate):
+    for estimate in (point.expected_size, hits_of(point)):
         assert estimate.ci95[0] < estimate.value < estimate.ci95[1]
         assert (estimate.split, estimate.rows) == ("val", ROWS)
     assert point.empty_rate == 0.0
@@ -166,7 +170,7 @@ def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> 
     assert "700" in told
     assert "'val'" in told
     assert "3.00 candidates on average" in told
-    hit_rate = record.point("average_k", k=3).hit_rate.value
+    hit_rate = hits_of(record.point("average_k", k=3)).value
     assert f"{100 * hit_rate:.1f} %" in told
     assert "each set holds 1 candidate;" in record.point("top_k", k=1).statement
 
@@ -201,7 +205,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     )
     assert many.selection.candidates == 12
     assert many.selection.k == 3.0
-    assert many.selection.hit_rate == many.point("average_k").hit_rate.value
+    assert many.selection.hit_rate == hits_of(many.point("average_k")).value
     hits = []
     for values in heads.values():
         for kind in SCORE_KINDS:
@@ -262,13 +266,16 @@ def test_few_classes_end_the_grid_and_change_the_default() -> None:
 
 def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     random = np.random.default_rng(0)
-    logits = random.normal(0, 3, (400, 1081)).astype(np.float32)
+    logits = random.normal(0, 3, (500, 1081)).astype(np.float32)
+    plants = [str(number) for number in np.repeat(np.arange(100), 5)]
+    scoring = scoring_of({"multi_label": logits, "sccp": logits}, np.repeat(np.arange(100), 5))
     record = fit_record(
-        scoring_of({"multi_label": logits, "sccp": logits}, random.integers(0, 1081, 400)),
+        replace(scoring, observations=plants),
         Settings(classes=1081, ks=default_ks(1081)),
         class_counts=random.integers(1, 100_000, 1081),
         chose_checkpoint=None,
     )
+    assert record.images == (1, 2, 3, 4, 5)
     assert len(record.to_json()) < 300_000
 
 
@@ -292,6 +299,63 @@ def test_the_distribution_counts_every_score(record: CalibrationRecord) -> None:
     assert distribution.logsumexp_mean == pytest.approx(0.0, abs=1e-6)
 
 
+def test_the_distribution_knows_log_sum_exp_and_the_mean_scores(record: CalibrationRecord) -> None:
+    logits = sample_logits()[0] + np.random.default_rng(2).normal(0, 1, (ROWS, 1))
+    fitted = fit_record(
+        scoring_of({"linear": logits.astype(np.float32)}, sample_logits()[1]),
+        Settings(classes=CLASSES, ks=(3.0,)),
+        class_counts=COUNTS,
+        chose_checkpoint=None,
+    )
+    found = fitted.distribution
+    values = np.logaddexp.reduce(logits.astype(np.float32).astype(np.float64), axis=1)
+    assert len(found.logsumexp_edges) == len(found.logsumexp) == 40
+    assert found.logsumexp_edges[0] == pytest.approx(values.min())
+    assert sum(found.logsumexp[-4:]) == (values >= found.logsumexp_edges[-4] - 1e-12).sum()
+    assert min(found.logsumexp) >= ROWS // 40
+    means = scores(logits.astype(np.float32), fitted.score_kind).mean(axis=0)
+    np.testing.assert_allclose(fitted.mean_scores, means, rtol=1e-5)
+
+
+def test_photos_are_suspect_below_the_share_asked_for() -> None:
+    logits, labels = sample_logits()
+    for method, share in (("max_score", 0.05), ("energy", 0.0), ("largest_logit", 0.2)):
+        found = fit_record(
+            scoring_of({"linear": logits}, labels),
+            Settings(classes=CLASSES, ks=(3.0,), rejection_method=method, suspect_share=share),
+            class_counts=COUNTS,
+            chose_checkpoint=None,
+        )
+        assert found.rejection is not None
+        assert (found.rejection.method, found.rejection.rows) == (method, ROWS)
+        assert (found.rejection.head, found.rejection.share) == ("linear", share)
+        suspects = [found.rejection.verdict(row[np.newaxis])[1] for row in logits]
+        assert sum(suspects) == int(share * ROWS)
+        assert CalibrationRecord.from_json(found.to_json()).rejection == found.rejection
+
+
+def test_nobody_is_suspect_where_nothing_judges() -> None:
+    logits, labels = sample_logits()
+    settings = Settings(classes=CLASSES, ks=(3.0,), rejection_method=None)
+    found = fit_record(
+        scoring_of({"linear": logits}, labels), settings, class_counts=None, chose_checkpoint=None
+    )
+    assert found.rejection is None
+    assert found.shots == ()
+    assert CalibrationRecord.from_json(found.to_json()) == found
+
+
+def test_shot_groups_are_measured_at_the_default_k(record: CalibrationRecord) -> None:
+    logits, labels = sample_logits()
+    members = record.point("average_k", k=3).sets(scores(logits, "softmax"))
+    few = COUNTS[labels] < 20
+    assert [group.name for group in record.shots] == ["few", "medium"]
+    assert record.shots[0].rows == few.sum()
+    assert record.shots[0].mean_size == pytest.approx(members[few].sum(axis=1).mean())
+    assert record.shots[0].hit_rate == pytest.approx(members[few, labels[few]].mean())
+    assert record.shots[1].rows == ROWS - few.sum()
+
+
 def damage(record: CalibrationRecord, **changes: object) -> str:
     return json.dumps({**json.loads(record.to_json()), **changes})
 
@@ -310,15 +374,28 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
         damage(record, tables=[wrong]),
         damage(record, surprise=1),
         damage(record, measured={}),
+        damage(record, rejection={}),
+        damage(record, rejection={**plain["rejection"], "method": "guess"}),
+        damage(record, tables=[{**plain["tables"][0], "fusion": "guess"}]),
+        damage(record, tables=[{**plain["tables"][0], "made_from": "same_class"}]),
     ]
     for text in texts:
         with pytest.raises(BundleError, match="calibrate the bundle again"):
             CalibrationRecord.from_json(text)
 
 
+def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
+    with pytest.raises(BundleError, match="calibrate the bundle again"):
+        CalibrationRecord.from_json(damage(record, schema_version=1))
+    without = json.loads(record.to_json())
+    del without["rejection"]
+    with pytest.raises(BundleError, match="calibrate the bundle again"):
+        CalibrationRecord.from_json(json.dumps(without))
+
+
 def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="update florilege"):
-        CalibrationRecord.from_json(damage(record, schema_version=2))
+        CalibrationRecord.from_json(damage(record, schema_version=3))
 
 
 @pytest.mark.parametrize(
@@ -331,6 +408,9 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
         ({"min_size": 2}, "min_size"),
         ({"micro_weight": 2.0}, "micro_weight"),
         ({"score_kind": "hardmax"}, "score_kind"),
+        ({"rejection_method": "guess"}, "rejection_method"),
+        ({"suspect_share": 1.0}, "share"),
+        ({"images": (1, 2)}, "images"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:

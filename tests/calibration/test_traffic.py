@@ -15,7 +15,8 @@ from calibration.rules import calibrate
 from calibration.score_log import LogHeader, ScoreLogWriter
 from calibration.score_log_reader import open_score_log
 from calibration.scores import scores
-from calibration.traffic import Blocks, Guard, recalibrate
+from calibration.traffic import recalibrate
+from calibration.traffic_scores import Guard, Requests
 from tests.calibration.simulation import CLASSES, MEANS, PRIOR
 from tests.calibration.test_record import make_record
 
@@ -37,9 +38,9 @@ def photos(
     return logits.astype(np.float32), labels
 
 
-def blocks_of(logits: Logits) -> Blocks:
+def blocks_of(logits: Logits) -> Requests:
     def blocks() -> Iterator[Logits]:
-        yield from np.array_split(logits, 7)
+        yield from np.array_split(logits[:, np.newaxis], 7)
 
     return blocks
 
@@ -127,7 +128,7 @@ def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> No
     for row in logits:
         writer.append(row[np.newaxis])
     log = open_score_log(tmp_path)
-    from_log = recalibrate(lambda: (block[:, 0] for block in log.blocks()), record)
+    from_log = recalibrate(log.blocks, record)
     assert from_log == recalibrate(blocks_of(logits), record)
 
 

@@ -84,6 +84,10 @@ def photo(index: int, *, blur: float = 0.0, other: int = 0, side: int = SIDE) ->
     return encoded(pixels(colour, side=side, seed=index))
 
 
+DULL = encoded(pixels(np.array([0.72, 0.42, 0.38])))
+"""A photo far from every flower: suspect, and with an empty set where sets may be empty."""
+
+
 def network() -> bytes:
     """The graph: two heads, `sccp` sharp and `multi_label` on a scale of its own."""
     weights = (2.0 * SHARPNESS * COLOURS.T).astype(np.float32)  # (3, classes)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from server.answer import Ask
-from server.pipeline import Pipeline
-from server.schemas import Answer
+from server.pipeline import Outcome, Pipeline
 
 
 class Gate:
@@ -24,7 +23,7 @@ class Gate:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pipeline, name)
 
-    def __call__(self, photos: Sequence[bytes], ask: Ask, request_id: str, **rest: Any) -> Answer:
+    def __call__(self, photos: Sequence[bytes], ask: Ask, request_id: str, **rest: Any) -> Outcome:
         self.entered.append(request_id)
         assert self.opened.wait(20), "the test never opened the gate"
         return self._pipeline(photos, ask, request_id, **rest)

@@ -1,11 +1,13 @@
 """The answer against what the papers' rule says, computed by hand from the logits."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from calibration.marginals import top_k_marginals
 from calibration.record import CalibrationRecord
 from models.bundle import open_bundle
 from server.answer import Ask, answer
@@ -130,17 +132,67 @@ def test_max_results_cuts_the_list_not_the_set(record: CalibrationRecord) -> Non
     assert not beyond.set.truncated
 
 
-def test_several_photos_are_averaged_and_called_uncalibrated(record: CalibrationRecord) -> None:
-    values = logits(photos=3, seed=1)
+def test_more_photos_than_calibrated_are_averaged_and_called_uncalibrated(
+    record: CalibrationRecord,
+) -> None:
+    assert record.images == (1, 2, 3, 4)
+    values = logits(photos=5, seed=1)
     found = ask(record, values, include=frozenset({"scores"}))
     scores = by_hand(record, values)
     by_id = {r.class_id: r.score for r in found.results}
     assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(scores))
-    assert found.query.images == 3
+    assert found.query.images == 5
     assert not found.set.calibrated
     assert (found.set.expected_size, found.set.hit_rate, found.set.statement) == (None, None, None)
     assert [w.code for w in found.warnings] == ["fusion_not_calibrated"]
     assert found.set.lambda_val == record.point("average_k", k=3).lambda_val
+
+
+@pytest.mark.parametrize("photos", [2, 3, 4])
+def test_several_photos_have_a_threshold_of_their_own_where_calibrated(
+    record: CalibrationRecord, photos: int
+) -> None:
+    values = logits(photos=photos, seed=1)
+    found = ask(record, values, k=2, include=frozenset({"scores"}))
+    point = record.point("average_k", k=2, images=photos)
+    assert point.lambda_val != record.point("average_k", k=2).lambda_val
+    assert (found.set.calibrated, found.set.lambda_val) == (True, point.lambda_val)
+    assert found.set.expected_size is not None
+    assert found.set.expected_size.rows == point.rows < 480
+    by_id = {r.class_id: r.score for r in found.results}
+    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(by_hand(record, values)))
+    assert point.lambda_val is not None
+    assert all(r.in_set == (r.score >= point.lambda_val) for r in found.results[1:])
+    assert [w.code for w in found.warnings] == ["fusion_from_same_class"]
+
+
+def test_a_k_that_is_calibrated_for_one_photo_alone_is_averaged_for_two(
+    record: CalibrationRecord,
+) -> None:
+    found = ask(record, logits(photos=2), k=2.5)
+    assert (found.set.k, found.set.calibrated) == (2.5, False)
+    assert found.set.lambda_val == record.point("average_k", k=2.5).lambda_val
+
+
+def test_several_photos_get_the_k_that_one_photo_gets_where_none_is_asked_for(
+    record: CalibrationRecord,
+) -> None:
+    for rule in ("average_k", "top_k", "coverage"):
+        one, two = (ask(record, logits(photos=photos), rule=rule) for photos in (1, 2))
+        assert (one.set.k, one.set.coverage) == (two.set.k, two.set.coverage)
+
+
+def test_top_k_of_several_photos_ranks_by_the_mean_of_their_marginals(
+    record: CalibrationRecord,
+) -> None:
+    values = logits(photos=3, seed=4)
+    found = ask(record, values, rule="top_k", k=5, include=frozenset({"scores"}))
+    assert record.point("top_k", k=5, images=3).fusion == "mean_marginal"
+    mean = top_k_marginals(values[record.head], 5).mean(axis=0)
+    by_id = {r.class_id: r.score for r in found.results}
+    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(mean))
+    best = {garden.FLOWERS[i][0] for i in np.argsort(-mean)[:5]}
+    assert {r.class_id for r in found.results if r.in_set} == best
 
 
 def test_one_photo_is_calibrated_and_says_what_was_measured(record: CalibrationRecord) -> None:
@@ -177,8 +229,11 @@ def test_rollup_is_null_until_asked_for(record: CalibrationRecord) -> None:
     assert {group.rank for group in rollup} == {"genus", "family"}
 
 
-def test_rejection_is_not_judged_in_its_stable_shape(record: CalibrationRecord) -> None:
-    assert ask(record, logits()).rejection.model_dump() == {
+def test_without_a_rule_rejection_is_not_judged_in_its_stable_shape(
+    record: CalibrationRecord,
+) -> None:
+    silent = replace(record, rejection=None)
+    assert ask(silent, logits(), reject=True).rejection.model_dump() == {
         "verdict": "not_judged",
         "method": None,
         "value": None,

@@ -5,7 +5,6 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
@@ -14,8 +13,6 @@ from server.app import create_app
 from server.cli import app
 from server.settings import Settings
 from tests.server import garden
-
-DULL = garden.encoded(garden.pixels(np.array([0.72, 0.42, 0.38])))  # far from every flower
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +28,7 @@ def client(bare: Path) -> Iterator[TestClient]:
 
 
 def test_an_empty_set_has_no_best_match_and_keeps_its_shape(client: TestClient) -> None:
-    found = client.post("/v1/identify?k=1&include=rollup,marginals", content=DULL).json()
+    found = client.post("/v1/identify?k=1&include=rollup,marginals", content=garden.DULL).json()
     assert (found["set"]["size"], found["set"]["min_size"]) == (0, 0)
     assert found["set"]["truncated"] is False
     assert found["set"]["calibrated"] is True
@@ -40,7 +37,7 @@ def test_an_empty_set_has_no_best_match_and_keeps_its_shape(client: TestClient) 
 
 
 def test_the_scores_of_an_empty_set_are_all_below_lambda(client: TestClient) -> None:
-    found = client.post("/v1/identify?k=1&include=scores", content=DULL).json()
+    found = client.post("/v1/identify?k=1&include=scores", content=garden.DULL).json()
     assert len(found["results"]) == len(garden.FLOWERS)
     assert all(r["score"] < found["set"]["lambda"] for r in found["results"])
     assert not any(r["in_set"] for r in found["results"])
@@ -48,7 +45,7 @@ def test_the_scores_of_an_empty_set_are_all_below_lambda(client: TestClient) -> 
 
 
 def test_empty_sets_are_counted_in_a_bucket_of_their_own(client: TestClient) -> None:
-    client.post("/v1/identify?k=1", content=DULL)
+    client.post("/v1/identify?k=1", content=garden.DULL)
     text = client.get("/metrics").text
     counted = {
         line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line[0] != "#"
@@ -59,7 +56,7 @@ def test_empty_sets_are_counted_in_a_bucket_of_their_own(client: TestClient) -> 
 
 def test_a_photo_with_an_empty_set_still_has_its_row(bare: Path, tmp_path: Path) -> None:
     photo = tmp_path / "dull.png"
-    photo.write_bytes(DULL)
+    photo.write_bytes(garden.DULL)
     words = ["predict", str(bare), str(photo), "--k", "1", "--format", "csv"]
     rows = list(csv.DictReader(io.StringIO(CliRunner().invoke(app, words).stdout)))
     assert [(row["path"], row["set_size"], row["class_id"]) for row in rows] == [

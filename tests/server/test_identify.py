@@ -39,7 +39,8 @@ def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> N
     }
     assert set(found["set"]["hit_rate"]) == {"value", "ci95", "split", "rows"}
     assert found["rollup"] is None
-    assert found["rejection"]["verdict"] == "not_judged"
+    assert set(found["rejection"]) == {"verdict", "method", "value", "threshold"}
+    assert found["rejection"]["verdict"] == "accepted"
 
 
 @pytest.mark.parametrize("k", [1, 2.5, 3, 7])
@@ -55,7 +56,7 @@ def test_the_set_follows_from_the_returned_scores_and_lambda(client: TestClient,
 def test_http_answers_what_the_pipeline_answers(client: TestClient, bundle: Path) -> None:
     found = identify(client, k=2)
     direct = open_pipeline(bundle, device="cpu")([VIOLET], Ask(k=2), found["id"])
-    assert found == direct.model_dump(mode="json", by_alias=True)
+    assert found == direct.answer.model_dump(mode="json", by_alias=True)
 
 
 def test_the_right_flower_is_in_the_set(client: TestClient) -> None:
@@ -81,13 +82,18 @@ def test_the_type_is_told_by_the_bytes_not_by_the_header(
     assert response.status_code == 200
 
 
-def test_several_photos_are_fused_and_called_uncalibrated(client: TestClient) -> None:
+def test_several_photos_are_fused_and_it_is_said_whether_that_is_calibrated(
+    client: TestClient,
+) -> None:
     files = [("images", ("p.png", garden.photo(index))) for index in (5, 6)]
-    found = client.post("/v1/identify", files=files).json()
+    found = client.post("/v1/identify?k=2.5", files=files).json()
     assert found["query"]["images"] == 2
     assert found["set"]["calibrated"] is False
     assert found["set"]["expected_size"] is None
     assert [w["code"] for w in found["warnings"]] == ["fusion_not_calibrated"]
+    calibrated = client.post("/v1/identify?k=2", files=files).json()
+    assert calibrated["set"]["calibrated"] is True
+    assert calibrated["set"]["expected_size"]["rows"] == 240
     once = identify(client, garden.photo(5), include="scores")["results"]
     again = identify(client, garden.photo(6), include="scores")["results"]
     both = client.post("/v1/identify?include=scores", files=files).json()["results"]

@@ -33,6 +33,17 @@ def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestCl
     for key in ("lambda", "expected_size", "hit_rate"):
         assert points[2.0][key] == answered["set"][key]
     assert [point["coverage"] for point in rules["coverage"]["points"]] == [0.9, 0.95]
+    several = {entry["images"]: entry for entry in rules["average_k"]["several"]}
+    assert list(several) == [2, 3, 4]
+    assert [point["k"] for point in several[2]["points"]] == [1, 2, 3, 5, 10]
+    assert {entry["fusion"] for entry in several.values()} == {"mean_score"}
+    assert rules["top_k"]["several"][0]["fusion"] == "mean_marginal"
+    form = [("images", ("p.png", garden.photo(index))) for index in (0, 0)]
+    pair = client.post("/v1/identify?k=2", files=form).json()["set"]
+    found = next(point for point in several[2]["points"] if point["k"] == 2)
+    assert {key: found[key] for key in ("lambda", "hit_rate")} == {
+        key: pair[key] for key in ("lambda", "hit_rate")
+    }
 
 
 @pytest.mark.parametrize("path", ["/v1/model", "/v1/classes", "/v1/classes/1001", "/", "/app.js"])
@@ -128,12 +139,22 @@ def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) ->
     assert "1001" not in text
 
 
-def test_the_description_is_the_golden_one(client: TestClient) -> None:
+def test_the_description_is_the_golden_one(bundle: Path, tmp_path: Path) -> None:
     """After a wanted change: `python -m tests.server.write_golden`, and look at the difference."""
-    found = client.get("/openapi.json").json()
+    with TestClient(create_app(Settings(bundle=bundle, feedback_store=tmp_path))) as client:
+        found = client.get("/openapi.json").json()
     golden = json.loads(GOLDEN.read_text())
     assert found["paths"] == golden["paths"]
     assert found["components"]["schemas"] == golden["components"]["schemas"]
+
+
+def test_without_a_feedback_store_the_description_lacks_only_that(client: TestClient) -> None:
+    found = client.get("/openapi.json").json()
+    golden = json.loads(GOLDEN.read_text())
+    assert found["paths"] == {k: v for k, v in golden["paths"].items() if k != "/v1/feedback"}
+    assert set(golden["components"]["schemas"]) - set(found["components"]["schemas"]) == {
+        "FeedbackReceipt"
+    }
 
 
 def test_the_description_names_lambda_and_no_shape_of_the_framework(client: TestClient) -> None:

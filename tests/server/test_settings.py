@@ -1,10 +1,16 @@
 """Settings: the defaults of the design, and what is refused."""
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from server.cli import app
 from server.settings import Settings, _quota, cores
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_default_limits_are_those_of_the_documentation() -> None:
@@ -26,6 +32,9 @@ def test_the_default_limits_are_those_of_the_documentation() -> None:
         ("max_pixels", -1),
         ("max_images", 0),
         ("max_held_bytes", 0),
+        ("max_decoding_pixels", 0),
+        ("score_log_max_bytes", 0),
+        ("score_log_files", 0),
         ("upload_deadline_s", 0.0),
         ("queue_timeout_s", float("nan")),
         ("drain_s", float("inf")),
@@ -35,6 +44,28 @@ def test_the_default_limits_are_those_of_the_documentation() -> None:
 def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
         Settings(bundle=Path("b"), **{name: value})  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_state_without_a_watch_is_refused() -> None:
+    with pytest.raises(ValueError, match="watch_state needs watch"):
+        Settings(bundle=Path("b"), watch=False, watch_state=Path("s"))
+
+
+def test_nothing_is_kept_on_disk_unless_asked_for() -> None:
+    settings = Settings(bundle=Path("b"))
+    assert (settings.feedback_store, settings.score_log, settings.watch_state) == (None,) * 3
+    assert settings.watch
+
+
+def test_every_setting_is_a_flag_of_serve_and_in_the_documentation() -> None:
+    help_text = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
+    documentation = (ROOT / "docs" / "http.md").read_text()
+    for field in fields(Settings):
+        flag = "--" + field.name.removesuffix("s" if field.name == "cors_origins" else "")
+        flag = flag.replace("_", "-")
+        if field.name != "bundle":
+            assert re.search(rf"{flag}\b", help_text), flag
+            assert f"`{flag}" in documentation, flag
 
 
 def test_a_cpu_quota_is_rounded_up_and_max_means_none(tmp_path: Path) -> None:

@@ -15,7 +15,11 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"
 def main() -> None:
     """Describe the application of a throw-away bundle."""
     with tempfile.TemporaryDirectory() as folder:
-        app = create_app(Settings(bundle=garden.grow(Path(folder))))
+        settings = Settings(
+            bundle=garden.grow(Path(folder)), feedback_store=Path(folder) / "feedback"
+        )
+        app = create_app(settings)
+        app.state.engine.close()
     write_atomic(GOLDEN, (json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n").encode())
 
 

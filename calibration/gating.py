@@ -1,0 +1,135 @@
+"""Two bundles on the same photos: compared rule by rule, and stopped by a gate."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from calibration.calibrating import read_record
+from calibration.comparison import Comparison, Gate, compare
+from calibration.evaluating import asked_points
+from calibration.logits import ScoredSplit
+from calibration.measure import sizes_and_hits
+from calibration.parts import Part
+from calibration.point import NotCalibrated, OperatingPoint
+from calibration.prior_shift import shifted
+from calibration.record import CalibrationRecord
+from calibration.scores import scores
+from calibration.scoring import score_split
+from data.sources import open_dataset
+from models.bundle import open_bundle
+from models.errors import DataError, UsageError
+
+Outcome = tuple[NDArray[np.bool_], NDArray[np.int64]]
+"""Whether each set holds the truth, and its size, each ``(rows,)``."""
+Asked = tuple[str, float | None, float | None]
+"""Rule, K and coverage."""
+
+
+def compare_bundles(
+    path: str | Path, against: str | Path, data: str, split: str = "test", *, device: str = "auto"
+) -> list[Comparison]:
+    """Compare the sets of two calibrated bundles on the same photos.
+
+    Args:
+        path: The new bundle's folder.
+        against: The old one's.
+        data: What ``--data`` takes; both bundles must know its classes.
+        split: Name of the split, or a part of it.
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Returns:
+        One comparison for each rule and value that both can answer: first ``average_k`` at the new
+        bundle's default K, which a gate looks at, then everything last asked for of the new one.
+
+    Raises:
+        DataError: The data cannot be opened, or photos cannot be read.
+        BundleError: A bundle is damaged or not calibrated.
+        UsageError: The two have no rule and value in common.
+    """
+    record = read_record(open_bundle(path))
+    older = read_record(open_bundle(against))
+    asked = [asked for asked in _asked(record) if _has(older, asked)]
+    if not asked:
+        raise UsageError(f"{against} is calibrated for none of the rules and values of {path}")
+    new, photos = _outcomes(path, record, asked, data, split, device)
+    old, same = _outcomes(against, older, asked, data, split, device)
+    if photos != same:
+        raise DataError("the two bundles were shown other photos: did the data change meanwhile?")
+    return [
+        compare(old_sets, new_sets, rule=_named(which))
+        for which, old_sets, new_sets in zip(asked, old, new, strict=True)
+    ]
+
+
+def read_gate(path: str | Path) -> Gate:
+    """The gate in a yaml file.
+
+    Raises:
+        UsageError: The file cannot be read, is no yaml, or holds something else than a gate.
+    """
+    try:
+        plain = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"gate file {path} cannot be read: {error}") from error
+    return Gate.from_plain(plain)
+
+
+def _asked(record: CalibrationRecord) -> list[Asked]:
+    points = [record.point("average_k"), *asked_points(record)]
+    return list(dict.fromkeys((point.rule, point.k, point.coverage) for point in points))
+
+
+def _has(record: CalibrationRecord, asked: Asked) -> bool:
+    try:
+        _point(record, asked)
+    except NotCalibrated:
+        return False
+    return True
+
+
+def _point(record: CalibrationRecord, asked: Asked) -> OperatingPoint:
+    rule, k, coverage = asked
+    return record.point(rule, k=k, coverage=coverage)
+
+
+def _named(asked: Asked) -> str:
+    rule, k, coverage = asked
+    return f"{rule} k={k:g}" if coverage is None else f"{rule} coverage={coverage:g}"
+
+
+def _outcomes(
+    path: str | Path,
+    record: CalibrationRecord,
+    asked: Sequence[Asked],
+    data: str,
+    split: str,
+    device: str,
+) -> tuple[list[Outcome], tuple[str, ...]]:
+    """What each rule does on each photo, and which photos these are."""
+    bundle, part = open_bundle(path), Part.parse(split)
+    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
+    photos = part.of(dataset.split(part.name))
+    scoring = score_split(bundle, photos, device=device)
+    with closing(scoring.logits):
+        points = [_point(record, which) for which in asked]
+        return outcomes(points, scoring.logits, record), (scoring.data_sha256,)
+
+
+def outcomes(
+    points: Sequence[OperatingPoint], logits: ScoredSplit, record: CalibrationRecord
+) -> list[Outcome]:
+    """What each rule of a record does on each photo of a split, in one pass."""
+    gathered: list[list[Outcome]] = [[] for _ in points]
+    for values, labels in logits.blocks(record.head):
+        served = scores(shifted(values, record.log_ratios), record.score_kind)
+        for found, point in zip(gathered, points, strict=True):
+            sizes, hits = sizes_and_hits([point], served, labels)
+            found.append((hits[:, 0], sizes[:, 0]))
+    return [
+        (np.concatenate([hits for hits, _ in found]), np.concatenate([sizes for _, sizes in found]))
+        for found in gathered
+    ]

@@ -1,0 +1,48 @@
+"""What a server keeps or watches, as far as its settings ask for it."""
+
+from server.afterwards import Afterwards, Listener
+from server.feedback import Feedback
+from server.feedback_store import FeedbackStore
+from server.folders import writable_folder
+from server.metrics import Metrics
+from server.pipeline import Pipeline
+from server.score_logging import ScoreLog
+from server.settings import Settings
+from server.watching import Watch
+
+
+def open_feedback(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> Feedback | None:
+    """The store for feedback, or None where there is none.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
+    if settings.feedback_store is None:
+        return None
+    folder = writable_folder(settings.feedback_store, "--feedback-store")
+    return Feedback(FeedbackStore(folder), pipeline.bundle.classes, pipeline.model, metrics)
+
+
+def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> Afterwards:
+    """Everything that takes note of answers.
+
+    Raises:
+        UsageError: A folder cannot be written.
+    """
+    listeners: list[Listener] = []
+    if settings.score_log is not None:
+        folder = writable_folder(settings.score_log, "--score-log")
+        listeners.append(
+            ScoreLog.open(
+                folder,
+                pipeline.record,
+                metrics,
+                max_bytes=settings.score_log_max_bytes,
+                max_files=settings.score_log_files,
+            )
+        )
+    if settings.watch:
+        if settings.watch_state is not None:
+            writable_folder(settings.watch_state.parent, "--watch-state")
+        listeners.append(Watch(pipeline.record, metrics, settings.watch_state))
+    return Afterwards(listeners, metrics)

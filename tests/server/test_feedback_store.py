@@ -1,0 +1,121 @@
+"""The files of the feedback store, and the memory of the last answers."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.errors import DataError
+from server import feedback_store
+from server.feedback_store import FeedbackStore, feedback_files, read_feedback
+from server.remembered import LastAnswers, Remembered
+
+
+def row(number: int, **more: Any) -> dict[str, Any]:
+    return {"request_id": f"r{number}", "class_id": "1", "set": ["1"], **more}
+
+
+def remembered(members: list[int], classes: int = 12) -> Remembered:
+    inside = np.zeros(classes, dtype=bool)
+    inside[members] = True
+    return Remembered(
+        images=1, rule="average_k", k=3.0, coverage=None, verdict="accepted",
+        bits=np.packbits(inside), classes=classes,
+    )  # fmt: skip
+
+
+def test_rows_come_back_in_order_also_after_a_restart(tmp_path: Path) -> None:
+    for start in (0, 10):
+        store = FeedbackStore(tmp_path)
+        for number in range(start, start + 10):
+            store.append(row(number, note="Grüße, 花"))
+    assert read_feedback(tmp_path) == [row(number, note="Grüße, 花") for number in range(20)]
+    assert len(feedback_files(tmp_path)) == 1
+
+
+def test_files_are_full_at_their_size_and_the_oldest_goes(tmp_path: Path) -> None:
+    store = FeedbackStore(tmp_path, max_bytes=100, max_files=3)
+    for number in range(40):
+        store.append(row(number))
+        files = feedback_files(tmp_path)
+        assert len(files) <= 3
+        assert all(path.stat().st_size >= 100 for path in files[:-1])
+        assert sum(path.stat().st_size for path in files) < 3 * 200
+    kept = [one["request_id"] for one in read_feedback(tmp_path)]
+    assert kept == [f"r{number}" for number in range(40 - len(kept), 40)]
+    assert len(kept) >= 4
+    assert feedback_files(tmp_path)[-1].name > "feedback-000010.jsonl"
+
+
+def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "feedback-old.jsonl").write_text("{}")
+    FeedbackStore(tmp_path).append(row(1))
+    assert [path.name for path in feedback_files(tmp_path)] == ["feedback-000001.jsonl"]
+
+
+def test_a_torn_line_costs_itself_alone(tmp_path: Path) -> None:
+    store = FeedbackStore(tmp_path)
+    store.append(row(1))
+    path = feedback_files(tmp_path)[0]
+    with path.open("ab") as file:
+        file.write(b'{"request_id": "r2", "cla')
+    store.append(row(3))
+    assert [one["request_id"] for one in read_feedback(tmp_path)] == ["r1", "r3"]
+
+
+def test_a_write_that_ends_early_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FeedbackStore(tmp_path)
+    write = feedback_store.os.write
+    monkeypatch.setattr(feedback_store.os, "write", lambda handle, data: write(handle, data[:5]))
+    with pytest.raises(OSError, match="feedback-000001"):
+        store.append(row(1))
+    monkeypatch.undo()
+    store.append(row(2))
+    assert [one["request_id"] for one in read_feedback(tmp_path)] == ["r2"]
+
+
+def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
+    store = FeedbackStore(tmp_path, max_bytes=2000, max_files=100)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: store.append(row(number)), range(200)))
+    assert {one["request_id"] for one in read_feedback(tmp_path)} == {f"r{n}" for n in range(200)}
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="absent"):
+        read_feedback(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("limits", [{"max_bytes": 0}, {"max_files": 0}])
+def test_a_store_needs_room(tmp_path: Path, limits: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        FeedbackStore(tmp_path, **limits)
+
+
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
+def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]]) -> None:
+    classes, members = given_
+    assert remembered(sorted(members), classes).members == sorted(members)
+
+
+def test_the_oldest_answers_are_forgotten_and_the_latest_of_an_id_counts() -> None:
+    answers = LastAnswers(3)
+    for number in range(3):
+        answers.keep(f"r{number}", remembered([number]))
+    answers.keep("r0", remembered([7]))  # the id again: it is the newest now
+    answers.keep("r9", remembered([9]))
+    assert answers.find("r1") is None
+    found = {name: answers.find(name) for name in ("r0", "r2", "r9")}
+    assert {name: one and one.members for name, one in found.items()} == {
+        "r0": [7], "r2": [2], "r9": [9]
+    }  # fmt: skip
+
+
+def test_an_answer_with_many_classes_stays_small() -> None:
+    assert remembered([0, 9999], 10_000).bits.nbytes == 1250

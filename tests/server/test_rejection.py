@@ -1,0 +1,129 @@
+"""Photos of something else: what suspect and rejected mean, over HTTP and on the command line."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from calibration.record import CalibrationRecord
+from calibration.rejection import METHODS
+from models.bundle import open_bundle
+from server.answer import Ask
+from server.app import create_app
+from server.cli import app
+from server.pipeline import open_pipeline
+from server.settings import Settings
+from tests.server import garden
+
+
+@pytest.fixture(scope="module")
+def record(bundle: Path) -> CalibrationRecord:
+    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
+
+
+def identify(client: TestClient, *photos: bytes, **query: Any) -> dict[str, Any]:
+    files = [("images", ("p.png", photo)) for photo in photos]
+    response = client.post("/v1/identify", params=query, files=files)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def test_a_clear_photo_is_accepted_whether_or_not_others_are_rejected(client: TestClient) -> None:
+    for reject in ("false", "true"):
+        found = identify(client, garden.photo(9), reject=reject)
+        assert found["rejection"]["verdict"] == "accepted"
+        assert found["rejection"]["value"] >= found["rejection"]["threshold"]
+        assert found["set"]["size"] == len(found["results"]) > 0
+
+
+def test_a_suspect_photo_keeps_its_set(client: TestClient) -> None:
+    found = identify(client, garden.DULL)
+    assert found["rejection"]["verdict"] == "suspect"
+    assert found["rejection"]["value"] < found["rejection"]["threshold"]
+    assert found["set"]["size"] == len(found["results"]) > 1
+    assert found["set"]["calibrated"] is True
+    assert found["best_match"] is not None
+
+
+def test_a_rejected_photo_gets_an_empty_set_that_promises_nothing(client: TestClient) -> None:
+    found = identify(client, garden.DULL, reject="true")
+    assert found["rejection"]["verdict"] == "rejected"
+    assert (found["results"], found["best_match"]) == ([], None)
+    assert (found["set"]["size"], found["set"]["truncated"]) == (0, False)
+    assert (found["set"]["calibrated"], found["set"]["hit_rate"]) == (False, None)
+    suspect = identify(client, garden.DULL)["rejection"]
+    assert {**found["rejection"], "verdict": "suspect"} == suspect
+
+
+def test_the_scores_of_a_rejected_photo_can_still_be_asked_for(client: TestClient) -> None:
+    found = identify(client, garden.DULL, reject="true", include="scores,rollup")
+    assert len(found["results"]) == len(garden.FLOWERS)
+    assert not any(result["in_set"] for result in found["results"])
+    scores = [result["score"] for result in found["results"]]
+    assert scores == sorted(scores, reverse=True)
+    assert (found["rollup"], found["best_match"], found["set"]["size"]) == ([], None, 0)
+
+
+def test_value_and_threshold_are_those_of_the_record(bundle: Path, record: Any) -> None:
+    outcome = open_pipeline(bundle, device="cpu")([garden.DULL], Ask(), "r")
+    rule, found = record.rejection, outcome.answer.rejection
+    assert (found.method, found.threshold) == (rule.method, rule.threshold)
+    assert rule.head == record.head
+    value = METHODS[rule.method](outcome.logits, rule.score_kind)
+    assert found.value == value.max()
+
+
+def test_one_familiar_photo_of_several_is_enough(client: TestClient) -> None:
+    mixed = identify(client, garden.DULL, garden.photo(9), reject="true")["rejection"]
+    assert mixed["verdict"] == "accepted"
+    assert mixed["value"] == identify(client, garden.photo(9))["rejection"]["value"]
+    both = identify(client, garden.DULL, garden.DULL, reject="true")["rejection"]
+    assert both["verdict"] == "rejected"
+
+
+def test_verdicts_and_rejected_photos_are_counted(bundle: Path) -> None:
+    with TestClient(create_app(Settings(bundle=bundle))) as client:
+        for photo, reject in ((0, "true"), (9, "false")):
+            identify(client, garden.photo(photo), reject=reject)
+        for reject in ("true", "true", "false"):
+            identify(client, garden.DULL, reject=reject)
+        lines = client.get("/metrics").text.splitlines()
+    for name, count in (
+        ('florilege_rejection_verdicts_total{verdict="accepted"}', 2.0),
+        ('florilege_rejection_verdicts_total{verdict="suspect"}', 1.0),
+        ('florilege_rejection_verdicts_total{verdict="rejected"}', 2.0),
+        ('florilege_rejected_total{reason="unfamiliar"}', 2.0),
+    ):
+        assert f"{name} {count}" in lines
+
+
+def test_predict_says_the_same_and_rejects_when_told_to(
+    bundle: Path, client: TestClient, tmp_path: Path
+) -> None:
+    (tmp_path / "dull.png").write_bytes(garden.DULL)
+    (tmp_path / "clear.png").write_bytes(garden.photo(9))
+
+    def predict(*words: str) -> str:
+        done = CliRunner().invoke(app, ["predict", str(bundle), str(tmp_path), *words])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    clear, dull = (json.loads(line) for line in predict("--format", "jsonl").splitlines())
+    assert dull["rejection"] == identify(client, garden.DULL)["rejection"]
+    assert clear["rejection"]["verdict"] == "accepted"
+    assert dull["set"]["size"] > 1
+    clear, dull = (
+        json.loads(line) for line in predict("--reject", "--format", "jsonl").splitlines()
+    )
+    assert (dull["set"]["size"], dull["rejection"]["verdict"]) == (0, "rejected")
+    assert clear["set"]["size"] > 0
+    rows = list(csv.DictReader(io.StringIO(predict("--reject", "--format", "csv"))))
+    assert (rows[-1]["verdict"], rows[-1]["class_id"]) == ("rejected", "")
+    assert float(rows[-1]["familiarity"]) == dull["rejection"]["value"]
+    assert {row["verdict"] for row in rows[:-1]} == {"accepted"}
