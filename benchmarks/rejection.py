@@ -36,7 +36,7 @@ from training.train import build_network
 
 AT_ONCE = 64
 REFERENCE = 4000
-FEATURES = "nearest_features"
+NEAREST = ("nearest_logits", "nearest_features")
 
 Floats = NDArray[np.float64]
 Familiarity = Mapping[str, Floats]
@@ -58,9 +58,7 @@ class Judge:
         self.backbone, self.data = _backbone(run, self.preprocess)
         train = open_dataset(self.data, splits=["train"], classes=self.classes).split("train")
         rows = np.random.default_rng(0).permutation(len(train))[:REFERENCE]
-        self.reference = np.concatenate(
-            [self.backbone(pictures) for pictures in self.pictures(train.read, rows)]
-        )
+        self.reference = self.seen(train.read, rows)
 
     def pictures(self, read: Read, rows: Sequence[int] | NDArray[Any]) -> Iterator[NDArray[Any]]:
         """Inputs of the network, uint8, ``(batch, side, side, 3)``."""
@@ -68,15 +66,21 @@ class Judge:
             part = rows[start : start + AT_ONCE]
             yield np.stack([load(read(int(row)), self.preprocess) for row in part])
 
+    def seen(self, read: Read, rows: Sequence[int] | NDArray[Any]) -> tuple[Floats, Floats]:
+        """Logits and features of photos, ``(rows, classes)`` and ``(rows, dimensions)``."""
+        logits, features = [], []
+        for pictures in self.pictures(read, rows):
+            logits.append(self.session.logits(pictures)[self.record.head].astype(np.float64))
+            features.append(self.backbone(pictures))
+        return np.concatenate(logits), np.concatenate(features)
+
     def familiarity(self, read: Read, rows: int) -> Familiarity:
         """What each method says about each photo, ``(rows,)``."""
-        logits, features = [], []
-        for pictures in self.pictures(read, range(rows)):
-            logits.append(self.session.logits(pictures)[self.record.head])
-            features.append(self.backbone(pictures))
-        values = np.concatenate(logits)
-        found = {name: method(values, self.record.score_kind) for name, method in METHODS.items()}
-        found[FEATURES] = nearest_features(np.concatenate(features), self.reference)
+        logits, features = self.seen(read, range(rows))
+        kind = self.record.score_kind
+        found = {name: method(logits, kind) for name, method in METHODS.items()}
+        for name, values, known in zip(NEAREST, (logits, features), self.reference, strict=True):
+            found[name] = nearest_features(values, known, neighbour=1)
         return found
 
 

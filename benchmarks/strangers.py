@@ -1,4 +1,4 @@
-"""Pictures in the manner of the flora of things that no flora of ours has: organs never drawn there.
+"""Pictures in the manner of the flora, of organs that it never has.
 
 Ground, light, stems, places and noise are the flora's own; only what stands at the end of the
 stems is new. So a network cannot tell by anything but the organ.

@@ -11,6 +11,7 @@ from calibration.conformal import conformal_rank
 from calibration.fitting import fit_record, passes
 from calibration.parts import Part
 from calibration.record import CalibrationRecord
+from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
 from calibration.scores import ScoreKind
 from calibration.scoring import score_split
 from calibration.settings import DEFAULT_COVERAGES, Settings, default_ks
@@ -35,6 +36,8 @@ def calibrate_bundle(
     micro_weight: float = 0.5,
     head: str | None = None,
     score_kind: ScoreKind | None = None,
+    rejection_method: str | None = DEFAULT_METHOD,
+    suspect_share: float = DEFAULT_SHARE,
     device: str = "auto",
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
@@ -51,6 +54,8 @@ def calibrate_bundle(
         head: The head that serves; by default the best on these photos.
         score_kind: ``softmax`` or ``sigmoid``; by default the better one on these photos. Where
             both are named the photos choose nothing, and coverage can be a guarantee.
+        rejection_method: A name in :data:`calibration.rejection.METHODS`, or None not to judge.
+        suspect_share: Share of these photos that is to be suspect.
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Returns:
@@ -71,6 +76,8 @@ def calibrate_bundle(
         micro_weight=micro_weight,
         head=head,
         score_kind=score_kind,
+        rejection_method=rejection_method,
+        suspect_share=suspect_share,
     )
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
     scoring = score_split(bundle, part.of(dataset.split(part.name)), device=device)

@@ -1,26 +1,42 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
-import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
 
-from calibration.calibrating import calibrate_bundle, cautions
-from calibration.evaluating import Evaluation, RuleResult, asked_points, evaluate_bundle
-from calibration.point import OperatingPoint
+from calibration.calibrating import calibrate_bundle, cautions, read_record
+from calibration.cropping import compare_crops
+from calibration.crops import CROPS
+from calibration.evaluating import evaluate_bundle
+from calibration.feedback import audit_file
+from calibration.gating import compare_bundles, read_gate
+from calibration.printing import (
+    audit_table,
+    calibration_table,
+    comparison_table,
+    crops_table,
+    evaluation_table,
+    photos_table,
+    print_json,
+    print_table,
+    summary,
+    warn,
+)
+from calibration.recalibrating import recalibrate_bundle
 from calibration.record import CalibrationRecord
+from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
 from calibration.scores import ScoreKind
-from models.errors import UsageError
+from models.bundle import open_bundle
+from models.errors import GateFailed, UsageError
 
-WIDTH_IN_FILES = 120
+NO_METHOD = "none"
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
-Data = Annotated[str, typer.Option(help="Folder, manifest, or flora.")]
+Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -28,7 +44,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command()
 def calibrate(
     bundle: BundlePath,
-    data: Data,
+    data: Data = None,
     split: Annotated[
         str, typer.Option(help="Split to calibrate on, or a part: test:0-0.3.")
     ] = "val",
@@ -47,10 +63,42 @@ def calibrate(
     score_kind: Annotated[
         ScoreKind | None, typer.Option(help="Scores that serve. [default: the better ones]")
     ] = None,
+    rejection_method: Annotated[
+        str, typer.Option(help="What tells photos of something else: a method, or none.")
+    ] = DEFAULT_METHOD,
+    suspect_share: Annotated[
+        float, typer.Option(help="Share of these photos that is to be suspect.")
+    ] = DEFAULT_SHARE,
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for pictures; needs the extra `report`.")
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(help="Score log of a server: calibrate from traffic, no --data.")
+    ] = None,
+    correct_prior: Annotated[
+        bool, typer.Option(help="With --scores: correct for changed class frequencies.")
+    ] = False,
+    approve: Annotated[
+        bool, typer.Option(help="With --scores: put the new thresholds into the bundle.")
+    ] = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Choose every threshold of a bundle on validation photos and put them into it."""
+    """Choose every threshold of a bundle on validation photos and put them into it.
+
+    With --scores thresholds are chosen from unlabelled traffic instead: the difference is printed,
+    and nothing is changed without --approve.
+    """
+    if scores is not None:
+        if data is not None or report is not None:
+            raise UsageError("--scores takes traffic in place of --data, and no --report")
+        _from_traffic(bundle, scores, correct_prior, approve, as_json)
+        return
+    if data is None:
+        raise UsageError("--data is missing: name the photos to calibrate on, or --scores LOG")
+    if correct_prior or approve:
+        raise UsageError("--correct-prior and --approve go with --scores LOG")
+    write_report = None if report is None else _pictures()
     record = calibrate_bundle(
         bundle,
         data,
@@ -61,32 +109,77 @@ def calibrate(
         micro_weight=micro_weight,
         head=head,
         score_kind=score_kind,
+        rejection_method=None if rejection_method == NO_METHOD else rejection_method,
+        suspect_share=suspect_share,
         device=device,
     )
     for caution in cautions(record):
-        Console(stderr=True).print(f"[yellow]warning:[/] {caution}")
-    if as_json:
-        print_json(summary(record))
-    else:
-        print_table(calibration_table(record))
+        warn(caution)
+    if write_report is not None:
+        write_report(record, report)
+    _show(record, as_json)
 
 
 @app.command()
 def evaluate(
     bundle: BundlePath,
-    data: Data,
+    data: Data = None,
     split: Annotated[
         str, typer.Option(help="Split to measure on, or a part: test:0.3-1.")
     ] = "test",
+    against: Annotated[
+        Path | None, typer.Option(help="An older bundle to compare with on the same photos.")
+    ] = None,
+    gate: Annotated[
+        Path | None, typer.Option(help="With --against: what may be lost, a yaml file.")
+    ] = None,
+    crops: Annotated[
+        int | None, typer.Option(help="10: also measure ten crops of each photo, fused.")
+    ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(help="Labelled feedback of a server, in place of --data.")
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Measure the sets of a calibrated bundle on photos it was not calibrated on."""
-    evaluation = evaluate_bundle(bundle, data, split, device=device)
+    """Measure the sets of a calibrated bundle on photos it was not calibrated on.
+
+    With --gate the exit code is 5 where the bundle is worse than --against by more than allowed.
+    """
+    _check_evaluate(data, against, gate, crops, audit)
+    content: dict[str, Any] = {}
+    tables = []
+    reasons: list[str] = []
+    if data is not None:
+        evaluation = evaluate_bundle(bundle, data, split, device=device)
+        content, tables = evaluation.to_plain(), [evaluation_table(evaluation)]
+        if crops is not None:
+            cropped = compare_crops(bundle, data, split, device=device)
+            content["crops"] = [result.to_plain() for result in cropped]
+            tables.append(crops_table(cropped))
+        if against is not None:
+            allowed = None if gate is None else read_gate(gate)
+            compared = compare_bundles(bundle, against, data, split, device=device)
+            reasons = [] if allowed is None else allowed.reasons(compared[0])
+            content["against"] = [asdict(comparison) for comparison in compared]
+            content["gate"] = None if allowed is None else {"passed": not reasons, "why": reasons}
+            tables.append(comparison_table(compared, str(against)))
+    if audit is not None:
+        record = read_record(open_bundle(bundle))
+        report = audit_file(audit, calibration_id=record.calibration_id)
+        content["audit"] = report.to_plain()
+        tables.append(audit_table(report))
+        for count, why in ((report.other_calibrations, "answered by another calibration"),
+                           (report.damaged, "damaged")):  # fmt: skip
+            if count:
+                warn(f"{count} rows of feedback left out: {why}")
     if as_json:
-        print_json(evaluation.to_plain())
+        print_json(content)
     else:
-        print_table(evaluation_table(evaluation))
+        for table in tables:
+            print_table(table)
+    if reasons:
+        raise GateFailed("; ".join(reasons))
 
 
 def numbers(text: str, flag: str) -> list[float]:
@@ -105,109 +198,51 @@ def numbers(text: str, flag: str) -> list[float]:
         raise UsageError(f"{flag} takes numbers separated by commas, got {text!r}") from error
 
 
-def summary(record: CalibrationRecord) -> dict[str, object]:
-    """What ``calibrate --json`` prints."""
-    return {
-        "calibration_id": record.calibration_id,
-        "head": record.head,
-        "score_kind": record.score_kind,
-        "split": record.measured.split,
-        "rows": record.measured.rows,
-        "compared": [
-            {"head": head, "score_kind": kind, "k": record.default_k, "hit_rate": rate}
-            for (head, kind), rate in record.compared(record.default_k).items()
-        ],
-        "honest_hit_rate": record.selection.honest_hit_rate,
-        "rules": [_plain(point) for point in asked_points(record)],
-        "warnings": cautions(record),
-    }
+def _show(record: CalibrationRecord, as_json: bool) -> None:
+    if as_json:
+        print_json(summary(record))
+        return
+    print_table(calibration_table(record))
+    if (several := photos_table(record)) is not None:
+        print_table(several)
 
 
-def calibration_table(record: CalibrationRecord) -> RichTable:
-    """The thresholds as a table for people."""
-    table = new_table(
-        f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
-        f"{record.score_kind}",
-        ("rule", "asked", "lambda", "size", "hits", "95 %"),
-    )
-    for point in asked_points(record):
-        table.add_row(
-            point.rule,
-            f"{point.k if point.k is not None else point.coverage:g}",
-            "-" if point.lambda_val is None else f"{point.lambda_val:.6g}",
-            f"{point.expected_size.value:.3f}",
-            f"{point.hit_rate.value:.3f}",
-            _interval(point.hit_rate.ci95),
-        )
-    return table
+def _from_traffic(
+    bundle: Path, log: Path, correct_prior: bool, approve: bool, as_json: bool
+) -> None:
+    outcome = recalibrate_bundle(bundle, log, correct_prior=correct_prior, approve=approve)
+    if as_json:
+        print_json(outcome.to_plain())
+        return
+    for line in outcome.lines():
+        typer.echo(line)
 
 
-def evaluation_table(evaluation: Evaluation) -> RichTable:
-    """The results as a table for people."""
-    rows = evaluation.rules[0].rows
-    table = new_table(
-        f"{evaluation.bundle} on {rows:,} photos of {evaluation.split}",
-        ("rule", "asked", "size", "hits", "95 %", "macro", "empty", *evaluation.rules[0].shots),
-    )
-    for result in evaluation.rules:
-        table.add_row(*_cells(result))
-    return table
+def _pictures() -> Any:
+    """What writes the pictures; asked for before anything takes time."""
+    try:
+        from calibration.pictures import write_pictures
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--report needs {error.name}: pip install 'florilege[report]', or leave it out"
+        ) from error
+    return write_pictures
 
 
-def new_table(title: str, headings: tuple[str, ...]) -> RichTable:
-    """A table whose first column holds words and whose others hold numbers."""
-    table = RichTable(
-        title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    for heading in headings:
-        left = heading == "rule"
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-    return table
-
-
-def print_table(table: RichTable) -> None:
-    """On stdout: as wide as a terminal is, or as wide as it needs to be in a file."""
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDTH_IN_FILES)).print(table)
-
-
-def print_json(content: object) -> None:
-    """One JSON object on stdout, every float with all its digits."""
-    typer.echo(json.dumps(content, allow_nan=False))
-
-
-def _cells(result: RuleResult) -> list[str]:
-    return [
-        result.rule,
-        f"{result.k if result.k is not None else result.level:g}",
-        f"{result.mean_set_size:.3f}",
-        f"{result.hit_rate:.3f}",
-        _interval(result.hit_rate_ci95),
-        _share(result.macro_hit_rate),
-        f"{result.empty_rate:.3f}",
-        *(_share(rate) for rate in result.shots.values()),
-    ]
-
-
-def _plain(point: OperatingPoint) -> dict[str, object]:
-    by_coverage = point.coverage is not None
-    return {
-        "rule": point.rule,
-        "level" if by_coverage else "k": point.coverage if by_coverage else point.k,
-        "lambda_val": point.lambda_val,
-        "mean_set_size": point.expected_size.value,
-        "mean_set_size_ci95": point.expected_size.ci95,
-        "hit_rate": point.hit_rate.value,
-        "hit_rate_ci95": point.hit_rate.ci95,
-        "empty_rate": point.empty_rate,
-        "ties": point.ties,
-        "rows": point.rows,
-    }
-
-
-def _interval(bounds: tuple[float, float]) -> str:
-    return f"{bounds[0]:.3f}-{bounds[1]:.3f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _check_evaluate(
+    data: str | None,
+    against: Path | None,
+    gate: Path | None,
+    crops: int | None,
+    audit: Path | None,
+) -> None:
+    if data is None and audit is None:
+        raise UsageError("--data is missing: name the photos to measure on, or --audit FILE")
+    if data is None and (against is not None or crops is not None):
+        raise UsageError("--against and --crops need photos: name them with --data")
+    if gate is not None and against is None:
+        raise UsageError("--gate judges a comparison: name the older bundle with --against")
+    if crops not in (None, CROPS):
+        raise UsageError(f"--crops takes {CROPS} and no other number, got {crops}")
+    if gate is not None:
+        read_gate(gate)

@@ -8,15 +8,17 @@ References:
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from calibration.calibrating import read_record
 from calibration.comparison import Change, Comparison, compare
-from calibration.crops import CROPS, crops_of
+from calibration.crops import CROPS, ten_crops
 from calibration.evidence import Evidence
 from calibration.fusion import Fusion, fuse
 from calibration.logits import ScoredSplit, Scoring
@@ -30,7 +32,11 @@ from calibration.sets import SetRule
 from calibration.tabulating import top_k_rule
 from data.sources import open_dataset
 from models.bundle import open_bundle
+from models.images import Preprocess, decode
 
+LARGER = Fraction(8, 7)
+"""The picture is this much larger than a crop: 256 for crops of 224."""
+RESAMPLE = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 THRESHOLD_FROM = "these photos, without their labels"
 
 
@@ -97,6 +103,30 @@ def compare_crops(
             return [
                 _compared(rule, k, fusion, one, ten, record) for rule, k, fusion in _all(record)
             ]
+
+
+def crops_of(content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
+    """Ten crops of an encoded photo, each as large as the input of the network.
+
+    The whole photo is resized, antialiased, so that its short side is 8/7 of a crop, or what
+    ``crop_fraction`` asks for where that is more.
+
+    Args:
+        content: An encoded picture.
+        preprocess: Of the bundle.
+
+    Returns:
+        Shape ``(10, image_size, image_size, 3)``.
+
+    Raises:
+        ImageError: The picture cannot be decoded.
+    """
+    short = max(preprocess.resize_side, round(preprocess.image_size * LARGER))
+    picture = decode(content, target=short)
+    scale = short / min(picture.size)
+    size = (max(short, round(picture.width * scale)), max(short, round(picture.height * scale)))
+    resized = picture.resize(size, RESAMPLE[preprocess.resample])
+    return ten_crops(np.asarray(resized), preprocess.image_size)
 
 
 def _all(record: CalibrationRecord) -> Iterator[tuple[str, float, Fusion]]:

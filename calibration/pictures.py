@@ -158,19 +158,20 @@ def write_pictures(
     Raises:
         OSError: A file cannot be written.
     """
-    figures = {
-        "lambda_over_k": lambda_over_k(record),
-        "set_size_histogram": size_histogram(record),
+    shown = record.shots if groups is None else groups
+    figures: dict[str, Callable[[], Figure]] = {
+        "lambda_over_k": lambda: lambda_over_k(record),
+        "set_size_histogram": lambda: size_histogram(record),
     }
     if record.point("average_k").hit_rate is not None:
-        figures["hit_rate_over_k"] = hit_rate_over_k(record)
-    if shown := record.shots if groups is None else groups:
-        figures["by_shots"] = by_shots(shown, record)
+        figures["hit_rate_over_k"] = lambda: hit_rate_over_k(record)
+    if shown:
+        figures["by_shots"] = lambda: by_shots(shown, record)
     target, written = Path(folder), []
     target.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
+    for name, draw in figures.items():
         for suffix in formats:
-            path = target / f"{name}.{suffix}"
+            path, figure = target / f"{name}.{suffix}", draw()  # afresh: saving moves the layout
             with mpl.rc_context(_STYLE):
                 figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == "svg" else None)
             written.append(path)

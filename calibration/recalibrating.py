@@ -22,6 +22,10 @@ NOT_RESTORED = (
     "the coverage rules, which need labels: calibrate on labelled photos to have them back",
 )
 """What a calibration from traffic does not give, for whoever approves it."""
+ONLY_FREQUENCIES = (
+    "scores are corrected as if nothing but the frequencies had changed: look at some photos "
+    "first, since on blurred pictures such a correction halved the hit rate"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +126,10 @@ def _found(
         guard=traffic.guard,
         old_prior=record.mean_scores if correct_prior else None,
     )
-    if found.shift is None or found.shift.evident:
+    if found.shift is None:
         return found, []
+    if found.shift.evident:
+        return found, [ONLY_FREQUENCIES]
     plain = recalibrate(traffic.requests, record, guard=traffic.guard)
     return plain, ["no change of class frequencies is evident: scores are not corrected for one"]
 

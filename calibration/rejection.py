@@ -19,7 +19,7 @@ from calibration.threshold import as_fraction
 
 Floats = NDArray[np.float64]
 
-DEFAULT_METHOD = "max_score"
+DEFAULT_METHOD = "generalised_entropy"
 DEFAULT_SHARE = 0.01
 """Share of validation photos that is suspect."""
 ENTROPY_POWER = 0.1

@@ -105,7 +105,8 @@ def recalibrate(
         ks: Mean sizes; those last asked for where None.
         guard: Which photos to leave out; none where None.
         old_prior: Class frequencies behind the scores, for a correction by those of the traffic;
-            no correction where None. Softmax scores only.
+            no correction where None. Softmax scores only. They count as estimated from as many
+            photos as the record was.
 
     Raises:
         ValueError: Fewer than 500 photos, a correction of sigmoid scores, or an unknown method.
@@ -122,7 +123,8 @@ def recalibrate(
         )
     before, shift = record.log_ratios, None
     if old_prior is not None:
-        shift = estimate_prior(traffic.latest(before, PRIOR_ROWS), old_prior)
+        latest = traffic.latest(before, PRIOR_ROWS)
+        shift = estimate_prior(latest, old_prior, old_rows=record.measured.rows)
     after = _together(before, shift)
     wanted = sorted(record.asked_k if ks is None else ks)
     points = [record.point("average_k", k=k) for k in wanted]

@@ -56,6 +56,9 @@ class Afterwards:
         self._dropped = metrics.afterwards_dropped
         self._queue: queue.Queue[Seen | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="afterwards", daemon=True)
+
+    def start(self) -> None:
+        """Begin to pass on; once, and only where somebody listens."""
         if self.listeners:
             self._thread.start()
 

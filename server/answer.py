@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.marginals import LARGEST_K, top_k_marginals
+from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from models.classes import ClassTable
 from server.errors import InvalidParameter, NotCalibratedFor
@@ -128,7 +129,7 @@ def describe(
     """Put a drawn set into the shape of the interface; arguments as for `answer`."""
     marginals = None
     if "marginals" in ask.include:
-        marginals = _marginals(logits[drawn.point.head], drawn)
+        marginals = _marginals(shifted(logits[drawn.point.head], drawn.point.log_ratios), drawn)
     chain = fallback_chain(ask.languages)
     shown = _shown(drawn, ask)
     members = drawn.order[: int(drawn.inside.sum())]

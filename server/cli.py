@@ -16,6 +16,7 @@ from server.app import create_app
 from server.doctor import examine, print_report
 from server.errors import Problem
 from server.inputs import Listing, find_photos
+from server.memory import return_large_blocks
 from server.pipeline import open_pipeline
 from server.predict import Predicted, predict_all
 from server.schemas import Rule
@@ -119,6 +120,7 @@ def serve(
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
+    return_large_blocks()
     listening = bind(host, port)
     make_server(create_app(settings), settings).run(sockets=[listening])
 
@@ -160,6 +162,7 @@ def predict(
     form = _one_of("--format", format, FORMATS)
     listing = find_photos(paths, sys.stdin)
     _say_what_is_skipped(listing)
+    return_large_blocks()
     pipeline = open_pipeline(bundle, device=device)
     predicted = predict_all(pipeline, listing.photos, ask, threads=threads)
     failed = write_predictions(_named(predicted), cast(Format, form), output)

@@ -96,6 +96,7 @@ class Engine:
             a_second_of_work = round(self.threads / self.service_s)
             self.queue_limit = min(MOST, max(FEWEST, a_second_of_work))
         self._publish()
+        self._afterwards.start()
         self.state = State.READY
 
     def _publish(self) -> None:

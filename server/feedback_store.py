@@ -1,19 +1,16 @@
 """Feedback on disk: lines of JSON in numbered files of bounded size. No photo, no address.
 
-Each line is what `calibration.audit.audit` takes (``class_id`` and ``set``) and some more. A line
-is written by one ``write`` to a file opened for appending; a crash can only tear the last one,
-which `read_feedback` leaves out.
+`calibration.feedback` reads it. A line is written by one ``write`` to a file opened for appending;
+a crash can only tear the last one, which a reader leaves out.
 """
 
 import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from models.errors import DataError
 
 MAX_BYTES = 16 * 2**20
 MAX_FILES = 8
@@ -77,33 +74,6 @@ def feedback_files(folder: Path) -> list[Path]:
     """The files of a store, the oldest first."""
     paths = (path for path in folder.glob("feedback-*.jsonl") if NAME.fullmatch(path.name))
     return sorted(paths, key=_number)
-
-
-def read_feedback(folder: str | Path) -> list[dict[str, Any]]:
-    """All rows of a store, of each request the last; ready for `calibration.audit.audit`.
-
-    Raises:
-        DataError: There is no such folder.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}; --feedback-store of `serve` names it")
-    latest: dict[str, dict[str, Any]] = {}
-    for row in _rows(folder):
-        latest.pop(row["request_id"], None)
-        latest[row["request_id"]] = row
-    return list(latest.values())
-
-
-def _rows(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in feedback_files(folder):
-        for line in path.read_bytes().splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue  # torn
-            if isinstance(row, dict) and {"request_id", "class_id", "set"} <= row.keys():
-                yield row
 
 
 def _number(path: Path) -> int:

@@ -4,8 +4,10 @@ from calibration.point import Estimate
 from server.schemas import Measured
 
 
-def measured(estimate: Estimate) -> Measured:
-    """A measured figure with its interval."""
+def measured(estimate: Estimate | None) -> Measured | None:
+    """A measured figure with its interval; None where it was not measured."""
+    if estimate is None:
+        return None
     return Measured(
         value=estimate.value, ci95=estimate.ci95, split=estimate.split, rows=estimate.rows
     )

@@ -43,17 +43,18 @@ BODY: dict[str, Any] = {
 }
 
 
-def _engine(request: Request) -> Engine:
+# Asynchronous, since FastAPI hands plain functions to a thread, which costs more than they do.
+async def _engine(request: Request) -> Engine:
     engine: Engine = request.app.state.engine
     return engine
 
 
-def _held(request: Request) -> Held:
+async def _held(request: Request) -> Held:
     held: Held = request.app.state.held
     return held
 
 
-def _feedback(request: Request) -> Feedback | None:
+async def _feedback(request: Request) -> Feedback | None:
     feedback: Feedback | None = request.app.state.feedback
     return feedback
 

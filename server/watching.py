@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from calibration.distribution import logsumexp
 from calibration.drift import Expected, Monitor, expected_of
+from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord
 from calibration.scores import scores
 from models.errors import BundleError
@@ -67,8 +68,9 @@ class Watch:
         if not self._rows:
             return
         logits, self._rows = np.concatenate(self._rows), []
-        values = scores(logits, self._point.score_kind)
-        sizes = self._point.sets(values).sum(axis=1)
+        point = self._point
+        values = scores(shifted(logits, point.log_ratios), point.score_kind)
+        sizes = point.sets(values).sum(axis=1)
         found = self.monitor.update(sizes, values.max(axis=1), logsumexp(logits))
         for alarm in found:
             log.warning(

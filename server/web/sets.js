@@ -65,6 +65,7 @@ export function sentence(point, images, calibrated) {
     return "How large such sets are and how often they are right was measured for single photos only.";
   }
   const size = point.expected_size.value.toFixed(1);
+  if (!point.hit_rate) return `Sets at this setting name ${size} species on average. How often they are right is not known.`;
   const hits = Math.round(1000 * point.hit_rate.value) / 10;
   const rows = point.expected_size.rows.toLocaleString("en");
   const measured = images > 1 ? `${rows} groups of ${images} photos` : `${rows} photos`;

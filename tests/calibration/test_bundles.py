@@ -1,6 +1,7 @@
 """Calibrating and evaluating a bundle, on files, through the commands."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -225,3 +226,68 @@ def test_flags_that_cannot_be_are_usage_errors(bundle: Bundle, data: str, flags:
     result = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--data", data, *flags])
     assert isinstance(result.exception, FlorilegeError)
     assert result.exception.exit_code == 2
+
+
+def test_a_report_is_written_into_the_folder_asked_for(
+    bundle: Bundle, data: str, tmp_path: Path
+) -> None:
+    arguments = ["calibrate", str(bundle.path), "--data", data]
+    result = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path / "r")])
+    assert result.exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "r").glob("*.png")) == [
+        "by_shots.png",
+        "hit_rate_over_k.png",
+        "lambda_over_k.png",
+        "set_size_histogram.png",
+    ]
+
+
+def test_a_report_without_its_extra_is_a_usage_error_before_anything_is_done(
+    bundle: Bundle, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "calibration.pictures", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, UsageError)
+    assert "florilege[report]" in str(result.exception)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: str) -> None:
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--json"]
+    flags = ["--rejection-method", "energy", "--suspect-share", "0.25"]
+    told = json.loads(CliRunner().invoke(app, [*arguments, *flags]).stdout)
+    record = read_record(open_bundle(bundle.path))
+    assert record.rejection is not None
+    assert (record.rejection.method, record.rejection.share) == ("energy", 0.25)
+    assert told["rejection"] == {
+        "method": "energy", "threshold": record.rejection.threshold, "share": 0.25,
+    }  # fmt: skip
+    told = json.loads(CliRunner().invoke(app, [*arguments, "--rejection-method", "none"]).stdout)
+    assert told["rejection"] is None
+    assert read_record(open_bundle(bundle.path)).rejection is None
+    for wrong in (["--rejection-method", "guess"], ["--suspect-share", "1"]):
+        result = CliRunner().invoke(app, [*arguments, *wrong])
+        assert isinstance(result.exception, UsageError)
+
+
+def test_several_photos_are_calibrated_and_shown(tmp_path: Path, bundle: Bundle) -> None:
+    data = str(make_data(tmp_path / "many", rows=40, splits=("val",)))
+    result = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--data", data])
+    assert "several photos of one plant, K = 3" in result.stdout
+    assert "same_class" in result.stdout
+    assert read_record(open_bundle(bundle.path)).images == (1, 2)
+
+
+def test_observations_of_the_data_make_the_groups(tmp_path: Path, bundle: Bundle) -> None:
+    root = make_data(tmp_path / "many", rows=40, splits=("val",))
+    lines = ["path,class_id,split,observation_id"]
+    for index in range(CLASSES):
+        for row in range(40):
+            plant = f"plant-{index}-{row // 2}"
+            lines.append(f"val/c{index}/{row:03}.png,c{index},val,{plant}")
+    (root / "manifest.csv").write_text("\n".join(lines) + "\n")
+    record = calibrate_bundle(bundle.path, str(root / "manifest.csv"))
+    point = record.point("average_k", images=2)
+    assert (point.made_from, point.rows) == ("observations", 120)

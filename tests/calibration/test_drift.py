@@ -92,10 +92,11 @@ def test_false_alarms_are_as_rare_as_promised_with_an_estimated_threshold() -> N
     for _ in range(RUNS):
         chosen = random.choice(30_000, 400 + 250, replace=False)
         known, live = chosen[:400], chosen[400:]
-        expected, lambda_val = expected_from(POOL.best[known], None, POOL.scores[known])
+        values = POOL.energy[known]  # whose bins are chosen from the very photos counted in them
+        expected, lambda_val = expected_from(POOL.best[known], values, POOL.scores[known])
         monitor = Monitor(expected, alpha=ALPHA, seed=int(random.integers(2**31)))
         sizes = (POOL.scores[live] >= lambda_val).sum(axis=1)
-        false += bool(monitor.update(sizes, POOL.best[live]))
+        false += bool(monitor.update(sizes, POOL.best[live], POOL.energy[live]))
     assert false / RUNS <= ALPHA + 0.006 + 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)
 
 

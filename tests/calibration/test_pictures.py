@@ -99,7 +99,7 @@ def test_files_are_written_and_equal_records_give_equal_bytes(
     assert dict(mpl.rcParams) == before
     assert [path.name for path in first] == [
         f"{name}.{suffix}"
-        for name in ("lambda_over_k", "hit_rate_over_k", "set_size_histogram")
+        for name in ("lambda_over_k", "set_size_histogram", "hit_rate_over_k", "by_shots")
         for suffix in ("png", "svg")
     ]
     second = write_pictures(record, tmp_path / "second", formats=("svg",))

@@ -10,6 +10,7 @@ from calibration.prior_shift import PriorShift, corrected, estimate_prior
 from calibration.rules import calibrate
 from data.flora import Flora
 from data.flora_table import prior
+from tests.calibration.simulation import draw
 
 Floats = NDArray[np.float64]
 
@@ -153,3 +154,23 @@ def test_wrong_arguments_are_named() -> None:
     )  # fmt: skip
     with pytest.raises(ValueError, match="row 1 has scores only for classes that are ruled out"):
         corrected([[0.5, 0.5], [0.0, 1.0]], ruled_out)
+
+
+def test_frequencies_that_are_an_estimate_themselves_are_no_evidence() -> None:
+    random, old_rows = np.random.default_rng(8), 400
+    found = {"known": 0, "estimated": 0}
+    for _ in range(30):
+        old = draw(random, old_rows).scores.mean(axis=0)
+        live = draw(random, 1000).scores
+        for name, rows in (("known", None), ("estimated", old_rows)):
+            found[name] += estimate_prior(live, old, old_rows=rows).evident
+    assert found["estimated"] <= 1
+    assert found["known"] >= 10
+
+
+def test_a_real_change_stays_evident_beside_an_estimate() -> None:
+    random = np.random.default_rng(9)
+    old = draw(random, 1000).scores.mean(axis=0)
+    sample = draw(random, 4000)
+    kept = sample.labels % 2 == 0  # half of the species are gone
+    assert estimate_prior(sample.scores[kept], old, old_rows=1000).evident

@@ -53,6 +53,7 @@ def dropped(metrics: Metrics) -> float:
 def test_everything_told_is_heard_in_order_before_the_end() -> None:
     ears = [Ear(), Ear()]
     told = Afterwards(ears, Metrics())
+    told.start()
     for value in range(200):
         told.tell(seen(value))
     told.close()
@@ -64,6 +65,7 @@ def test_everything_told_is_heard_in_order_before_the_end() -> None:
 def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFixture) -> None:
     failing, other, metrics = Ear(fails_at=2), Ear(), Metrics()
     told = Afterwards([failing, other], metrics)
+    told.start()
     for value in range(4):
         told.tell(seen(value))
     told.close()
@@ -79,6 +81,7 @@ def test_who_cannot_keep_up_misses_rows_and_holds_nobody_up(
     monkeypatch.setattr(module, "MOST_WAITING", 5)
     slow, metrics = Ear(open_=False), Metrics()
     told = Afterwards([slow], metrics)
+    told.start()
     for value in range(50):
         told.tell(seen(value))  # returns at once, although nothing is heard yet
     missed = dropped(metrics)
@@ -92,6 +95,7 @@ def test_who_cannot_keep_up_misses_rows_and_holds_nobody_up(
 def test_nobody_listening_needs_no_thread() -> None:
     before = threading.active_count()
     told = Afterwards([], Metrics())
+    told.start()
     told.tell(seen(1))
     assert threading.active_count() == before
     told.close()
@@ -102,6 +106,7 @@ def test_listeners_rest_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> N
     ear, rested = Ear(), threading.Event()
     ear.rest = rested.set  # type: ignore[method-assign]  # to wait for it
     told = Afterwards([ear], Metrics())
+    told.start()
     assert rested.wait(15)
     told.close()
 
@@ -113,7 +118,7 @@ def test_an_answer_is_given_even_where_every_listener_fails(bundle: Path) -> Non
     def fail(_: Seen) -> None:
         raise RuntimeError("broken")
 
-    failing.hear = fail  # type: ignore[method-assign]  # on purpose
+    failing.hear = fail  # type: ignore[method-assign,assignment]  # on purpose
     application.state.engine._afterwards = Afterwards([failing], metrics)
     with TestClient(application) as client:
         for _ in range(3):

@@ -205,6 +205,7 @@ def test_one_photo_is_calibrated_and_says_what_was_measured(record: CalibrationR
     assert found.set.expected_size.ci95 == point.expected_size.ci95
     assert (found.set.expected_size.split, found.set.expected_size.rows) == ("val", 480)
     assert found.set.hit_rate is not None
+    assert point.hit_rate is not None
     assert found.set.hit_rate.value == point.hit_rate.value
     assert found.set.statement == point.statement
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, JpegImagePlugin
 
+from models import images
 from server import budget as module
 from server import pipeline
 from server.budget import PixelBudget, pixels_to_hold
@@ -180,7 +181,7 @@ def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(
     """Three threads, two large PNGs, one JPEG: the second PNG waits until the first is done."""
     inside: list[int] = []
     entered, opened = threading.Semaphore(0), threading.Event()
-    load = pipeline.load
+    load = images.load
 
     def slow_for_large(data: bytes, *rest: Any, **named: Any) -> Any:
         if data.startswith(b"\x89PNG"):

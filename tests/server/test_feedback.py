@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from calibration.audit import audit
+from calibration.feedback import audit_file
 from server.app import create_app
-from server.feedback_store import feedback_files, read_feedback
+from server.feedback_store import feedback_files
 from server.settings import Settings
 from tests.server import garden
+from tests.server.test_feedback_store import lines_of
 from tests.server.test_problems import check
 
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -65,7 +66,7 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
     response = say(client, about(answer, inside[0], note="on a wall"))
     assert response.status_code == 202
     assert response.json() == {"request_id": answer["id"], "in_set": True}
-    (row,) = read_feedback(store)
+    (row,) = lines_of(store)
     assert row.pop("time").endswith("+00:00")
     assert row == {
         "request_id": answer["id"],
@@ -94,7 +95,7 @@ def test_the_set_that_counts_is_the_whole_one_however_much_was_shown(
     for query in ({"max_results": 1}, {"include": "scores"}):
         cut = answered(client, k=7, **query)
         assert say(client, about(cut, whole[-1])).json()["in_set"] is True
-    assert [row["set"] for row in read_feedback(store)] == [sorted(whole)] * 2
+    assert [row["set"] for row in lines_of(store)] == [sorted(whole)] * 2
 
 
 def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count(
@@ -104,9 +105,9 @@ def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count
     hit = ids(answers[0])[0]
     for answer, said in zip(answers, (hit, hit, "not_listed", "not_an_organism"), strict=True):
         assert say(client, about(answer, said)).status_code == 202
-    rows = read_feedback(store)
+    rows = lines_of(store)
     assert [row["in_set"] for row in rows] == [True, True, False, None]
-    found = audit(rows)
+    found = audit_file(store).audits["average_k k=3.0"]
     assert (found.rows, found.hits, found.skipped) == (3, 2, 1)
     assert counted(client) == {"hit": 2, "not_listed": 1, "not_an_organism": 1}
 
@@ -114,16 +115,18 @@ def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count
 def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -> None:
     answer = answered(client, garden.DULL, reject="true")
     assert say(client, about(answer, "1001")).json()["in_set"] is False
-    (row,) = read_feedback(store)
+    (row,) = lines_of(store)
     assert (row["set"], row["verdict"]) == ([], "rejected")
     assert counted(client) == {"miss": 1}
 
 
 def test_of_several_words_on_one_answer_the_last_counts(client: TestClient, store: Path) -> None:
     answer = answered(client)
-    for said in ("1001", "1002", "not_an_organism", "1003"):
+    for said in (ids(answer)[0], "1002", "not_an_organism", "not_listed"):
         assert say(client, about(answer, said)).status_code == 202
-    assert [row["class_id"] for row in read_feedback(store)] == ["1003"]
+    found = audit_file(store, calibration_id=answer["model"]["calibration_id"]).audits
+    assert {name: one.rows for name, one in found.items()} == {"average_k k=3.0": 1}
+    assert (found["average_k k=3.0"].hits, len(lines_of(store))) == (0, 4)
 
 
 def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
@@ -151,7 +154,7 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
     assert "10000" in document["detail"]
     document = check(say(client, about(answer, "9999")), 404, "class_not_found")
     assert "not_listed" in document["detail"]
-    assert read_feedback(store) == []
+    assert lines_of(store) == []
     assert counted(client) == {}
 
 
@@ -201,7 +204,7 @@ def test_a_store_that_cannot_be_written_is_a_503_and_no_key_is_used_up(
     assert str(store) not in document["detail"]
     (store / "feedback-000001.jsonl").rmdir()
     assert say(client, about(answer, "1001"), **key).status_code == 202
-    assert len(read_feedback(store)) == 1
+    assert len(lines_of(store)) == 1
     assert counted(client)["failed"] == 1
 
 

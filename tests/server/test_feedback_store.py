@@ -1,5 +1,8 @@
 """The files of the feedback store, and the memory of the last answers."""
 
+import contextlib
+import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.errors import DataError
-from server import feedback_store
-from server.feedback_store import FeedbackStore, feedback_files, read_feedback
+from server.feedback_store import FeedbackStore, feedback_files
 from server.remembered import LastAnswers, Remembered
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    """All rows, in the order they were written; what is torn is left out."""
+    rows = []
+    for path in feedback_files(folder):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):
+                rows.append(json.loads(line))
+    return rows
 
 
 def row(number: int, **more: Any) -> dict[str, Any]:
@@ -33,7 +44,7 @@ def test_rows_come_back_in_order_also_after_a_restart(tmp_path: Path) -> None:
         store = FeedbackStore(tmp_path)
         for number in range(start, start + 10):
             store.append(row(number, note="Grüße, 花"))
-    assert read_feedback(tmp_path) == [row(number, note="Grüße, 花") for number in range(20)]
+    assert lines_of(tmp_path) == [row(number, note="Grüße, 花") for number in range(20)]
     assert len(feedback_files(tmp_path)) == 1
 
 
@@ -45,7 +56,7 @@ def test_files_are_full_at_their_size_and_the_oldest_goes(tmp_path: Path) -> Non
         assert len(files) <= 3
         assert all(path.stat().st_size >= 100 for path in files[:-1])
         assert sum(path.stat().st_size for path in files) < 3 * 200
-    kept = [one["request_id"] for one in read_feedback(tmp_path)]
+    kept = [one["request_id"] for one in lines_of(tmp_path)]
     assert kept == [f"r{number}" for number in range(40 - len(kept), 40)]
     assert len(kept) >= 4
     assert feedback_files(tmp_path)[-1].name > "feedback-000010.jsonl"
@@ -64,32 +75,27 @@ def test_a_torn_line_costs_itself_alone(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"request_id": "r2", "cla')
     store.append(row(3))
-    assert [one["request_id"] for one in read_feedback(tmp_path)] == ["r1", "r3"]
+    assert [one["request_id"] for one in lines_of(tmp_path)] == ["r1", "r3"]
 
 
 def test_a_write_that_ends_early_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = FeedbackStore(tmp_path)
-    write = feedback_store.os.write
-    monkeypatch.setattr(feedback_store.os, "write", lambda handle, data: write(handle, data[:5]))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:5]))
     with pytest.raises(OSError, match="feedback-000001"):
         store.append(row(1))
     monkeypatch.undo()
     store.append(row(2))
-    assert [one["request_id"] for one in read_feedback(tmp_path)] == ["r2"]
+    assert [one["request_id"] for one in lines_of(tmp_path)] == ["r2"]
 
 
 def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
     store = FeedbackStore(tmp_path, max_bytes=2000, max_files=100)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: store.append(row(number)), range(200)))
-    assert {one["request_id"] for one in read_feedback(tmp_path)} == {f"r{n}" for n in range(200)}
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="absent"):
-        read_feedback(tmp_path / "absent")
+    assert {one["request_id"] for one in lines_of(tmp_path)} == {f"r{n}" for n in range(200)}
 
 
 @pytest.mark.parametrize("limits", [{"max_bytes": 0}, {"max_files": 0}])

@@ -180,22 +180,59 @@ def test_the_threshold_stands_between_the_last_bar_inside_and_the_first_below(
 
 
 @browser
-def test_a_further_photo_of_the_plant_is_fused_and_said_to_be_uncalibrated(
+def test_further_photos_of_the_plant_have_thresholds_of_their_own(
     page: "Page", running: Running
 ) -> None:
     photo: FilePayload = {"name": "flower.png", "mimeType": "image/png", "buffer": PHOTO}
     page.set_input_files("#file", photo)
     page.wait_for_selector("#result:not([hidden])")
+    page.click("#presets button[data-k='5']")
     page.set_input_files("#files", [photo, photo])
     page.wait_for_selector("#warnings li")
-    check_agrees(page, ask(running, 3.0, photos=3))
+    found = ask(running, 5.0, photos=3)
+    assert found["set"]["calibrated"] is True
+    check_agrees(page, found)
+    assert "of one species, not of one plant" in page.inner_text("#warnings")
+    assert "groups of 3 photos" in page.inner_text("#sentence")
+    assert page.get_attribute("#k", "max") == "4"  # K = 1, 2, 3, 5, 10
+    page.focus("#k")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#result", "data-k") == "10"
+    check_agrees(page, ask(running, 10.0, photos=3))
+
+
+@browser
+def test_more_photos_than_calibrated_are_averaged_and_that_is_said(
+    page: "Page", running: Running
+) -> None:
+    photo: FilePayload = {"name": "flower.png", "mimeType": "image/png", "buffer": PHOTO}
+    page.set_input_files("#file", [photo])
+    page.wait_for_selector("#result:not([hidden])")
+    page.set_input_files("#files", [photo] * 4)
+    page.wait_for_selector("#warnings li")
+    check_agrees(page, ask(running, 3.0, photos=5))
     assert "not calibrated" in page.inner_text("#warnings")
-    assert page.locator("#strip li").count() == 3
+    assert "single photos only" in page.inner_text("#sentence")
+    assert page.get_attribute("#k", "max") == "110"
+    assert page.locator("#strip li").count() == 5
     page.click("#strip li:first-child .remove")
-    page.wait_for_selector("#strip li:nth-child(3)", state="detached")
-    page.set_input_files("#files", [photo] * 4)  # six in all
+    page.wait_for_selector("#strip li:nth-child(5)", state="detached")
+    page.set_input_files("#files", [photo] * 2)  # six in all
     page.wait_for_selector("#problem:not([hidden])")
     assert "Remove some" in page.inner_text("#problem")
+
+
+@browser
+def test_a_suspect_photo_keeps_its_set_and_gets_a_word_of_caution(
+    page: "Page", running: Running
+) -> None:
+    drop(page, garden.DULL)
+    page.wait_for_selector("#unfamiliar:not([hidden])")
+    assert "unlike those the model" in page.inner_text("#unfamiliar")
+    assert len(shown(page)[0]) > 1
+    drop(page, PHOTO)
+    page.wait_for_selector("#unfamiliar", state="hidden")
+    check_agrees(page, ask(running, 3.0))
 
 
 @browser

@@ -35,7 +35,12 @@ def test_the_logits_of_every_photo_are_logged_bit_for_bit_whatever_was_asked(
 ) -> None:
     folder = tmp_path / "scores"
     groups = [[0], [5, 6], [9], [3]]
-    queries = ({}, {}, {"rule": "top_k", "k": 5}, {"reject": "true"})
+    queries: tuple[dict[str, str | int], ...] = (
+        {},
+        {},
+        {"rule": "top_k", "k": 5},
+        {"reject": "true"},
+    )
     with TestClient(create_app(Settings(bundle=bundle, score_log=folder))) as client:
         for group, query in zip(groups, queries, strict=True):
             files = [("images", ("p.png", garden.photo(index))) for index in group]
@@ -83,7 +88,6 @@ def test_without_the_setting_nothing_is_logged(bundle: Path) -> None:
     app = create_app(Settings(bundle=bundle))
     names = [listener.name for listener in app.state.engine._afterwards.listeners]
     assert names == ["watch"]
-    app.state.engine.close()
 
 
 def test_a_disk_that_fails_costs_rows_and_is_said_once(

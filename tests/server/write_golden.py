@@ -19,7 +19,6 @@ def main() -> None:
             bundle=garden.grow(Path(folder)), feedback_store=Path(folder) / "feedback"
         )
         app = create_app(settings)
-        app.state.engine.close()
     write_atomic(GOLDEN, (json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n").encode())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.losses.inputs import check_batch, class_weights, is_integer
+from training.losses.inputs import check_batch, class_weights, is_integer, whole
 
 Head: TypeAlias = Literal["linear", "cosine", "two_head"]
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -73,7 +73,7 @@ class Loss(nn.Module):
             return loss
         if labels.is_floating_point():
             return loss * labels.shape[0]
-        return loss * (labels != self.ignore_index).sum()
+        return loss * (whole(labels) != self.ignore_index).sum()
 
 
 class ExampleLoss(Loss):
@@ -110,6 +110,7 @@ class ExampleLoss(Loss):
             ValueError: Shapes, types or labels that do not fit.
         """
         check_weight(self.weight, logits)
+        labels = whole(labels)
         if labels.is_floating_point():
             check_batch(logits, labels)
             values = self.weighted(logits, labels, self.weight)

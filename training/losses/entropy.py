@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.losses.base import ExampleLoss, Options
-from training.losses.inputs import check_at_least, check_batch, working
+from training.losses.inputs import check_at_least, check_batch, check_number, working
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
@@ -35,7 +35,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
         >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2]))
         tensor([1.3863])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     _check_smoothing(label_smoothing)
     scores = working(logits)
     targets = labels.to(scores.dtype) if labels.is_floating_point() else labels
@@ -68,6 +68,7 @@ class CrossEntropy(ExampleLoss):
 
 
 def _check_smoothing(label_smoothing: float) -> None:
+    check_number("label_smoothing", label_smoothing)
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing}")
 
@@ -101,7 +102,7 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
         >>> focal(torch.zeros(1, 4), torch.tensor([2]))
         tensor([0.7798])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     check_at_least("gamma", gamma, 0)
     scores = working(logits)
     if not labels.is_floating_point():
@@ -110,9 +111,14 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
 
 
 def _fade(entropy: Tensor, gamma: float) -> Tensor:
-    """``(1 - p) ** gamma * -log p`` from ``-log p``, with a finite slope where p rounds to 1."""
-    entropy = entropy.clamp_min(torch.finfo(entropy.dtype).tiny)
-    return (-torch.expm1(-entropy)).pow(gamma) * entropy
+    """``(1 - p) ** gamma * -log p`` from ``-log p``, with a finite slope where p rounds to 1.
+
+    The power of an infinite entropy has slope 0 by the upper bound: an ignored row's gradient
+    of 0 would become NaN in it.
+    """
+    limits = torch.finfo(entropy.dtype)
+    entropy = entropy.clamp_min(limits.tiny)
+    return (-torch.expm1(-entropy.clamp_max(limits.max))).pow(gamma) * entropy
 
 
 class Focal(ExampleLoss):

@@ -31,7 +31,8 @@ class Estimates:
         classes: Classes.
         dtype: ``torch.float32``, or ``torch.float16`` for half the memory: steps below about
             0.001 are then lost.
-        memory_map: File to keep the matrix in instead of memory; it is overwritten.
+        memory_map: File to keep the matrix in instead of memory. A file that is there is
+            replaced, not written into: a module or checkpoint that still reads it keeps it.
         seed: Of the initial values.
     """
 
@@ -48,8 +49,8 @@ class Estimates:
         self.seen = torch.zeros(rows, dtype=torch.bool)
         generator = torch.Generator().manual_seed(seed)
         for part in torch.split(self.logits, max(1, CHUNK // classes)):
-            start = torch.empty(part.shape).uniform_(-UNOBSERVED, UNOBSERVED, generator=generator)
-            part.copy_(start)
+            start = torch.empty(part.shape, dtype=torch.float32)
+            part.copy_(start.uniform_(-UNOBSERVED, UNOBSERVED, generator=generator))
 
     def read(self, row_index: Tensor, seen: Observed) -> Tensor:
         """Rows of the batch in float32, on the CPU, ``(batch, classes)``.
@@ -70,8 +71,10 @@ class Estimates:
             row_index: As in :meth:`read`.
             seen: As in :meth:`read`.
             kept: The rows of the batch that count, int64.
-            step: What to add, ``(batch, classes)``.
+            step: What to add, ``(batch, classes)``. Rows that are not finite, as after a
+                classifier that overflowed, are left out: they would never recover.
         """
+        kept = kept[torch.isfinite(step[kept].sum(1))]
         new = ~self.seen[row_index[seen.rows]]
         self.logits[row_index[seen.rows[new]], seen.classes[new]] = OBSERVED
         self.seen[row_index[kept]] = True
@@ -81,5 +84,6 @@ class Estimates:
 def _allocate(rows: int, classes: int, dtype: torch.dtype, memory_map: Path | None) -> Tensor:
     if memory_map is None:
         return torch.empty((rows, classes), dtype=dtype)
+    memory_map.unlink(missing_ok=True)
     mapped = torch.from_file(str(memory_map), shared=True, size=rows * classes, dtype=dtype)
     return mapped.view(rows, classes)

@@ -39,7 +39,7 @@ def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
         >>> top_k_hinge(logits, torch.tensor([0, 0]), k=2)
         tensor([0., 3.])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     check_k(k, logits.shape[1])
     scores = working(logits)
     if labels.is_floating_point():
@@ -80,7 +80,7 @@ def convex_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
         >>> convex_top_k_hinge(logits, torch.tensor([0, 0]), k=2)
         tensor([0., 4.])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     check_k(k, logits.shape[1])
     scores = working(logits)
     if labels.is_floating_point():
@@ -118,7 +118,7 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
         >>> calibrated_top_k_hinge(logits, torch.tensor([0, 2]), k=2)
         tensor([0., 1.])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     check_k(k, logits.shape[1])
     scores = working(logits)
     runner_up = scores.topk(k + 1).values[:, -1]
@@ -145,8 +145,9 @@ def _true(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def _mixture(slack: Tensor, targets: Tensor) -> Tensor:
-    """``sum_c t_c max(0, slack_c)``, shape ``(batch,)``."""
-    return (targets.to(slack.dtype) * slack.clamp_min(0)).sum(1)
+    """``sum_c t_c max(0, slack_c)``, shape ``(batch,)``; writes into ``slack``."""
+    share = slack.detach().sign().clamp_min_(0).mul_(targets.to(slack.dtype))
+    return slack.mul_(share).sum(1)
 
 
 def _means_for_each_class(scores: Tensor, k: int) -> Tensor:

@@ -1,6 +1,7 @@
 """What every loss asks of its tensors and parameters, checked once and in the same words."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,22 +19,36 @@ def working(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
-def check_batch(logits: Tensor, labels: Tensor) -> None:
-    """Refuse tensors whose shapes or types do not belong together.
+def whole(labels: Tensor) -> Tensor:
+    """Labels as they are, those of one byte as int64.
+
+    Before anything is compared: in one byte the ignored label -100 is 156.
+    """
+    return labels.long() if labels.dtype == torch.uint8 else labels
+
+
+def check_matrix(logits: Tensor) -> int:
+    """Refuse logits that are not ``(batch, classes)``; the number of classes."""
+    if logits.dim() != 2:
+        raise ValueError(f"logits must have shape (batch, classes), got {tuple(logits.shape)}")
+    return logits.shape[1]
+
+
+def check_batch(logits: Tensor, labels: Tensor) -> Tensor:
+    """Refuse tensors whose shapes or types do not belong together; the labels, :func:`whole`.
 
     The range of integer labels is checked on the CPU only: on a GPU the check would wait for
     the device at every step.
     """
-    if logits.dim() != 2:
-        raise ValueError(f"logits must have shape (batch, classes), got {tuple(logits.shape)}")
-    batch, classes = logits.shape
+    labels, classes = whole(labels), check_matrix(logits)
+    batch = logits.shape[0]
     if labels.is_floating_point():
         if labels.shape != logits.shape:
             raise ValueError(
                 f"soft targets must have the shape of the logits {(batch, classes)}, "
                 f"got {tuple(labels.shape)}"
             )
-        return
+        return labels
     if labels.dtype != torch.int64:
         raise ValueError(f"labels must be int64 or floating point, got {labels.dtype}")
     if labels.shape != (batch,):
@@ -43,6 +58,7 @@ def check_batch(logits: Tensor, labels: Tensor) -> None:
         if lowest < 0 or highest >= classes:
             wrong = lowest if lowest < 0 else highest
             raise ValueError(f"labels must be in [0, {classes - 1}], got {wrong}")
+    return labels
 
 
 def check_k(k: int, classes: int | None = None) -> None:
@@ -53,14 +69,22 @@ def check_k(k: int, classes: int | None = None) -> None:
         raise ValueError(f"k must be in [1, {classes - 1}] for {classes} classes, got {k}")
 
 
+def check_number(name: str, value: object) -> None:
+    """Refuse what is no real number: a string, a tensor, ``True``."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+
+
 def check_at_least(name: str, value: float, bound: float) -> None:
     """Refuse NaN, infinity and anything below ``bound``."""
+    check_number(name, value)
     if not bound <= value < float("inf"):
         raise ValueError(f"{name} must be finite and at least {bound}, got {value}")
 
 
 def check_positive(name: str, value: float) -> None:
     """Refuse NaN, infinity, zero and negative values."""
+    check_number(name, value)
     if not 0 < value < float("inf"):
         raise ValueError(f"{name} must be finite and positive, got {value}")
 
@@ -71,16 +95,13 @@ def is_integer(value: object) -> bool:
 
 
 def class_weights(weight: Tensor | Sequence[float] | np.ndarray | None) -> Tensor | None:
-    """Weights of the classes as a tensor: a tensor keeps its type, numbers become float64."""
+    """Weights of the classes: a floating point tensor keeps its type, numbers become float64."""
     if weight is None:
         return None
-    given = weight if isinstance(weight, Tensor) else np.asarray(weight, dtype=np.float64)
-    weights = torch.as_tensor(given).detach()
-    if weights.dim() != 1 or not weights.is_floating_point():
-        raise ValueError(
-            f"weight must be floating point of shape (classes,), got {weights.dtype} "
-            f"{tuple(weights.shape)}"
-        )
+    weights = _tensor(weight)
+    if weights is None or weights.dim() != 1 or weights.is_complex():
+        raise ValueError(f"weight must be real numbers of shape (classes,), got {weight!r}")
+    weights = weights if weights.is_floating_point() else weights.double()
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise ValueError(f"weight must be finite and at least 0, got {weights.tolist()}")
     return weights
@@ -92,19 +113,21 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
     Args:
         class_counts: A list, array or tensor with one count per class, a mapping from class
             index to count, or a data set: anything with integer ``labels`` or ``targets``
-            (torchvision's data sets, a split of ours), or our own data set, whose ``train``
-            split is counted.
+            (torchvision's data sets, a split of ours), a ``torch.utils.data.Subset`` of one,
+            or our own data set, whose ``train`` split is counted.
 
     Raises:
-        ValueError: A count is not a whole number, or a class has no image at all.
+        ValueError: A count is not a whole number, a key or label not a class index, or a
+            class has no image at all.
     """
     if isinstance(class_counts, Tensor) and _leave_unread(class_counts):
         return class_counts
-    counts = torch.as_tensor(_counts(class_counts)).detach()
+    given = _counts(class_counts)
+    counts = _tensor(given)
+    if counts is None or counts.is_complex() or not bool((counts % 1 == 0).all()):
+        raise ValueError(f"class_counts must be whole numbers, got {given}")
     if counts.dim() != 1 or counts.numel() == 0:
         raise ValueError(f"class_counts must have shape (classes,), got {tuple(counts.shape)}")
-    if counts.is_floating_point() and not bool((counts == counts.round()).all()):
-        raise ValueError(f"class_counts must be whole numbers, got {counts.tolist()}")
     missing = (counts < 1).nonzero().flatten().tolist()
     if missing:
         raise ValueError(
@@ -120,18 +143,44 @@ def _leave_unread(counts: Tensor) -> bool:
     return elsewhere and counts.dtype == torch.int64
 
 
+def _tensor(numbers: Any) -> Tensor | None:
+    """A tensor as it is, other numbers as float64; None where they are no numbers."""
+    if isinstance(numbers, Tensor):
+        return numbers.detach()
+    try:
+        return torch.from_numpy(np.asarray(numbers).astype(np.float64, casting="same_kind"))
+    except (TypeError, ValueError):
+        return None
+
+
 def _counts(given: ClassCounts) -> Any:
     if isinstance(given, Tensor | np.ndarray | list | tuple):
         return given
     if isinstance(given, Mapping):
-        return [given.get(index, 0) for index in range(max(given) + 1)]
+        wrong = [index for index in given if not is_integer(index) or index < 0]
+        if wrong:
+            raise ValueError(f"class_counts must be given by class indices, got {wrong[0]!r}")
+        return [given.get(index, 0) for index in range(max(given, default=-1) + 1)]
     if hasattr(given, "split") and hasattr(given, "classes"):
-        labels = np.asarray(given.split("train").labels)
-        return np.bincount(labels, minlength=len(given.classes))
-    found = getattr(given, "labels", getattr(given, "targets", None))
+        return np.bincount(_labels(given.split("train")), minlength=len(given.classes))
+    part: Any = slice(None)
+    while hasattr(given, "dataset") and hasattr(given, "indices"):  # torch.utils.data.Subset
+        part, given = np.asarray(given.indices)[part], given.dataset
+    labels = _labels(given)
+    return np.bincount(labels[part], minlength=labels.max(initial=-1) + 1)
+
+
+def _labels(split: Any) -> np.ndarray:
+    """The labels of a data set, int64."""
+    found = getattr(split, "labels", getattr(split, "targets", None))
     if found is None:
         raise ValueError(
             "class_counts must be a list, array, tensor, mapping or a data set with labels, "
-            f"got {type(given).__name__}"
+            f"got {type(split).__name__}"
         )
-    return np.bincount(np.asarray(found))
+    labels = np.asarray(found)
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"labels of the data set must be integers, got {labels.dtype}")
+    if labels.min(initial=0) < 0:
+        raise ValueError(f"labels of the data set must be at least 0, got {labels.min()}")
+    return labels.astype(np.int64)

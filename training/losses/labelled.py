@@ -7,7 +7,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from training.losses.base import check_weight
-from training.losses.inputs import check_batch, working
+from training.losses.inputs import check_batch, whole, working
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,7 @@ def read_labels(
         ValueError: Labels or weights that do not fit the logits.
     """
     check_weight(weight, logits)
+    labels = whole(labels)
     classes = logits.shape[-1]
     if labels.is_floating_point():
         check_batch(logits, labels)

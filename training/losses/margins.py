@@ -4,10 +4,10 @@ from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from training.losses.base import ExampleLoss, Head, Options
+from training.losses.derivatives import first_derivative_only
 from training.losses.inputs import (
     ClassCounts,
     check_at_least,
@@ -62,7 +62,7 @@ def ldam(
 
     Returns:
         One loss per example, shape ``(batch,)``; float32 for half-precision logits. With
-        integer labels there is no second derivative.
+        integer labels a second derivative is refused.
 
     Raises:
         ValueError: A parameter out of range, a class without images, tensors that do not fit.
@@ -76,7 +76,7 @@ def ldam(
         >>> ldam(torch.zeros(1, 2), torch.tensor([0]), class_counts=[1, 16], scale=1)
         tensor([0.9741])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     _check_parameters(max_margin, scale)
     scores = working(logits)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
@@ -106,7 +106,7 @@ class _LedEntropy(torch.autograd.Function):
         return total.log() - own
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad.unsqueeze(1), None, None, None

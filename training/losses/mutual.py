@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from training.losses.base import divide
+from training.losses.derivatives import first_derivative_only
 from training.losses.inputs import check_at_least, working
 from training.losses.positives import SOFTPLUS_LIMIT, label_term, surplus
 
@@ -46,7 +46,8 @@ def role(
         ignore_index: Rows with this label count for nothing.
 
     Returns:
-        A scalar with gradients to both ``logits`` and ``estimates``.
+        A scalar with gradients to both ``logits`` and ``estimates``; a second derivative is
+        refused. A masked class (``-inf``) makes it infinite: the two sides never agree there.
 
     Raises:
         ValueError: A parameter out of range, or tensors that do not fit.
@@ -110,7 +111,7 @@ class _Agreement(torch.autograd.Function):
         return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, of_entropy: Tensor, of_sum: Tensor) -> tuple[Tensor, None, None]:
         own, taught = ctx.saved_tensors
         gradient = torch.addcmul(own, own, own, value=-1).mul_(of_sum.unsqueeze(1))

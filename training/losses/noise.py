@@ -52,11 +52,12 @@ def noised_top_k(
         sharing: ``"per_sample"`` draws noise for every row, as the authors' code does;
             ``"shared"`` draws B vectors for the whole batch, as the paper says: much cheaper.
         generator: Source of the noise, for reproducible runs.
-        noise: The noise itself, ``(noise_samples, batch, classes)``; nothing is drawn then.
+        noise: The noise itself, ``(samples, batch, classes)``, finite; nothing is drawn then,
+            and its first size counts instead of ``noise_samples``.
 
     Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits. There is
-        no second derivative.
+        One loss per example, shape ``(batch,)``; float32 for half-precision logits. A
+        second derivative is refused: that of a sample is 0 and not that of the expectation.
 
     Raises:
         ValueError: A parameter out of range, or tensors that do not fit.
@@ -71,7 +72,7 @@ def noised_top_k(
         >>> noised_top_k(logits, torch.tensor([1]), k=2, noise=zero)
         tensor([0.5000])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     check_k(k, logits.shape[1])
     scores = working(logits)
     rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
@@ -131,7 +132,7 @@ def imbalanced_noised_top_k(
         ...     logits, torch.tensor([1]), class_counts=[16, 1, 16], k=1, noise=zero)
         tensor([12.])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     check_k(k, logits.shape[1])
     check_at_least("max_margin", max_margin, 0)
     check_positive("scale", scale)

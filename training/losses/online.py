@@ -12,7 +12,7 @@ from torch import distributed as dist
 from models.errors import UsageError
 from training.losses.base import Loss, Options, Reduction
 from training.losses.estimates import Estimates, Observed
-from training.losses.inputs import check_at_least, check_batch, is_integer, working
+from training.losses.inputs import check_at_least, check_batch, is_integer, whole, working
 from training.losses.mutual import check_parameters, half
 from training.losses.positives import expected_positive
 
@@ -22,10 +22,12 @@ class Role(Loss):
 
     The estimates stay in the memory of the CPU, or in a file, whatever ``.to()`` says; only
     the rows of a batch travel. The backward pass of a loss moves them, once: one step of
-    gradient descent on the second half, at their own rate. ``state_dict`` holds them.
+    gradient descent on the second half, at their own rate. Rows whose step is not finite stay
+    as they are; a step of the network that a gradient scaler skips still moves the others.
+    ``state_dict`` holds the estimates themselves, not a copy.
 
-    In ``eval`` mode no ``row_index`` is needed, and the value is the part of the loss that
-    needs no estimate: that of ``expected_positive``.
+    In ``eval`` mode nothing moves and no ``row_index`` is needed: without one the value is the
+    part of the loss that needs no estimate, that of ``expected_positive``.
 
     Args:
         rows: Training images, at least 1.
@@ -37,7 +39,8 @@ class Role(Loss):
             et al. tie it to the optimiser of the network, an image is seen once an epoch and
             its estimates hardly move.
         dtype: Of the stored estimates, ``"float32"`` or ``"float16"``.
-        memory_map: File to keep them in instead of memory; it is overwritten.
+        memory_map: File to keep them in instead of memory, in a folder that exists; a file
+            that is there is replaced. A pickled or deep copy keeps them in memory again.
         seed: Of their initial values.
         reduction: ``"mean"``, or ``"sum"``: the mean times the counted rows.
         weight: Class weights of the terms of the label.
@@ -62,11 +65,7 @@ class Role(Loss):
         super().__init__(**options)
         check_parameters(average_k, reg_weight)
         check_at_least("theta_lr", theta_lr, 0)
-        for name, value in (("rows", rows), ("classes", classes)):
-            if value is not None and (not is_integer(value) or value < 1):
-                raise ValueError(f"{name} must be an integer of at least 1, got {value}")
-        if dtype not in ("float32", "float16"):
-            raise ValueError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
+        _check_storage(rows, classes, dtype, memory_map, seed)
         self.rows = rows
         self.classes = classes
         self.average_k = average_k
@@ -92,6 +91,7 @@ class Role(Loss):
             ValueError: Tensors that do not fit, or a position outside the training set.
             UsageError: Several processes train together: each would estimate on its own.
         """
+        labels = whole(labels)
         if row_index is None:
             return self.total(self._without_estimates(logits, labels), labels)
         _refuse_several_processes()
@@ -102,7 +102,7 @@ class Role(Loss):
         theta = self.estimates.read(where, seen).to(working(logits))
         classifier, estimator, step = self._both_halves(working(logits), theta, labels)
         loss = (classifier + estimator) / 2
-        if loss.requires_grad:
+        if loss.requires_grad and self.training:
             kept = _counted(labels.cpu(), self.ignore_index).nonzero().flatten()
             move = partial(self.estimates.add, where, seen, kept, step.cpu())
             loss = _ThenMove.apply(loss, move)
@@ -215,6 +215,22 @@ def _counted(labels: Tensor, ignore_index: int) -> Tensor:
     if labels.is_floating_point():
         return torch.ones(labels.shape[0], dtype=torch.bool, device=labels.device)
     return labels != ignore_index
+
+
+def _check_storage(
+    rows: int, classes: int | None, dtype: str, memory_map: str | Path | None, seed: int
+) -> None:
+    for name, value in (("rows", rows), ("classes", 1 if classes is None else classes)):
+        if not is_integer(value) or value < 1:
+            raise ValueError(f"{name} must be an integer of at least 1, got {value}")
+    if dtype not in ("float32", "float16"):
+        raise ValueError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
+    if not is_integer(seed):
+        raise ValueError(f"seed must be an integer, got {seed!r}")
+    if memory_map is not None and not Path(memory_map).parent.is_dir():
+        raise ValueError(f"memory_map must lie in an existing folder, got {memory_map}")
+    if memory_map is not None and Path(memory_map).is_dir():
+        raise ValueError(f"memory_map must be a file, got the folder {memory_map}")
 
 
 def _refuse_several_processes() -> None:

@@ -4,9 +4,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Generator, Tensor
-from torch.autograd.function import once_differentiable
 
-from training.losses.inputs import check_positive, is_integer
+from training.losses.derivatives import first_derivative_only
+from training.losses.inputs import check_matrix, check_positive, is_integer, working
 
 Sharing: TypeAlias = Literal["per_sample", "shared"]
 
@@ -27,24 +27,30 @@ def noised_kth_largest(
     k = 2 use ``k=3`` here.
 
     Args:
-        scores: Shape ``(batch, classes)``, float32 or float64.
+        scores: Shape ``(batch, classes)``, floating point.
         k: Rank, ``1 <= k <= classes``.
         epsilon: Size of the noise, positive.
         noise_samples: Noise vectors.
         sharing: ``"per_sample"`` or ``"shared"``.
         generator: Source of the noise.
-        noise: ``(noise_samples, batch, classes)``, or ``(noise_samples, 1, classes)``.
+        noise: ``(samples, batch, classes)`` or ``(samples, 1, classes)``, finite; its first
+            size counts instead of ``noise_samples``.
 
     Returns:
-        Shape ``(batch,)``. Its gradient is the share of samples in which a class came k-th.
+        Shape ``(batch,)``; float32 for half-precision scores. Its gradient is the share of
+        samples in which a class came k-th; a second derivative is refused.
+
+    Raises:
+        ValueError: A parameter out of range, or tensors that do not fit.
 
     References:
         [N] section 3.2.
     """
     rank = Rank(k, epsilon, noise_samples, sharing, generator, noise)
-    if not is_integer(k) or not 1 <= k <= scores.shape[1]:
-        raise ValueError(f"k must be an integer in [1, {scores.shape[1]}], got {k}")
-    return kth_largest(scores, None, rank)
+    classes = check_matrix(scores)
+    if not is_integer(k) or not 1 <= k <= classes:
+        raise ValueError(f"k must be an integer in [1, {classes}], got {k}")
+    return kth_largest(working(scores), None, rank)
 
 
 class Rank(NamedTuple):
@@ -63,12 +69,7 @@ def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
     check_noise(rank.epsilon, rank.noise_samples, rank.sharing)
     samples, noise = rank.noise_samples, rank.noise
     if noise is not None:
-        rows = {1, scores.shape[0]}
-        if noise.dim() != 3 or noise.shape[1] not in rows or noise.shape[2] != scores.shape[1]:
-            raise ValueError(
-                f"noise must have shape (noise_samples, {scores.shape[0]}, {scores.shape[1]}), "
-                f"got {tuple(noise.shape)}"
-            )
+        _check_given_noise(noise, scores)
         samples = noise.shape[0]
     shared = rank.sharing == "shared"
     result: Tensor = _NoisedKthLargest.apply(
@@ -96,7 +97,9 @@ class _NoisedKthLargest(torch.autograd.Function):
         noise: Tensor | None,
     ) -> Tensor:
         total, wins = torch.zeros_like(scores[:, 0]), torch.zeros_like(scores)
-        moved, one = torch.empty_like(scores), torch.ones_like(scores[:, :1])
+        one = torch.ones_like(scores[:, :1])
+        # filled in the order of memory: with other strides a seed would give other noise
+        moved = torch.empty_like(scores, memory_format=torch.contiguous_format)
         for sample in range(noise_samples):
             if noise is not None:
                 torch.add(scores, noise[sample].to(scores), alpha=epsilon, out=moved)
@@ -117,7 +120,7 @@ class _NoisedKthLargest(torch.autograd.Function):
         return mean
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (wins,) = ctx.saved_tensors  # how often each class came k-th
         return wins * (grad / ctx.noise_samples).unsqueeze(1), *[None] * 7
@@ -130,3 +133,15 @@ def check_noise(epsilon: float, noise_samples: int, sharing: str) -> None:
         raise ValueError(f"noise_samples must be an integer of at least 1, got {noise_samples}")
     if sharing not in ("per_sample", "shared"):
         raise ValueError(f"sharing must be 'per_sample' or 'shared', got {sharing!r}")
+
+
+def _check_given_noise(noise: Tensor, scores: Tensor) -> None:
+    rows, classes = scores.shape
+    if noise.dim() != 3 or not len(noise) or noise.shape[1:] not in ((rows, classes), (1, classes)):
+        raise ValueError(
+            f"noise must have shape (noise_samples, {rows}, {classes}) with at least one sample, "
+            f"got {tuple(noise.shape)}"
+        )
+    readable = noise.device.type == "cpu" and not torch.compiler.is_compiling()
+    if readable and not bool(torch.isfinite(noise).all()):
+        raise ValueError("noise must be finite, got NaN or infinity")

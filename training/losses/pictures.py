@@ -73,6 +73,15 @@ def panels(k: int) -> Mapping[str, Values]:
     }
 
 
+def heights(values: Tensor) -> Tensor:
+    """Values from 0 to just below 1; the last level does not hold its upper edge.
+
+    Rounded, so that a plateau on a level, apart by rounding only, lies on one side of it.
+    """
+    rescaled = (values - values.min()) / (values.max() - values.min())
+    return rescaled.clamp_max(1 - 1e-6).round(decimals=9)
+
+
 def draw(k: int, path: Path) -> None:
     """Draw all panels for this k into one PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -85,9 +94,7 @@ def draw(k: int, path: Path) -> None:
     figure = Figure(figsize=(11, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (title, values) in zip(figure.subplots(3, 5).flat, panels(k).items(), strict=True):
-        found = values(scores, labels)
-        rescaled = (found - found.min()) / (found.max() - found.min())
-        height = rescaled.clamp_max(1 - 1e-6).numpy()  # the last level does not hold its edge
+        height = heights(values(scores, labels)).numpy()
         colours = axes.tricontourf(
             across, up, height, levels=LEVELS, cmap="viridis", vmin=0, vmax=1
         )

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.losses.base import ExampleLoss, Loss, Options, Reduction, check_weight, divide
-from training.losses.inputs import check_at_least, check_batch, working
+from training.losses.inputs import check_at_least, check_batch, whole, working
 
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 
@@ -40,7 +40,7 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
         >>> assume_negative(torch.zeros(1, 4), torch.tensor([2]))
         tensor([1.3863])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     scores = working(logits)
     negatives = max(1, scores.shape[1] - 1)
     if labels.is_floating_point():
@@ -77,8 +77,7 @@ def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
         >>> positive_bce(torch.zeros(1, 4), torch.tensor([2]))
         tensor([0.6931])
     """
-    check_batch(logits, labels)
-    return _positive(working(logits), labels)
+    return _positive(working(logits), check_batch(logits, labels))
 
 
 def expected_positive(
@@ -137,7 +136,7 @@ def label_term(
 ) -> tuple[Tensor, Tensor]:
     """Weighted mean of ``positive_bce``, a scalar, and 1 for each counted row, ``(batch,)``."""
     check_weight(weight, logits)
-    scores = working(logits)
+    scores, labels = working(logits), whole(labels)
     if labels.is_floating_point():
         weighted = labels if weight is None else labels * weight.to(labels)
         values = positive_bce(logits, weighted)
@@ -156,7 +155,8 @@ def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> 
     if average_k > classes:
         raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
     counted = kept.sum()
-    return divide(positives.where(kept > 0, 0.0).sum(), counted) - average_k * (counted > 0)
+    mean = divide(positives.where(kept > 0, 0.0).sum(), counted)
+    return mean - average_k * (counted > 0).to(mean.dtype)  # a bool would take the default type
 
 
 def _positive(scores: Tensor, labels: Tensor) -> Tensor:

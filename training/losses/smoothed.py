@@ -4,11 +4,18 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from training.losses.base import ExampleLoss, Options
-from training.losses.inputs import check_at_least, check_batch, check_k, check_positive, working
+from training.losses.derivatives import first_derivative_only
+from training.losses.inputs import (
+    check_at_least,
+    check_batch,
+    check_k,
+    check_matrix,
+    check_positive,
+    working,
+)
 from training.losses.symmetric import subsets
 
 MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
@@ -35,15 +42,15 @@ def smooth_top_k(
         logits: Raw class scores, shape ``(batch, classes)``, floating point. ``-inf`` masks a
             class; a row with fewer than k finite others gives 0.
         labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``;
-            these cost one evaluation per positive target.
+            these cost one evaluation per positive target and receive no gradient.
         k: Size of the set, ``1 <= k < classes``.
         tau: Temperature, positive. [B] uses 1.0 on CIFAR-100 and 0.1 on ImageNet.
         margin: :math:`\alpha`, at least 0; k = 1, tau = 1, margin = 0 is cross-entropy.
 
     Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits. There is
-        no second derivative. Half-precision logits near 20 are spaced 0.02 (float16) or 0.125
-        (bfloat16): below tau = 0.1 that rounding dominates.
+        One loss per example, shape ``(batch,)``; float32 for half-precision logits. A
+        second derivative is refused. Half-precision logits near 20 are spaced 0.02 (float16)
+        or 0.125 (bfloat16): below tau = 0.1 that rounding dominates.
 
     Raises:
         ValueError: A parameter out of range, or tensors that do not fit.
@@ -59,7 +66,7 @@ def smooth_top_k(
         >>> smooth_top_k(logits, torch.tensor([1]), k=2, tau=0.01)
         tensor([0.7500])
     """
-    check_batch(logits, labels)
+    labels = check_batch(logits, labels)
     _check_parameters(tau, margin)
     check_k(k, logits.shape[1])
     result: Tensor = _SmoothTopK.apply(working(logits), labels, k, tau, margin)
@@ -88,7 +95,7 @@ def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> 
         >>> top_k_probabilities(torch.zeros(1, 4), k=2)
         tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
     """
-    check_k(k, logits.shape[1])
+    check_k(k, check_matrix(logits))
     check_positive("temperature", temperature)
     with torch.no_grad():
         expanded = subsets(working(logits), k, 1 / temperature)
@@ -126,7 +133,7 @@ class _SmoothTopK(torch.autograd.Function):
         return values
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad.unsqueeze(1), None, None, None, None

@@ -5,11 +5,11 @@ from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from training.losses.base import Head, Loss, Options, Reduction
 from training.losses.candidates import Scope, Selection, candidate_count, select, world_size
+from training.losses.derivatives import first_derivative_only
 from training.losses.inputs import check_at_least, is_integer, working
 from training.losses.labelled import LabelledEntries, read_labels
 
@@ -62,10 +62,10 @@ def two_head_average_k(
         A scalar; float32 for half-precision logits. Under ``torch.distributed`` with global
         candidates it is this rank's part times the number of ranks, so that the mean over
         ranks, which ``DistributedDataParallel`` takes of the gradients, is the loss of the
-        global batch.
+        global batch. A second derivative is refused.
 
     Raises:
-        ValueError: ``average_k`` or ``alpha`` out of range, or tensors that do not fit.
+        ValueError: A parameter out of range, or tensors that do not fit.
 
     References:
         [A] eq. 10-15. Departures from print: the sum of eq. 14 over
@@ -81,7 +81,7 @@ def two_head_average_k(
         >>> two_head_average_k(scores, scores, torch.tensor([0, 1]), average_k=2)
         tensor(3.4657)
     """
-    _check_parameters(average_k, alpha)
+    _check_parameters(average_k, alpha, candidates)
     ranks = world_size(candidates)
     known = read_labels(sccp_logits, labels, weight, ignore_index, ranks)
     count = candidate_count(_within(average_k, sccp_logits), known.rows)
@@ -121,9 +121,7 @@ class TwoHeadAverageK(Loss):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
-        _check_parameters(average_k, alpha)
-        if candidates not in ("global", "local"):
-            raise ValueError(f"candidates must be 'global' or 'local', got {candidates!r}")
+        _check_parameters(average_k, alpha, candidates)
         if not is_integer(recent_batches) or recent_batches < 0:
             raise ValueError(f"recent_batches must be an integer >= 0, got {recent_batches}")
         self.average_k = average_k
@@ -222,15 +220,17 @@ class _MultiLabel(torch.autograd.Function):
         return positives + negative_share * negatives
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad, None, None, None
 
 
-def _check_parameters(average_k: float, alpha: float) -> None:
+def _check_parameters(average_k: float, alpha: float, candidates: Scope) -> None:
     check_at_least("average_k", average_k, 1)
     check_at_least("alpha", alpha, 0)
+    if candidates not in ("global", "local"):
+        raise ValueError(f"candidates must be 'global' or 'local', got {candidates!r}")
 
 
 def _within(average_k: float, logits: Tensor) -> float:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import training.losses
 from tests.training.losses import examples, oracles
 from tests.training.losses.examples import CLASSES, COUPLED, PER_EXAMPLE, WEIGHT, Example
 from training.losses import build
@@ -242,7 +243,9 @@ def test_options_that_make_no_sense_are_refused(key: str, parameters: dict[str, 
         ({"reduction": "average"}, "reduction must be one of 'mean', 'sum'"),
         ({"weight": [1.0, float("nan")]}, "weight must be finite"),
         ({"weight": [1.0, -1.0]}, "weight must be finite and at least 0"),
-        ({"weight": torch.ones(5, dtype=torch.int64)}, "weight must be floating point"),
+        ({"weight": torch.ones(5, dtype=torch.complex64)}, "weight must be real numbers"),
+        ({"weight": "heavy"}, "weight must be real numbers"),
+        ({"weight": [[1.0]]}, r"weight must be real numbers of shape \(classes,\)"),
         ({"ignore_index": 0.5}, "ignore_index must be an integer"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -272,3 +275,65 @@ def test_the_sum_of_a_weighted_smoothed_batch_is_its_mean_times_the_weights_met(
     total = build("cross_entropy", reduction="sum", **options)
     met = torch.tensor(WEIGHT).double()[examples.labels()].sum()
     torch.testing.assert_close(total(examples.scores(), examples.labels()), mean * met)
+
+
+@EVERY
+def test_an_ignored_row_whose_first_class_is_masked_leaves_finite_gradients(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    logits, labels = examples.scores(), examples.labels()
+    logits[0, 0], labels[0] = -torch.inf, -100
+    logits.requires_grad_()
+    torch.autograd.backward(call(key, build(key, **parameters), logits, labels))
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
+@EVERY
+def test_labels_of_one_byte_are_those_of_eight_also_beside_an_ignored_negative_number(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    classes = 200  # label 156 has the bits of the ignored -100
+    parameters = {
+        name: {"class_counts": [3] * classes, "classes": classes}.get(name, value)
+        for name, value in parameters.items()
+    }
+    logits = torch.randn(8, classes, dtype=torch.float64)
+    labels = torch.tensor([156, 156, 0, 199, 7, 156, 3, 100])
+    whole, byte = (
+        call(key, build(key, reduction="sum", **parameters), logits, given)
+        for given in (labels, labels.to(torch.uint8))
+    )
+    torch.testing.assert_close(byte, whole, rtol=1e-9, atol=1e-11)
+
+
+def test_functions_take_labels_of_one_byte_too() -> None:
+    labels = examples.labels()
+    for example in PER_EXAMPLE:
+        function = getattr(training.losses, example.key)
+        whole, byte = (
+            function(examples.scores(), given, **example.parameters)
+            for given in (labels, labels.to(torch.uint8))
+        )
+        torch.testing.assert_close(byte, whole, rtol=1e-9, atol=1e-11)
+
+
+SECOND_REFUSED = {"ldam", "smooth_top_k", "noised_top_k", "imbalanced_noised_top_k"}
+SECOND_REFUSED |= {"role", "two_head_average_k"}
+
+
+@EVERY
+def test_a_second_derivative_is_right_or_refused_also_beside_other_terms(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    logits = examples.scores(4, seed=3).requires_grad_()
+    loss = build(key, **parameters)
+
+    def value(z: Tensor) -> Tensor:
+        return call(key, loss, z, examples.labels(4)).sum() + z.exp().sum()
+
+    if key in SECOND_REFUSED:
+        with pytest.raises(RuntimeError, match=r"no second derivative: .*create_graph"):
+            torch.autograd.grad(value(logits), logits, create_graph=True)
+    else:
+        assert torch.autograd.gradgradcheck(value, logits)

@@ -35,6 +35,10 @@ def test_the_slope_is_finite_where_the_probability_rounds_to_one(gamma: float) -
     assert torch.isfinite(scores.grad).all()
 
 
+def test_a_masked_label_has_an_infinite_loss_as_in_cross_entropy() -> None:
+    assert focal(torch.tensor([[0.0, -torch.inf]]), torch.tensor([1])).item() == torch.inf
+
+
 def test_a_class_weight_stays_outside_of_the_fading() -> None:
     scores, labels = torch.randn(6, 4), torch.zeros(6, dtype=torch.int64)
     doubled = Focal(weight=[2.0, 1.0, 1.0, 1.0], reduction="none")(scores, labels)

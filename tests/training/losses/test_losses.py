@@ -65,6 +65,11 @@ def test_the_head_that_fits_is_written_on_the_class(key: str) -> None:
         ("focal", {"alpha": 1}, "loss focal has no alpha; its parameters are gamma, reduction"),
         ("ldam", {}, "loss ldam needs class_counts; its parameters are class_counts, max_margin"),
         ("role", {"k": 3, "rows": 2}, "loss role has no k; .*rows"),
+        ("role", {"rows": None}, "rows must be an integer of at least 1, got None"),
+        ("role", {"rows": 2, "seed": "x"}, "seed must be an integer, got 'x'"),
+        ("smooth_top_k", {"tau": "1"}, "tau must be a number, got '1'"),
+        ("two_head_average_k", {"average_k": "2"}, "average_k must be a number, got '2'"),
+        ("cross_entropy", {"label_smoothing": "0"}, "label_smoothing must be a number"),
     ],
 )
 def test_build_says_what_it_would_have_taken(

@@ -141,15 +141,20 @@ def test_each_sample_brings_noise_of_its_own() -> None:
 
 @pytest.mark.parametrize("samples", [1, 5, 150])
 @pytest.mark.parametrize("sharing", ["per_sample", "shared"])
-def test_memory_does_not_grow_with_the_samples(samples: int, sharing: str) -> None:
+@pytest.mark.parametrize("soft", [False, True])
+def test_memory_does_not_grow_with_the_samples(samples: int, sharing: str, soft: bool) -> None:
     logits, labels = torch.randn(64, 500, requires_grad=True), torch.arange(64)
-    loss = NoisedTopK(noise_samples=samples, sharing=sharing)  # type: ignore[arg-type]
+    targets = torch.rand(64, 500) if soft else labels
+    plain = NoisedTopK(noise_samples=samples, sharing=sharing)  # type: ignore[arg-type]
+    tailed = ImbalancedNoisedTopK(class_counts=[3] * 500, noise_samples=samples)
+    for loss in (plain, tailed):
 
-    def step() -> None:
-        logits.grad = None
-        loss(logits, labels).backward()
+        def step(loss: NoisedTopK = loss) -> None:
+            logits.grad = None
+            loss(logits, targets).backward()
 
-    assert peak_bytes(step) <= 3 * 4 * 64 * 500
+        a_few_per_row = 64 * 16
+        assert peak_bytes(step) <= 4 * (3 * 64 * 500 + a_few_per_row)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +180,47 @@ def test_margins_and_scales_out_of_range_are_refused() -> None:
         ImbalancedNoisedTopK(class_counts=[1, 2], scale=0)
 
 
-@pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4), (2, 2, 5)])
+@pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4), (2, 2, 5), (0, 2, 4)])
 def test_noise_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"noise must have shape \(noise_samples, 2, 4\)"):
         noised_top_k(torch.zeros(2, 4), torch.tensor([0, 1]), k=2, noise=torch.zeros(shape))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_noise_that_is_not_finite_is_refused(value: float) -> None:
+    noise = torch.zeros(2, 1, 4)
+    noise[1, 0, 3] = value
+    with pytest.raises(ValueError, match="noise must be finite"):
+        noised_top_k(torch.zeros(2, 4), torch.tensor([0, 1]), k=2, noise=noise)
+
+
+def test_the_operator_refuses_scores_that_are_no_matrix() -> None:
+    with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\), got \(4,\)"):
+        noised_kth_largest(torch.zeros(4), k=2, epsilon=1)
+
+
+@pytest.mark.parametrize("sharing", ["per_sample", "shared"])
+def test_a_seed_gives_the_same_noise_however_the_logits_lie_in_memory(sharing: str) -> None:
+    scores = torch.randn(6, 9)
+    found = [
+        noised_kth_largest(
+            given,
+            k=3,
+            epsilon=1.0,
+            sharing=sharing,  # type: ignore[arg-type]
+            generator=Generator().manual_seed(0),
+        )
+        for given in (scores, scores.T.contiguous().T)
+    ]
+    assert found[0].equal(found[1])
+
+
+def test_soft_targets_have_the_slack_of_their_class_as_gradient() -> None:
+    scores, noise = torch.randn(3, 5, dtype=torch.float64), torch.randn(2, 3, 5).double()
+    targets = torch.rand(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda t: noised_top_k(scores, t, k=2, epsilon=0.5, noise=noise), targets
+    )
 
 
 def test_noise_decides_how_many_samples_there_are() -> None:

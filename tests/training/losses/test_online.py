@@ -91,6 +91,30 @@ def test_a_value_without_a_gradient_moves_nothing() -> None:
     assert stored(loss).equal(start)
 
 
+def test_in_eval_mode_the_backward_pass_moves_nothing() -> None:
+    loss = Role(rows=ROWS, classes=CLASSES).eval()
+    start = stored(loss).clone()
+    z = logits().requires_grad_()
+    loss(z, LABELS, INDEX).backward()
+    assert stored(loss).equal(start)
+    assert z.grad is not None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_row_whose_step_is_not_finite_is_left_out_and_the_others_move(dtype: str) -> None:
+    loss, plain = (Role(rows=ROWS, classes=CLASSES, dtype=dtype) for _ in range(2))
+    start = stored(loss).clone()
+    broken = logits()
+    broken[1, 2] = torch.nan
+    for module, z in ((loss, broken), (plain, logits())):
+        module(z.requires_grad_(), LABELS, INDEX).backward()
+    assert stored(loss)[[7, 11]].equal(stored(plain)[[7, 11]])
+    unlabelled = torch.arange(CLASSES) != LABELS[1]
+    assert stored(loss)[0, unlabelled].equal(start[0, unlabelled])
+    assert loss.estimates is not None
+    assert loss.estimates.seen.nonzero().flatten().tolist() == [7, 11]
+
+
 @pytest.mark.parametrize("upstream", [1.0, 1024.0])
 def test_the_step_is_that_of_each_image_alone_whatever_the_scale_of_the_loss(
     upstream: float,
@@ -195,6 +219,47 @@ def test_a_checkpoint_brings_the_estimates_back(tmp_path: Path, memory_map: bool
     assert stored(second).equal(stored(first))
     value = first(logits(1), LABELS, INDEX)
     assert value.equal(second(logits(1), LABELS, INDEX))
+
+
+def test_the_live_state_of_a_mapped_file_survives_a_new_module_on_the_file(tmp_path: Path) -> None:
+    first = Role(rows=ROWS, classes=CLASSES, memory_map=tmp_path / "estimates")
+    first(logits().requires_grad_(), LABELS, INDEX).backward()
+    expected = stored(first).clone()
+    second = Role(rows=ROWS, classes=CLASSES, memory_map=tmp_path / "estimates", seed=1)
+    second.load_state_dict(first.state_dict())
+    assert stored(second).equal(expected)
+
+
+def test_a_larger_file_of_an_earlier_run_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "estimates"
+    file.write_bytes(b"x" * 9999)
+    Role(rows=ROWS, classes=CLASSES, memory_map=file)
+    assert file.stat().st_size == 4 * ROWS * CLASSES
+
+
+def test_a_mapped_file_that_cannot_be_is_refused_before_the_first_batch(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"memory_map must lie in an existing folder, got .*none"):
+        Role(rows=ROWS, memory_map=tmp_path / "none" / "estimates")
+    with pytest.raises(ValueError, match="memory_map must be a file, got"):
+        Role(rows=ROWS, memory_map=tmp_path)
+
+
+def test_a_fractional_k_keeps_float64() -> None:
+    targets = one_hot(LABELS)
+    theta = logits(1)
+    expected = oracles.role(logits().tolist(), theta.tolist(), targets, 2.3, 0.6, [1.0] * CLASSES)
+    value = role(logits(), LABELS, estimates=theta, average_k=2.3, reg_weight=0.6)
+    assert value.item() == pytest.approx(expected, rel=1e-13)
+
+
+def test_initial_values_do_not_depend_on_the_default_type() -> None:
+    expected = Estimates(9, 4).logits
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = Estimates(9, 4).logits
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.equal(expected)
 
 
 def test_estimates_of_another_data_set_are_refused() -> None:

@@ -176,6 +176,11 @@ def test_parameters_out_of_range_are_refused(parameters: dict[str, float], messa
         smooth_top_k(torch.zeros(1, 4), torch.tensor([0]), **parameters)  # type: ignore[arg-type]
 
 
+def test_probabilities_refuse_scores_that_are_no_matrix() -> None:
+    with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\), got \(4,\)"):
+        top_k_probabilities(torch.zeros(4), k=2)
+
+
 def test_probabilities_refuse_a_k_that_takes_every_class() -> None:
     with pytest.raises(ValueError, match=r"k must be in \[1, 3\]"):
         top_k_probabilities(torch.zeros(1, 4), k=4)

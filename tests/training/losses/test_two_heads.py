@@ -198,6 +198,16 @@ def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message
         TwoHeadAverageK(**parameters)
 
 
+def test_the_function_refuses_candidates_of_an_unknown_scope() -> None:
+    with pytest.raises(ValueError, match="candidates must be 'global' or 'local', got 'Global'"):
+        two_head_average_k(
+            torch.zeros(1, 4),
+            torch.zeros(1, 4),
+            torch.tensor([0]),
+            candidates="Global",  # type: ignore[arg-type]
+        )
+
+
 def test_a_k_above_the_classes_and_heads_of_two_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"average_k must be in \[1, 4\], got 4.5"):
         two_head_average_k(torch.zeros(1, 4), torch.zeros(1, 4), torch.tensor([0]), average_k=4.5)

@@ -1,0 +1,211 @@
+"""What ``calibrate`` and ``evaluate`` print: tables for people, JSON for programs."""
+
+import json
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from calibration.calibrating import cautions
+from calibration.comparison import Change, Comparison
+from calibration.cropping import CropResult
+from calibration.evaluating import Evaluation, RuleResult, asked_points
+from calibration.feedback import AuditReport
+from calibration.point import OperatingPoint
+from calibration.record import CalibrationRecord
+
+WIDTH_IN_FILES = 120
+CHANGES = ("old size", "new size", "change", "old hits", "new hits", "change of hits, 95 %")
+
+
+def summary(record: CalibrationRecord) -> dict[str, object]:
+    """What ``calibrate --json`` prints."""
+    judge = record.rejection
+    return {
+        "calibration_id": record.calibration_id,
+        "head": record.head,
+        "score_kind": record.score_kind,
+        "split": record.measured.split,
+        "rows": record.measured.rows,
+        "images": list(record.images),
+        "compared": [
+            {"head": head, "score_kind": kind, "k": record.default_k, "hit_rate": rate}
+            for (head, kind), rate in record.compared(record.default_k).items()
+        ],
+        "honest_hit_rate": record.selection.honest_hit_rate,
+        "rejection": None
+        if judge is None
+        else {"method": judge.method, "threshold": judge.threshold, "share": judge.share},
+        "rules": [_plain(point) for point in asked_points(record)],
+        "warnings": cautions(record),
+    }
+
+
+def calibration_table(record: CalibrationRecord) -> RichTable:
+    """The thresholds as a table for people."""
+    table = new_table(
+        f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
+        f"{record.score_kind}",
+        ("rule", "asked", "lambda", "size", "hits", "95 %"),
+    )
+    for point in asked_points(record):
+        hits = point.hit_rate
+        table.add_row(
+            point.rule,
+            f"{point.k if point.k is not None else point.coverage:g}",
+            "-" if point.lambda_val is None else f"{point.lambda_val:.6g}",
+            f"{point.expected_size.value:.3f}",
+            _share(None if hits is None else hits.value),
+            "-" if hits is None else _interval(hits.ci95),
+        )
+    return table
+
+
+def photos_table(record: CalibrationRecord) -> RichTable | None:
+    """Sets from several photos at the default K; None where there are no thresholds for any."""
+    several = [images for images in record.images if images > 1]
+    if not several:
+        return None
+    table = new_table(
+        f"several photos of one plant, K = {record.default_k:g}",
+        ("rule", "photos", "lambda", "size", "hits", "95 %", "groups", "made from"),
+    )
+    for images in several:
+        point = record.point("average_k", images=images)
+        hits = point.hit_rate
+        table.add_row(
+            point.rule,
+            str(images),
+            f"{point.lambda_val:.6g}",
+            f"{point.expected_size.value:.3f}",
+            _share(None if hits is None else hits.value),
+            "-" if hits is None else _interval(hits.ci95),
+            f"{point.rows:,}",
+            str(point.made_from),
+        )
+    return table
+
+
+def evaluation_table(evaluation: Evaluation) -> RichTable:
+    """The results as a table for people."""
+    rows = evaluation.rules[0].rows
+    table = new_table(
+        f"{evaluation.bundle} on {rows:,} photos of {evaluation.split}",
+        ("rule", "asked", "size", "hits", "95 %", "macro", "empty", *evaluation.rules[0].shots),
+    )
+    for result in evaluation.rules:
+        table.add_row(*_cells(result))
+    return table
+
+
+def comparison_table(found: Sequence[Comparison], against: str) -> RichTable:
+    """Two bundles side by side."""
+    table = new_table(f"against {against}, the same photos", ("rule", *CHANGES))
+    for comparison in found:
+        table.add_row(comparison.rule, *_changes(comparison))
+    return table
+
+
+def crops_table(found: Sequence[CropResult]) -> RichTable:
+    """Ten crops beside one view."""
+    table = new_table(
+        "ten crops (new) against one view (old); no bundle serves crops: not calibrated",
+        ("rule", "k", "fusion", *CHANGES),
+    )
+    for result in found:
+        table.add_row(result.rule, f"{result.k:g}", result.fusion, *_changes(result.comparison))
+    return table
+
+
+def audit_table(report: AuditReport) -> RichTable:
+    """Hit rates of labelled requests."""
+    table = new_table(
+        "labelled requests, if drawn at random and all of them labelled",
+        ("rule", "requests", "without label", "hits", "95 %", "95 %, looked at any time"),
+    )
+    for name, found in report.audits.items():
+        table.add_row(
+            name,
+            str(found.rows),
+            str(found.skipped),
+            f"{found.hit_rate:.3f}",
+            _interval(found.fixed),
+            _interval(found.anytime),
+        )
+    return table
+
+
+def new_table(title: str, headings: tuple[str, ...]) -> RichTable:
+    """A table whose first column holds words and whose others hold numbers."""
+    table = RichTable(
+        title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    for heading in headings:
+        left = heading == "rule"
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    return table
+
+
+def print_table(table: RichTable) -> None:
+    """On stdout: as wide as a terminal is, or as wide as it needs to be in a file."""
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDTH_IN_FILES)).print(table)
+
+
+def print_json(content: object) -> None:
+    """One JSON object on stdout, every float with all its digits."""
+    typer.echo(json.dumps(content, allow_nan=False))
+
+
+def warn(sentence: str) -> None:
+    """A warning on stderr."""
+    Console(stderr=True).print(f"[yellow]warning:[/] {sentence}")
+
+
+def _cells(result: RuleResult) -> list[str]:
+    return [
+        result.rule,
+        f"{result.k if result.k is not None else result.level:g}",
+        f"{result.mean_set_size:.3f}",
+        f"{result.hit_rate:.3f}",
+        _interval(result.hit_rate_ci95),
+        _share(result.macro_hit_rate),
+        f"{result.empty_rate:.3f}",
+        *(_share(rate) for rate in result.shots.values()),
+    ]
+
+
+def _changes(found: Comparison) -> list[str]:
+    return [*_pair(found.size), f"{found.size.difference:+.3f}", *_pair(found.hit_rate), (
+        f"{found.hit_rate.difference:+.3f} ({found.hit_rate.ci95[0]:+.3f} to "
+        f"{found.hit_rate.ci95[1]:+.3f})"
+    )]  # fmt: skip
+
+
+def _pair(change: Change) -> tuple[str, str]:
+    return f"{change.old:.3f}", f"{change.new:.3f}"
+
+
+def _plain(point: OperatingPoint) -> dict[str, object]:
+    by_coverage, hits = point.coverage is not None, point.hit_rate
+    return {
+        "rule": point.rule,
+        "level" if by_coverage else "k": point.coverage if by_coverage else point.k,
+        "lambda_val": point.lambda_val,
+        "mean_set_size": point.expected_size.value,
+        "mean_set_size_ci95": point.expected_size.ci95,
+        "hit_rate": None if hits is None else hits.value,
+        "hit_rate_ci95": None if hits is None else hits.ci95,
+        "empty_rate": point.empty_rate,
+        "ties": point.ties,
+        "rows": point.rows,
+    }
+
+
+def _interval(bounds: tuple[float, float]) -> str:
+    return f"{bounds[0]:.3f}-{bounds[1]:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,41 @@
+"""Large blocks go back to the system also after others of their size were freed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from server import memory
+
+PROGRAM = """
+import ctypes, sys
+from server.memory import return_large_blocks
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "a o s mapped mapped_bytes u f x y k".split()]
+libc.mallinfo2.restype = Info
+if sys.argv[1] == "set":
+    assert return_large_blocks()
+libc.free(libc.malloc(16 << 20))  # from now on, unless told otherwise, glibc keeps such blocks
+before = libc.mallinfo2().mapped_bytes
+kept = libc.malloc(16 << 20)
+print(libc.mallinfo2().mapped_bytes - before >= 16 << 20)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
+@pytest.mark.parametrize(("word", "returned"), [("set", "True"), ("leave", "False")])
+def test_a_large_block_is_a_mapping_of_its_own_where_that_is_set(word: str, returned: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, word], capture_output=True, text=True, check=False
+    )
+    if "mallinfo2" in done.stderr:
+        pytest.skip("this C library cannot tell")
+    assert (done.stdout.strip(), done.stderr) == (returned, "")
+
+
+def test_other_systems_have_no_such_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert memory.return_large_blocks() is False

@@ -1,0 +1,58 @@
+"""The whole way after deployment: served, logged, calibrated again from the log, served again."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from calibration.recalibrating import recalibrate_bundle
+from models.bundle import open_bundle
+from server.app import create_app
+from server.settings import Settings
+from tests.server import garden
+
+
+def shifted_photo(generator: np.random.Generator) -> bytes:
+    """A photo of one of the first four flowers: the others are out of season."""
+    colour = garden.COLOURS[generator.integers(4)] + generator.normal(0.0, 0.15, 3)
+    return garden.encoded(garden.pixels(colour, seed=int(generator.integers(2**31))))
+
+
+@pytest.fixture(scope="module")
+def log(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a server logged on such photos."""
+    folder, generator = tmp_path_factory.mktemp("log"), np.random.default_rng(5)
+    with TestClient(create_app(Settings(bundle=bundle, score_log=folder))) as client:
+        for _ in range(540):
+            client.post("/v1/identify", content=shifted_photo(generator))
+    return folder
+
+
+@pytest.mark.parametrize("correct_prior", [False, True])
+def test_a_bundle_calibrated_from_its_own_score_log_is_served_with_the_size_it_promises(
+    bundle: Path, log: Path, tmp_path: Path, correct_prior: bool
+) -> None:
+    copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+    before = open_bundle(bundle).sha256
+    generator = np.random.default_rng(6)
+    recalibrate_bundle(copy, log, correct_prior=correct_prior, approve=True)
+    with TestClient(create_app(Settings(bundle=copy))) as client:
+        answers = [
+            client.post("/v1/identify?include=scores", content=shifted_photo(generator)).json()
+            for _ in range(150)
+        ]
+        metrics = client.app.state.engine.metrics  # type: ignore[attr-defined]  # a FastAPI
+    first = answers[0]
+    assert first["model"]["bundle_sha256"] != before
+    assert first["set"]["hit_rate"] is None  # nobody labelled the traffic
+    assert first["set"]["calibrated"] is True
+    sizes = [answer["set"]["size"] for answer in answers]
+    assert np.mean(sizes) == pytest.approx(3.0, abs=4 * np.std(sizes) / len(sizes) ** 0.5)
+    for answer in answers:
+        inside = [r["score"] >= answer["set"]["lambda"] for r in answer["results"]]
+        assert inside[1:] == [r["in_set"] for r in answer["results"]][1:]
+    alarms = [sample.value for family in metrics.drift_alarm.collect() for sample in family.samples]
+    assert alarms
+    assert not any(alarms)  # the watch compares with the new calibration
