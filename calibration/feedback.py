@@ -81,9 +81,8 @@ def _read(path: Path) -> tuple[list[Row], int]:
             if row is None:
                 damaged += 1
                 continue
-            name = row.get("request_id", len(latest))
-            latest.pop(name, None)
-            latest[name] = row
+            named = "request_id" in row
+            latest[str(row["request_id"]) if named else len(latest)] = row
     return list(latest.values()), damaged
 
 
@@ -107,5 +106,7 @@ def _rule(row: Row) -> str:
         return "sets"
     value = row.get("k") if row.get("coverage") is None else row["coverage"]
     name = "k" if row.get("coverage") is None else "coverage"
+    if isinstance(value, int | float):
+        value = f"{value:g}"
     photos = "" if row.get("images", 1) == 1 else f", {row['images']} photos"
     return f"{row['rule']} {name}={value}{photos}"

@@ -29,10 +29,10 @@ def test_an_audit_by_the_rule_that_answered(tmp_path: Path) -> None:
     others = [row(k=None, coverage=0.9, rule="coverage")] * 3 + [row(images=2)] * 4
     path = write(tmp_path / "rows.jsonl", threes + others)
     report = audit_file(path)
-    assert report.audits["average_k k=3.0"] == audit(threes)
-    assert report.audits["average_k k=3.0"].hit_rate == 0.8
+    assert report.audits["average_k k=3"] == audit(threes)
+    assert report.audits["average_k k=3"].hit_rate == 0.8
     assert report.audits["coverage coverage=0.9"].rows == 3
-    assert report.audits["average_k k=3.0, 2 photos"].rows == 4
+    assert report.audits["average_k k=3, 2 photos"].rows == 4
     assert (report.other_calibrations, report.damaged) == (0, 0)
 
 
@@ -47,21 +47,22 @@ def test_a_folder_is_read_whole_and_torn_lines_are_counted(tmp_path: Path) -> No
     path.write_bytes(path.read_bytes() + b'{"class_id": "c')
     (tmp_path / "notes.txt").write_text("not feedback")
     report = audit_file(tmp_path)
-    assert report.audits["average_k k=3.0"].rows == 3
+    assert report.audits["average_k k=3"].rows == 3
     assert report.damaged == 1
 
 
 def test_the_last_word_on_a_request_counts(tmp_path: Path) -> None:
     rows = [row(request_id="a", class_id="c9"), row(request_id="b"), row(request_id="a")]
-    found = audit_file(write(tmp_path / "r.jsonl", rows)).audits["average_k k=3.0"]
-    assert (found.rows, found.hits) == (2, 2)
+    rows += [row(), row(), row(request_id=["no", "name"])]  # rows without a name are all counted
+    found = audit_file(write(tmp_path / "r.jsonl", rows)).audits["average_k k=3"]
+    assert (found.rows, found.hits) == (5, 5)
 
 
 def test_answers_of_another_calibration_are_left_out(tmp_path: Path) -> None:
     rows = [row(calibration_id="old", class_id="c9")] * 5 + [row(calibration_id="new")] * 2
     path = write(tmp_path / "r.jsonl", rows)
     report = audit_file(path, calibration_id="new")
-    assert report.audits["average_k k=3.0"].hits == report.audits["average_k k=3.0"].rows == 2
+    assert report.audits["average_k k=3"].hits == report.audits["average_k k=3"].rows == 2
     assert report.other_calibrations == 5
     with pytest.raises(DataError, match="no request of this calibration"):
         audit_file(path, calibration_id="third")

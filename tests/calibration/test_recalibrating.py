@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from calibration.calibrating import calibrate_bundle, read_record
 from calibration.cli import app
+from calibration.distribution import in_bins
 from calibration.drift import Monitor, expected_of
 from calibration.pictures import write_pictures
 from calibration.prior_shift import corrected, estimate_prior
@@ -161,6 +162,8 @@ def test_an_evident_shift_is_corrected_and_served(bundle: Bundle, tmp_path: Path
     served = np.stack([point.fused_scores(row[np.newaxis]) for row in familiar])
     np.testing.assert_allclose(served, corrected(scores(familiar, "softmax"), shift), rtol=1e-9)
     assert point.sets(served).sum() / len(familiar) == point.expected_size.value
+    np.testing.assert_allclose(record.mean_scores, served.mean(axis=0), rtol=1e-5)
+    assert record.distribution.best_scores == tuple(in_bins(served.max(axis=1)).tolist())
     new, labels = live(bundle, 1500, SHIFTED, seed=5)
     rows = np.arange(len(new))
     after = point.sets(np.stack([point.fused_scores(row[np.newaxis]) for row in new]))

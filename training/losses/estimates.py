@@ -74,7 +74,7 @@ class Estimates:
             step: What to add, ``(batch, classes)``. Rows that are not finite, as after a
                 classifier that overflowed, are left out: they would never recover.
         """
-        kept = kept[torch.isfinite(step[kept].sum(1))]
+        kept = kept[torch.isfinite(step.sum(1))[kept]]
         new = ~self.seen[row_index[seen.rows]]
         self.logits[row_index[seen.rows[new]], seen.classes[new]] = OBSERVED
         self.seen[row_index[kept]] = True
