@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.columns import Columns
 from calibration.marginals import top_k_marginals
 from calibration.record import CalibrationRecord
 from models.bundle import open_bundle
@@ -180,6 +181,18 @@ def test_several_photos_get_the_k_that_one_photo_gets_where_none_is_asked_for(
     for rule in ("average_k", "top_k", "coverage"):
         one, two = (ask(record, logits(photos=photos), rule=rule) for photos in (1, 2))
         assert (one.set.k, one.set.coverage) == (two.set.k, two.set.coverage)
+
+
+def test_that_holds_also_where_several_photos_lack_the_default_k(
+    record: CalibrationRecord,
+) -> None:
+    tables = []
+    for table in record.tables:
+        rows = [table.columns.row(at) for at in range(len(table.columns.value))]
+        kept = [row for row in rows if table.images == 1 or row.value != 3]
+        tables.append(replace(table, columns=Columns.of(kept)))
+    found = ask(replace(record, tables=tuple(tables)), logits(photos=2))
+    assert (found.set.k, found.set.calibrated) == (3.0, False)
 
 
 def test_top_k_of_several_photos_ranks_by_the_mean_of_their_marginals(

@@ -46,6 +46,12 @@ def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestCl
     }
 
 
+def test_the_card_lists_no_more_photos_than_a_request_may_have(bundle: Path) -> None:
+    with TestClient(create_app(Settings(bundle=bundle, max_images=3))) as client:
+        rules = client.get("/v1/model").json()["rules"]
+    assert {tuple(one["images"] for one in rule["several"]) for rule in rules} == {(2, 3)}
+
+
 @pytest.mark.parametrize("path", ["/v1/model", "/v1/classes", "/v1/classes/1001", "/", "/app.js"])
 def test_what_stays_the_same_is_confirmed_by_its_etag(client: TestClient, path: str) -> None:
     first = client.get(path)

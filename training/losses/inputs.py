@@ -167,7 +167,7 @@ def _counts(given: ClassCounts) -> Any:
     while hasattr(given, "dataset") and hasattr(given, "indices"):  # torch.utils.data.Subset
         part, given = np.asarray(given.indices)[part], given.dataset
     labels = _labels(given)
-    return np.bincount(labels[part])
+    return np.bincount(labels[part], minlength=labels.max(initial=-1) + 1)
 
 
 def _labels(split: Any) -> np.ndarray:

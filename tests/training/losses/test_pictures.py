@@ -39,5 +39,6 @@ def test_the_picture_is_a_small_png(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_plateau_on_a_level_stays_one_colour() -> None:
-    plateau = torch.tensor([0.0, 0.5, 0.49999999999999994, 0.5000000000000001, 1.0]).double()
+    values = [0.0, 0.5, 0.49999999999999994, 0.5000000000000001, 1.0]
+    plateau = torch.tensor(values, dtype=torch.float64)
     assert pictures.heights(plateau).unique().numel() == 3  # type: ignore[no-untyped-call]
