@@ -136,7 +136,7 @@ def test_data_must_come_from_somewhere() -> None:
 
 
 def test_the_demo_brings_its_own_data() -> None:
-    assert resolve({"recipe": "demo"}).data == "flora"
+    assert resolve({"recipe": "demo"}).data.startswith("flora")
 
 
 @pytest.mark.parametrize(
