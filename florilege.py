@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 import yaml
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from models.errors import FlorilegeError, UsageError
 from models.files import write_atomic
@@ -89,13 +89,24 @@ def _load(verb: str, module: str) -> Any:
         raise UsageError(_missing(verb, error.name or "")) from error
     command = typer.main.get_command(app)
     if verb in GROUPS:
+        for name, inner in command.commands.items():  # type: ignore[attr-defined]  # a group
+            _name_variables(inner, f"{verb}_{name}")
         return command
     command = getattr(command, "commands", {}).get(verb, command)
     if all(parameter.name != "config" for parameter in command.params):
         command.params.extend(_config_option().params[:1])
+    _name_variables(command, verb)
     if verb in OPEN_RUNS:
         _accept_runs(command)
     return command
+
+
+def _name_variables(command: Any, verb: str) -> None:
+    """Name the environment variable of each flag after the flag: FLORILEGE_TRAIN_BATCH_SIZE."""
+    for parameter in command.params:
+        if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
+            flag = max(parameter.opts, key=len).lstrip("-")
+            parameter.envvar = f"FLORILEGE_{verb}_{flag}".replace("-", "_").upper()
 
 
 def _missing(verb: str, module: str) -> str:
@@ -198,7 +209,13 @@ app = typer.Typer(
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print it and exit."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            allow_from_autoenv=False,  # FLORILEGE_VERSION is a likely name in an image
+            help="Print it and exit.",
+        ),
     ] = False,
 ) -> None:
     """Hold the options that stand before the verb."""

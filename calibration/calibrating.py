@@ -8,7 +8,7 @@ from typing import Any
 
 from calibration.card import updated_files
 from calibration.conformal import conformal_rank
-from calibration.fitting import fit_record, passes
+from calibration.fitting import SWOLLEN, fit_record, passes
 from calibration.parts import Part
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
@@ -134,6 +134,13 @@ def cautions(record: CalibrationRecord) -> list[str]:
         for level in record.asked_coverage
         if conformal_rank(level, rows) == 0
     ]
+    for k in record.asked_k:
+        size = record.point("average_k", k=k).expected_size.value
+        if size > SWOLLEN * k:
+            found.append(
+                f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
+                "another --head and --score-kind"
+            )
     seen = record.measured.classes_seen
     absent = 0 if seen is None else record.classes - seen
     if absent:

@@ -1,6 +1,6 @@
 """From the logits of a split to a calibration record."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -20,6 +20,8 @@ from calibration.scores import ScoreKind, scores
 from calibration.settings import Settings
 from calibration.tabulating import Source, Tabulated, tabulate
 from calibration.verdict import Rejection
+
+SWOLLEN = 1.05  # times K: sets so much larger hit more for their size, not for their scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +89,10 @@ def fit_record(
         for head, kind in settings.candidates(scoring.logits.heads)
     ]
     compared = [tabulate(fit.source, settings, settings.compared) for fit in candidates]
-    choice = choose([tabulated.hits for tabulated in compared])
-    served = candidates[choice.best]
+    fair = comparable([float(tabulated.sizes.mean()) for tabulated in compared], settings.default_k)
+    choice = choose([compared[index].hits for index in fair])
+    best = fair[choice.best]
+    served = candidates[best]
     weights = class_weights(counts, settings.micro_weight)
     single = tabulate(served.source, settings, settings.grid)
     tables = single.tables
@@ -100,7 +104,7 @@ def fit_record(
         )  # fmt: skip
         advance(len(labels))
     for index, others in enumerate(compared):
-        tables += others.tables if index != choice.best else []
+        tables += others.tables if index != best else []
     distribution, rejection = familiarity_of(served, settings)
     return CalibrationRecord(
         calibration_id="",
@@ -135,6 +139,20 @@ def fit_record(
         shots=_shots(single, labels, class_counts),
         tables=tuple(tables),
     ).named()
+
+
+def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
+    """The candidates whose hits may be compared: their sets hold K on average.
+
+    Where many scores are equal, as those of a network that has hardly learned, ties at the cut
+    swell the sets, and larger sets hit more. If all are swollen, the least swollen is left.
+
+    Example:
+        >>> comparable([38.1, 3.0, 3.02], 3.0)
+        [1, 2]
+    """
+    fair = [index for index, size in enumerate(sizes) if size <= SWOLLEN * average_k]
+    return fair or [int(np.argmin(sizes))]
 
 
 def passes(scoring: Scoring, settings: Settings) -> int:

@@ -9,7 +9,7 @@ import typer
 
 from models.bundle import open_bundle
 from models.errors import BundleError
-from models.inspection import card, difference, file_faults
+from models.inspection import card, difference, file_faults, opening_fault
 
 app = typer.Typer(help="Inspect, verify or compare bundles.", no_args_is_help=True)
 
@@ -28,12 +28,12 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
 def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Check the hash of every file and that the bundle opens; exit code 4 where it does not."""
     faults = file_faults(bundle)
-    wrong = {name: fault for name, fault in faults.items() if fault}
-    lines = (f"{'WRONG' if fault else 'ok':<6} {name}" for name, fault in faults.items())
-    _print({"ok": not wrong, "files": faults}, lines, as_json=as_json)
-    if wrong:
-        raise BundleError("; ".join(wrong.values()))
-    open_bundle(bundle)
+    wrong = [fault for fault in faults.values() if fault]
+    closed = None if wrong else opening_fault(bundle)
+    content = {"ok": not wrong and closed is None, "files": faults, "opening": closed}
+    _print(content, _verify_lines(faults, closed), as_json=as_json)
+    if wrong or closed:
+        raise BundleError("; ".join(wrong) or closed)
 
 
 @app.command()
@@ -49,6 +49,13 @@ def diff(
 
 def _print(content: Mapping[str, Any], lines: Iterator[str], *, as_json: bool) -> None:
     typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(lines))
+
+
+def _verify_lines(faults: Mapping[str, str | None], closed: str | None) -> Iterator[str]:
+    for name, fault in faults.items():
+        yield f"{'WRONG' if fault else 'ok':<6} {name}"
+    if closed:
+        yield "WRONG  the files are right, but the bundle does not open"
 
 
 # The card --------------------------------------------------------------------------------------

@@ -6,14 +6,16 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from models.bundle import CALIBRATION, Bundle
+from models.bundle import CALIBRATION, Bundle, open_bundle
 from models.errors import BundleError
+from models.session import Session
 from models.staging import find_file, read_manifest
 
 METRICS = "metrics.json"
 PROVENANCE = "provenance.json"
+CALIBRATION_SCHEMA: Final = 2  # that of calibration.record, a layer above; a test compares them
 
 
 def card(bundle: Bundle) -> dict[str, Any]:
@@ -48,6 +50,24 @@ def file_faults(path: Path) -> dict[str, str | None]:
         BundleError: ``bundle.json`` is missing, damaged or of a newer schema.
     """
     return {name: _fault(path, name, sha) for name, sha in read_manifest(path).files.items()}
+
+
+def opening_fault(path: Path) -> str | None:
+    """Why a bundle whose files are right cannot answer; None where it can.
+
+    Its classes and preprocessing are read, its network is started on the CPU and compared with
+    them, and its calibration must be of the schema that this program reads.
+
+    Raises:
+        UsageError: ONNX Runtime is missing or installed twice.
+    """
+    try:
+        bundle = open_bundle(path)
+        Session(bundle, device="cpu")
+        _check_calibration(bundle)
+    except BundleError as error:
+        return str(error)
+    return None
 
 
 def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
@@ -98,6 +118,23 @@ def _plain(bundle: Bundle, name: str) -> Any:
         return json.loads(bundle.read(name))
     except ValueError as error:
         raise BundleError(f"{bundle.path / name} is damaged: export the bundle again") from error
+
+
+def _check_calibration(bundle: Bundle) -> None:
+    if not bundle.has(CALIBRATION):
+        return
+    where = bundle.path / CALIBRATION
+    try:
+        plain = json.loads(bundle.read(CALIBRATION))
+        version = plain["schema_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{where} is damaged: calibrate the bundle again") from error
+    if version != CALIBRATION_SCHEMA:
+        older = isinstance(version, int) and version < CALIBRATION_SCHEMA
+        raise BundleError(
+            f"{where} has schema version {version}, this program reads {CALIBRATION_SCHEMA}: "
+            + ("calibrate the bundle again" if older else "update florilege")
+        )
 
 
 def _calibration(bundle: Bundle) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing import Annotated, cast, get_args
 import typer
 from rich.console import Console
 
-from models.errors import SomeInputsFailed, UsageError
+from models.errors import DataError, SomeInputsFailed, UsageError
 from server.answer import INCLUDES, Ask
 from server.app import create_app
 from server.doctor import examine, print_report
@@ -162,6 +162,9 @@ def predict(
     form = _one_of("--format", format, FORMATS)
     listing = find_photos(paths, sys.stdin)
     _say_what_is_skipped(listing)
+    if not listing.photos:
+        places = ", ".join("standard input" if path == "-" else path for path in paths)
+        raise DataError(f"no photos found under {places}")
     return_large_blocks()
     pipeline = open_pipeline(bundle, device=device)
     predicted = predict_all(pipeline, listing.photos, ask, threads=threads)

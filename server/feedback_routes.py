@@ -3,21 +3,22 @@
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import ValidationError
 
 from server.body import read_small
 from server.errors import InvalidParameter, MalformedRequest, Problem, UnknownParameter
 from server.feedback import Feedback
-from server.parameters import NoQuery
+from server.parameters import NoQuery, refuse_repeated
 from server.schemas import FeedbackBody, FeedbackReceipt, ProblemDocument
 from server.settings import Settings
 
 router = APIRouter(
+    dependencies=[Depends(refuse_repeated)],
     responses={
         "4XX": {"model": ProblemDocument, "description": "The feedback cannot be used."},
         "5XX": {"model": ProblemDocument, "description": "The feedback is not stored."},
-    }
+    },
 )
 
 MOST_BYTES = 8192

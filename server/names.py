@@ -63,6 +63,6 @@ def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
         scientific_name=item.scientific_name,
         genus=item.genus,
         family=item.family,
-        ids={} if item.gbif is None else {"gbif": item.gbif},
+        ids={"gbif": item.gbif},
         common_names=[CommonName(name=name, lang=str(found)) for name in names],
     )

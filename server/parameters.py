@@ -2,9 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
+from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.answer import Ask
+from server.errors import InvalidParameter
 from server.names import FALLBACK, LANGUAGE_TAG, accepted_languages
 from server.schemas import Rule
 
@@ -94,6 +96,19 @@ class ClassesQuery(ClassQuery):
         max_length=200,
     )
     limit: int | None = Field(None, ge=0, description="Most classes to list; all by default.")
+
+
+async def refuse_repeated(request: Request) -> None:
+    """Only `include` may be given more than once: of the others one value would be ignored.
+
+    Raises:
+        InvalidParameter: Another one was.
+    """
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name in seen and name != "include":
+            raise InvalidParameter(f"parameter `{name[:80]}`: it is given more than once")
+        seen.add(name)
 
 
 def languages(lang: str | None, accept_language: str) -> tuple[str, ...]:

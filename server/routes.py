@@ -11,16 +11,24 @@ from server.engine import Engine, Job
 from server.errors import ClassNotFound
 from server.feedback import Feedback
 from server.names import fallback_chain
-from server.parameters import ClassesQuery, ClassQuery, IdentifyQuery, NoQuery, languages
+from server.parameters import (
+    ClassesQuery,
+    ClassQuery,
+    IdentifyQuery,
+    NoQuery,
+    languages,
+    refuse_repeated,
+)
 from server.remembered import Remembered
 from server.schemas import Answer, ClassEntry, ClassList, ModelCard, ProblemDocument
 from server.waiting import answer_while_connected
 
 router = APIRouter(
+    dependencies=[Depends(refuse_repeated)],
     responses={
         "4XX": {"model": ProblemDocument, "description": "The request cannot be answered."},
         "5XX": {"model": ProblemDocument, "description": "The server cannot answer now."},
-    }
+    },
 )
 
 PHOTO = {"type": "string", "format": "binary"}

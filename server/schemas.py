@@ -81,7 +81,9 @@ class Taxon(Shape):
     scientific_name: str
     genus: str | None
     family: str | None
-    ids: dict[str, str] = Field(description="Keys in other catalogues, such as gbif.")
+    ids: dict[str, str | None] = Field(
+        description="Keys in other catalogues: always gbif, null where it is unknown."
+    )
     common_names: list[CommonName]
 
 

@@ -45,8 +45,8 @@ def write_predictions(predicted: Iterable[Predicted], form: Format, output: Path
     """Write everything, to stdout or, all of it or nothing, to ``output``; returns the failures.
 
     Raises:
-        UsageError: Parquet without a file or without the extra `report`, or an output folder
-            that does not exist.
+        UsageError: Parquet without a file or without the extra `report`, an output folder
+            that does not exist, or a folder as the output.
     """
     _check_output(form, output)
     failures = 0
@@ -72,6 +72,8 @@ def write_predictions(predicted: Iterable[Predicted], form: Format, output: Path
 def _check_output(form: Format, output: Path | None) -> None:
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"the folder {output.parent} of --output does not exist")
+    if output is not None and output.is_dir():
+        raise UsageError(f"--output {output} is a folder; name a file")
     if form != "parquet":
         return
     if output is None:

@@ -126,3 +126,13 @@ def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch)
     result = run("train", "--help")
     assert result.exit_code == 2
     assert ".[train]" in result.output
+
+
+def test_a_variable_is_named_after_its_flag_and_the_version_has_none() -> None:
+    train = florilege._load("train", "training.cli")
+    names = {parameter.name: getattr(parameter, "envvar", None) for parameter in train.params}
+    assert names["overrides"] == "FLORILEGE_TRAIN_SET"
+    assert names["as_json"] == "FLORILEGE_TRAIN_JSON"
+    check = florilege._load("data", "data.cli").commands["check"]
+    assert "FLORILEGE_DATA_CHECK_JSON" in {getattr(p, "envvar", None) for p in check.params}
+    assert "florilege" not in run("doctor", "--help", FLORILEGE_VERSION="1").output[:9]

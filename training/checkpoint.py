@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from models.errors import BundleError
 from models.files import write_atomic
+from models.weights import load_into
 
 FORMAT: Final = 1
 
@@ -86,12 +87,12 @@ def load(path: Path, trained: Trained) -> Position:
             "with the version that wrote it"
         )
     try:
-        trained.network.load_state_dict(content["network"])
+        load_into(trained.network, content["network"], origin=str(path), head_must_fit=True)
         trained.optimiser.load_state_dict(content["optimiser"])
         trained.loss_fn.load_state_dict(content["loss"])
         position = Position(**content["position"])
         _restore_random(content)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise BundleError(f"{path} does not fit this run: {reason}") from error
     return position

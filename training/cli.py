@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from models.bundle import CALIBRATION
 from training.export import export_run
 from training.run_folder import RunFolder
 from training.settings import resolve
@@ -91,7 +92,10 @@ def export_command(
 
     Next comes `florilege calibrate`.
     """
+    calibrated = (out / CALIBRATION).is_file()
     bundle = export_run(run, out)
+    if calibrated:
+        typer.echo(f"{out}: the calibration that stood there is gone: calibrate again", err=True)
     parity = json.loads(bundle.read("provenance.json"))["parity"]
     if as_json:
         plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}

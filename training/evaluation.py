@@ -86,8 +86,7 @@ def measure(logits: Logits, labels: NDArray[np.int64], *, average_k: float) -> V
         for kind in SCORE_KINDS:
             found = scores(values, kind)
             accuracy[Choice(head=head, score_kind=kind)] = {
-                k: average_k_accuracy(found, labels, average_k_threshold(found, k).lambda_val)
-                for k in sizes
+                k: accuracy_at(found, labels, k) for k in sizes
             }
         log_loss[head] = _log_loss(values, labels)
     return Validation(
@@ -96,6 +95,25 @@ def measure(logits: Logits, labels: NDArray[np.int64], *, average_k: float) -> V
         top_1={head: float(top_k_accuracy(values, labels, 1)) for head, values in logits.items()},
         log_loss=log_loss,
     )
+
+
+def accuracy_at(found: NDArray[np.float64], labels: NDArray[np.int64], average_k: float) -> float:
+    """Average-K accuracy at a mean size of exactly K, so that epochs and heads can be compared.
+
+    Of scores tied at the cut only the share that fits counts: equal scores, as of a network that
+    has hardly learned, would else give larger sets and so more hits.
+
+    Example:
+        >>> accuracy_at(np.full((10, 4), 0.25), np.zeros(10, dtype=np.int64), 1)
+        0.25
+    """
+    threshold = average_k_threshold(found, average_k)
+    accuracy = average_k_accuracy(found, labels, threshold.lambda_val)
+    if not threshold.ties:
+        return accuracy
+    at_the_cut = found == threshold.lambda_val
+    true_at_the_cut = at_the_cut[np.arange(len(labels)), labels].mean()
+    return float(accuracy - true_at_the_cut * threshold.ties / at_the_cut.sum())
 
 
 def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:

@@ -88,6 +88,7 @@ def make_objective(
         loss_fn = losses.build(name, **filled, **smaller, **parameters)
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
+    _check_sizes(parameters, classes=len(class_counts))
     return Objective(
         loss_fn=loss_fn,
         head=fitting,
@@ -117,6 +118,16 @@ def _sizes_that_fit(
         for key, value in lowered.items()
     )
     return lowered, notes
+
+
+def _check_sizes(parameters: Mapping[str, Any], *, classes: int) -> None:
+    """Refuse a ``k`` or ``average_k`` of the user that the data have too few classes for."""
+    for key, largest in (("k", classes - 1), ("average_k", classes)):
+        if key in parameters and parameters[key] > largest:
+            raise UsageError(
+                f"loss.{key} must be in [1, {largest}] for {classes} classes, got "
+                f"{parameters[key]}; leave it out for the default, lowered where it must be"
+            )
 
 
 def head_of(name: str, wanted: str) -> str:

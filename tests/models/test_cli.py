@@ -1,17 +1,21 @@
 """`florilege bundle` prints what a bundle holds and ends with the documented codes."""
 
+import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from calibration.record import SCHEMA_VERSION
 from models.bundle import replace_files, write_bundle
 from models.classes import ClassInfo, ClassTable
 from models.cli import app
 from models.errors import BundleError
-from tests.models.bundles import HEADS, contents, make_bundle
+from models.inspection import CALIBRATION_SCHEMA
+from tests.models.bundles import HEADS, contents, make_bundle, network
 
 
 def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
@@ -30,7 +34,7 @@ def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
         return served | {"min_size": 1, "columns": columns}
 
     content = {
-        "schema_version": 1,
+        "schema_version": CALIBRATION_SCHEMA,
         "calibration_id": "abc",
         "created": "2026-01-01T00:00:00+00:00",
         "head": head,
@@ -139,6 +143,7 @@ def test_a_calibration_of_another_shape_is_damage(tmp_path: Path, content: bytes
 
 
 def test_verify_lists_every_file(calibrated: str) -> None:
+    replace_files(calibrated, {"model.onnx": network({"logits": 1.0})})
     assert run("verify", calibrated).splitlines() == [
         "ok     model.onnx",
         "ok     classes.json",
@@ -164,6 +169,43 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         "model.onnx",
         "metrics.json",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("classes.json", b"{", "damaged"),
+        ("model.onnx", b"a model", "cannot be loaded"),
+        ("model.onnx", network({"logits": 1.0}, classes=3), "gives 3 classes"),
+        ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
+        ("calibration.json", b"{", "calibration.json is damaged"),
+        ("calibration.json", b"[]", "calibration.json is damaged"),
+        ("calibration.json", b'{"schema_version": 1}', "version 1, .*: calibrate the bundle"),
+        ("calibration.json", b'{"schema_version": 99}', "version 99, .*: update florilege"),
+    ],
+)
+def test_verify_refuses_right_files_that_do_not_open(
+    calibrated: str, name: str, content: bytes, message: str
+) -> None:
+    replace_files(calibrated, {"model.onnx": network({"logits": 1.0})})
+    manifest = Path(calibrated) / "bundle.json"
+    plain = json.loads(manifest.read_bytes())
+    plain["files"][name] = hashlib.sha256(content).hexdigest()
+    (Path(calibrated) / name).write_bytes(content)
+    manifest.write_text(json.dumps(plain))
+    result = CliRunner().invoke(app, ["verify", calibrated, "--json"])
+    assert isinstance(result.exception, BundleError)
+    assert result.exception.exit_code == 4
+    assert re.search(message, str(result.exception))
+    shown = json.loads(result.stdout)
+    assert (shown["ok"], shown["opening"]) == (False, str(result.exception))
+    assert set(shown["files"].values()) == {None}
+    lines = CliRunner().invoke(app, ["verify", calibrated]).stdout.splitlines()
+    assert lines[-1] == "WRONG  the files are right, but the bundle does not open"
+
+
+def test_the_calibration_schema_is_that_of_the_layer_above() -> None:
+    assert CALIBRATION_SCHEMA == SCHEMA_VERSION
 
 
 def test_verify_refuses_what_is_no_bundle(tmp_path: Path) -> None:

@@ -63,5 +63,5 @@ def test_names_come_from_the_first_language_that_has_any(
 def test_a_class_without_names_or_keys_has_empty_ones() -> None:
     found = taxon(ClassInfo(id="2", scientific_name="X"), ["en"])
     assert found.common_names == []
-    assert found.ids == {}
+    assert found.ids == {"gbif": None}
     assert (found.genus, found.family) == (None, None)

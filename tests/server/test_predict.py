@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
-from models.errors import SomeInputsFailed, UsageError
+from models.errors import DataError, SomeInputsFailed, UsageError
 from server import tables
 from server.cli import app
 from server.inputs import find_photos
@@ -157,6 +157,23 @@ def test_a_flag_that_cannot_be_is_a_usage_error(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         run(bundle, photos, *words)
+
+
+def test_an_output_that_is_a_folder_is_a_usage_error(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    for form in ("csv", "jsonl", "table"):
+        with pytest.raises(UsageError, match="is a folder; name a file"):
+            run(bundle, photos, "--format", form, "-o", tmp_path)
+
+
+def test_nothing_to_answer_is_a_data_error(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no picture")
+    with pytest.raises(DataError, match=f"no photos found under {tmp_path}") as raised:
+        run(bundle, tmp_path)
+    assert raised.value.exit_code == 3
+    with pytest.raises(DataError, match="no photos found under standard input"):
+        run(bundle, "-")
 
 
 def test_a_file_that_may_not_be_read_is_a_listed_failure(

@@ -84,12 +84,21 @@ def jpeg(side: int = 200) -> bytes:
         ("lang=../etc", "invalid_parameter", "lang"),
         ("lang=", "invalid_parameter", "lang"),
         ("reject=maybe", "invalid_parameter", "reject"),
+        ("k=3&k=4", "invalid_parameter", "k"),
+        ("lang=fr&k=3&lang=fr", "invalid_parameter", "lang"),
     ],
 )
 def test_a_useless_parameter_is_named(client: TestClient, query: str, code: str, word: str) -> None:
     document = check(client.post(f"/v1/identify?{query}", content=PHOTO), 400, code)
     assert word in document["detail"]
     assert document["retryable"] is False
+
+
+def test_only_include_may_be_given_twice(client: TestClient) -> None:
+    check(client.get("/v1/classes?limit=1&limit=2"), 400, "invalid_parameter")
+    answered = client.post("/v1/identify?include=scores&include=marginals", content=PHOTO).json()
+    assert len(answered["results"]) == len(garden.FLOWERS)
+    assert answered["results"][0]["top_k_probability"] is not None
 
 
 @pytest.mark.parametrize("path", ["/v1/model?x=1", "/v1/classes/1001?x=1", "/v1/classes?x=1"])

@@ -1,5 +1,6 @@
 import errno
 import os
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from training.losses import build as build_loss
 
 
 def _trained(width: int = 3) -> Trained:
-    network = nn.Linear(2, width)
+    network = nn.Sequential(OrderedDict(backbone=nn.Linear(2, width)))
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     network(torch.ones(1, 2)).sum().backward()
     optimiser.step()
@@ -52,8 +53,17 @@ def test_a_checkpoint_opens_without_running_anything(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "last.pt", _trained(3), Position())
-    with pytest.raises(BundleError, match=r"does not fit this run: .*size mismatch"):
+    with pytest.raises(BundleError, match=r"last\.pt belongs to .*, 2 weights differ: backbone\."):
         load(tmp_path / "last.pt", _trained(4))
+
+
+def test_many_differing_weights_are_summed_up(tmp_path: Path) -> None:
+    deep = nn.Sequential(OrderedDict(backbone=nn.Sequential(*(nn.Linear(2, 2) for _ in range(50)))))
+    optimiser = torch.optim.SGD(deep.parameters(), lr=0.1)
+    save(tmp_path / "last.pt", Trained(deep, optimiser, build_loss("cross_entropy")), Position())
+    with pytest.raises(BundleError, match=r"102 weights differ: .*; \.\.\.$") as caught:
+        load(tmp_path / "last.pt", _trained())
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing", b"PK\x03\x04"])

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from models.bundle import replace_files
 from models.errors import DataError, FlorilegeError, UsageError
 from tests.training.small import small_config, write_photos
 from training.cli import app
@@ -48,6 +49,12 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
     assert exported.exit_code == 0, exported.output
     assert "3 classes, heads multi_label, sccp" in exported.stdout
     assert (tmp_path / "bundle" / "bundle.json").is_file()
+    assert "calibration" not in exported.stderr
+
+    replace_files(tmp_path / "bundle", {"calibration.json": b"{}"})
+    again = _call("export", tmp_path / "run", "--out", tmp_path / "bundle")
+    assert "the calibration that stood there is gone: calibrate again" in again.stderr
+    assert not (tmp_path / "bundle" / "calibration.json").exists()
 
 
 def test_json_is_one_object_on_stdout(photos: Path, tmp_path: Path) -> None:
@@ -103,6 +110,7 @@ def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: P
         (["--backbone", "resnet19"], UsageError, "backbone must be one of"),
         (["--recipe", "fast"], UsageError, "there is no recipe 'fast'"),
         (["--set", "loss.beta=1"], UsageError, "has no beta"),
+        (["--set", "loss.average_k=99"], UsageError, "average_k must be in [1, 3] for 3 classes"),
         (["--set", "colour=red"], UsageError, "unknown setting colour"),
         (["--epochs", "-1"], UsageError, "epochs must be >= 0"),
     ],

@@ -5,7 +5,7 @@ import torch
 from calibration.metrics import average_k_accuracy
 from calibration.scores import scores
 from calibration.threshold import average_k_threshold
-from training.evaluation import Choice, collect_logits, measure
+from training.evaluation import Choice, accuracy_at, collect_logits, measure
 from training.loading import Batch
 
 
@@ -76,3 +76,10 @@ def test_logits_are_collected_in_order_over_uneven_batches() -> None:
     np.testing.assert_array_equal(logits["linear"], values.numpy())
     assert logits["linear"].dtype == np.float32
     assert labels.tolist() == [0, 2, 4, 6, 8]
+
+
+def test_equal_scores_count_no_more_than_the_share_that_fits() -> None:
+    labels = np.array([0, 1, 2, 3])
+    found = np.array([[1.0, 1.0, 0.2, 0.1], [1.0, 1.0, 0.2, 0.1]] * 2)
+    assert accuracy_at(found, labels, 1.0) == pytest.approx(0.25)  # half of the two true ones
+    assert accuracy_at(found, labels, 2.0) == pytest.approx(0.5)

@@ -108,6 +108,18 @@ def test_a_loss_that_cannot_be_made_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("name", "key", "largest"),
+    [("two_head_average_k", "average_k", 4), ("role", "average_k", 4), ("smooth_top_k", "k", 3)],
+)
+def test_a_set_too_large_for_the_classes_is_refused(name: str, key: str, largest: int) -> None:
+    message = rf"loss\.{key} must be in \[1, {largest}\] for 4 classes, got {largest + 1}"
+    counts = [2, 2, 2, 2]
+    with pytest.raises(UsageError, match=message):
+        make_objective(name, {key: largest + 1}, head="auto", class_counts=counts, rows=8)
+    make_objective(name, {key: largest}, head="auto", class_counts=counts, rows=8)
+
+
+@pytest.mark.parametrize(
     ("loss", "head"),
     [
         ("cross_entropy", "two_head"),
