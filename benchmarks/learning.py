@@ -30,6 +30,8 @@ DATA = "flora:train=4000,val=2000,test=2000"
 SMALL_STEPS = ["batch_size=32", "optimiser.learning_rate=0.02"]
 SETTINGS: dict[str, list[str]] = {
     "top_k_hinge": SMALL_STEPS,
+    "convex_top_k_hinge": SMALL_STEPS,
+    "smooth_top_k": SMALL_STEPS,
     "calibrated_top_k_hinge": SMALL_STEPS,
     "noised_top_k": [*SMALL_STEPS, "loss.epsilon=1"],
     "imbalanced_noised_top_k": [*SMALL_STEPS, "loss.scale=10", "loss.epsilon=0.1"],
