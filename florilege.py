@@ -122,12 +122,19 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
-    known = {parameter.name for parameter in ctx.command.params}
-    names = {str(name).replace("-", "_"): value for name, value in dict(content or {}).items()}
-    if unknown := sorted(set(names) - known):
+    if not isinstance(content or {}, dict):
+        raise UsageError(f"--config {path} must hold lines `flag: value`, see the README")
+    known = {parameter.name: parameter for parameter in ctx.command.params}
+    names = {str(name).replace("-", "_"): value for name, value in (content or {}).items()}
+    if unknown := sorted(set(names) - set(known)):
         allowed = ", ".join(sorted(name for name in known if name and name != "config"))
         raise UsageError(f"--config {path} has {', '.join(unknown)}; allowed are {allowed}")
-    ctx.default_map = names
+    ctx.default_map = {
+        name: ",".join(map(str, value))  # --k 1,2 may be written [1, 2]
+        if isinstance(value, list) and not getattr(known[name], "multiple", False)
+        else value
+        for name, value in names.items()
+    }
 
 
 def _config_option() -> Any:

@@ -27,8 +27,8 @@ def installed_wheels() -> dict[str, str]:
 def silence_telemetry() -> None:
     """Keep ONNX Runtime from reporting to its makers; call it before anything imports it.
 
-    Its Linux and macOS wheels otherwise write a device id into the user's cache folder and send
-    events over the network. Whoever wants that sets ``ORT_DISABLE_TELEMETRY=0``.
+    Its Linux and macOS wheels otherwise write a device id into the user's cache folder, and they
+    hold the address that events are sent to. Whoever wants that sets ``ORT_DISABLE_TELEMETRY=0``.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 

@@ -71,6 +71,9 @@ class _Exchange:
 
     def __init__(self, edge: Edge, scope: Scope, receive: Receive, send: Send) -> None:
         self.app, self.metrics = edge.app, edge.metrics
+        self.method = scope["method"]
+        if self.method == "HEAD":  # what GET would answer; the HTTP server leaves out the body
+            scope = {**scope, "method": "GET"}
         self.scope, self._receive, self._send = scope, receive, send
         self.request_id = new_request_id(Headers(scope=scope))
         scope.setdefault("state", {})["request_id"] = self.request_id
@@ -139,7 +142,7 @@ class _Exchange:
 
     def _count(self, seconds: float) -> None:
         route = getattr(self.scope.get("route"), "path", "unknown")
-        method = self.scope["method"] if self.scope["method"] in METHODS else "other"
+        method = self.method if self.method in METHODS else "other"
         status = "client_left" if self.status is None else str(self.status)
         self.metrics.http_requests.labels(route, method, status).inc()
         self.metrics.http_seconds.labels(route).observe(seconds)

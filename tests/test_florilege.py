@@ -118,6 +118,24 @@ def test_a_config_file_with_an_unknown_name_says_which_are_allowed(tmp_path: Pat
     assert "port" in result.output
 
 
+def test_a_config_file_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("- port\n")
+    result = run("serve", "B", "--config", str(file))
+    assert result.exit_code == 2
+    assert "flag: value" in result.output
+
+
+def test_numbers_of_a_config_file_may_be_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "calibrate.yaml"
+    file.write_text("k: [1, 2.5]\ncoverage: 0.8\n")
+    seen: dict[str, Any] = {}
+    command = florilege._load("calibrate", "calibration.cli")
+    command.callback = lambda **values: seen.update(values)
+    command.main(["B", "--config", str(file)], standalone_mode=False)
+    assert (seen["k"], seen["coverage"]) == ("1,2.5", "0.8")
+
+
 def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name="torch")

@@ -53,6 +53,23 @@ def test_a_connection_is_still_good_after_an_error(
     connection.close()
 
 
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/v1/model", "/metrics", "/"])
+def test_head_gives_the_headers_of_get_without_a_body(running: Running, path: str) -> None:
+    connection = running.connection()
+    headers = []
+    for method in ("GET", "HEAD", "GET"):  # a body left behind would damage the last answer
+        connection.request(method, path)
+        response = connection.getresponse()
+        assert response.status == 200
+        assert bool(response.read()) == (method == "GET")
+        headers.append({name.lower() for name in response.headers})
+    connection.request("GET", "/metrics")
+    metrics = connection.getresponse().read().decode()
+    connection.close()
+    assert headers[0] == headers[1]
+    assert f'http_requests_total{{code="200",method="HEAD",route="{path}"}}' in metrics
+
+
 def test_a_bug_costs_the_client_one_answer_but_not_the_connection(bundle: Path) -> None:
     with Running(Settings(bundle=bundle)) as running:
         good = running.engine.pipeline
