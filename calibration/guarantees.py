@@ -27,6 +27,9 @@ Guarantee = Literal["mean", "probability"]
 """What holds on new photos: on average over calibrations (``mean``), or for all but a share
 ``delta`` of calibrations (``probability``)."""
 
+COVERAGE_RULES = ("coverage", "balanced_coverage", "class_coverage")
+"""The rules that hold the true class with a wanted probability."""
+
 LARGEST = float(np.finfo(np.float64).max)
 """A threshold that no score reaches."""
 STEPS_A_FACTOR_OF_TWO = 64
@@ -125,6 +128,11 @@ class BestOfRows:
         cells = (first[rows, columns] - np.int64(start)) * self._seen + rows
         counts = np.bincount(cells, minlength=(stop - start) * self._seen)
         return counts.reshape(stop - start, self._seen)
+
+
+def usual_guarantee(rule: str) -> Guarantee | None:
+    """What a rule promises where nothing else is asked for; None for a size that is measured."""
+    return "mean" if rule in COVERAGE_RULES else None
 
 
 def size_thresholds(highest: float) -> NDArray[np.float64]:
