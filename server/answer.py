@@ -279,6 +279,7 @@ def _set_info(ask: Ask, drawn: Drawn, *, truncated: bool) -> SetInfo:
         score_kind=point.score_kind,
         head=point.head,
         min_size=point.min_size,
+        max_size=point.max_size,
         size=int(drawn.inside.sum()),
         calibrated=holds,
         truncated=truncated,

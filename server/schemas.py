@@ -74,6 +74,9 @@ class SetInfo(Shape):
     score_kind: str = Field(description="softmax or sigmoid: how logits become scores.")
     head: str = Field(description="The output of the network that scores.")
     min_size: int = Field(description="The set always holds at least this many classes.")
+    max_size: int | None = Field(
+        description="A larger set is cut down to this many best classes; null for no such bound."
+    )
     size: int = Field(description="Classes in this set.")
     calibrated: bool = Field(description="Whether the figures below hold for this request.")
     truncated: bool = Field(description="Whether max_results cut the list below the set.")

@@ -38,8 +38,8 @@ def test_what_is_calibrated_is_what_is_served(bundle: Bundle, data: str) -> None
     record = calibrate_bundle(bundle.path, data)
     split = open_dataset(data, splits=["val"], classes=bundle.classes).split("val")
     session = Session(bundle, device="cpu")
-    for rule in ("average_k", "balanced_average_k", "top_k", "coverage", "balanced_coverage"):
-        point = record.point(rule)
+    for rule, guarantee in (*((rule, None) for rule in record.rules), *record.promises):
+        point = record.point(rule, guarantee=guarantee)
         sizes, hits = [], []
         for row in range(len(split)):
             image = load(split.read(row), bundle.preprocess)[np.newaxis]
@@ -106,7 +106,15 @@ def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle,
         ("top_k", 3.0, None),
         ("coverage", None, 0.8),
         ("balanced_coverage", None, 0.8),
+        ("class_coverage", None, 0.8),
     }
+    promised = {(found.rule, found.guarantee, found.k or found.level)
+                for found in evaluation.guaranteed}  # fmt: skip
+    assert promised == {
+        ("average_k", "mean", 1.5), ("average_k", "mean", 3.0),
+        ("average_k", "probability", 1.5), ("average_k", "probability", 3.0),
+        ("coverage", "probability", 0.8),
+    }  # fmt: skip
     assert all(result.rows == ROWS * CLASSES for result in evaluation.rules)
     shots = evaluation.rules[0].shots
     assert shots.keys() == {"few", "medium", "many"}
@@ -117,8 +125,11 @@ def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle,
 
 def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, data: str) -> None:
     record = calibrate_bundle(bundle.path, data)
-    for result in evaluate_bundle(bundle.path, data, "val").rules:
-        point = record.point(result.rule, k=result.k, coverage=result.level)
+    evaluation = evaluate_bundle(bundle.path, data, "val")
+    for result in (*evaluation.rules, *evaluation.guaranteed):
+        point = record.point(
+            result.rule, k=result.k, coverage=result.level, guarantee=result.guarantee
+        )
         assert result.mean_set_size == point.expected_size.value
         assert result.hit_rate == hits_of(point).value
         assert result.hit_rate_ci95 == hits_of(point).ci95
@@ -132,6 +143,9 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
         {"ks": [0.5]},
         {"coverages": [1.5]},
         {"min_size": 3},
+        {"delta": 1.0},
+        {"max_size": 2},
+        {"small_classes": "group"},
         {"micro_weight": -1},
         {"head": "linear"},
         {"split": "val:0.5"},
@@ -200,7 +214,10 @@ def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> N
     assert "only 72 photos" in result.stderr
     record = CalibrationRecord.from_json(open_bundle(bundle.path).read("calibration.json"))
     assert calibrated["calibration_id"] == record.calibration_id
-    assert len(calibrated["rules"]) == 7
+    assert len(calibrated["rules"]) == 8
+    assert [rule["guarantee"] for rule in calibrated["guaranteed"]] == [
+        "mean", "mean", "probability", "probability", "probability",
+    ]  # fmt: skip
     result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data, "--json"])
     evaluated = json.loads(result.stdout)
     assert [("k" in rule, "level" in rule) for rule in evaluated["rules"]] == [
