@@ -94,6 +94,19 @@ def test_a_class_without_photos_is_a_caution_not_a_failure(tmp_path: Path, bundl
     assert any("coverage 0.99 needs more than 21 photos" in caution for caution in told)
 
 
+def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -> None:
+    told = cautions(calibrate_bundle(bundle.path, data, ks=[1, 1.05, 3], coverages=[0.95]))
+    (mean,) = [caution for caution in told if "guarantee=mean" in caution]
+    assert "at K = 1.05 needs more photos or a smaller --max-size" in mean
+    assert any(
+        "class_coverage 0.95 is promised for 0 of 6 classes: the others have fewer than 19 photos"
+        in caution
+        for caution in told
+    )
+    told = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
+    assert not any("guarantee" in caution or "class_coverage" in caution for caution in told)
+
+
 def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle, data: str) -> None:
     calibrate_bundle(bundle.path, data, ks=[3, 1.5], coverages=[0.8])
     evaluation = evaluate_bundle(bundle.path, data, "test")
@@ -236,6 +249,10 @@ def test_the_commands_print_tables_for_people(bundle: Bundle, data: str) -> None
     result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data])
     assert "medium" in result.stdout
     assert "squares 1 on 72 photos of test" in result.stdout
+    for told in ("average_k, mean", "average_k, probability", "coverage, probability"):
+        assert told in result.stdout
+    assert "class_coverage " in result.stdout
+    assert "coverage, mean" not in result.stdout  # what it promises anyway
 
 
 @pytest.mark.parametrize("flags", [["--k", "1,x"], ["--k", "7"], ["--coverage", "2"]])
