@@ -8,7 +8,13 @@ from calibration.conformal import check_coverage, conformal_rank, pac_rank, true
 from calibration.guarantees import BestOfRows, Guarantee, conformal_size_threshold
 from calibration.selection import TopScores
 from calibration.sets import SetRule, best_class
-from calibration.threshold import RealNumber, as_fraction, check_average_k, next_above
+from calibration.threshold import (
+    RealNumber,
+    as_fraction,
+    check_average_k,
+    exact_rank,
+    next_above,
+)
 
 LOWEST = float(np.finfo(np.float64).min)
 
@@ -55,7 +61,11 @@ class Evidence:
         self.rows, self.classes, self.min_size, self.max_size = rows, classes, min_size, max_size
         self.class_weights = class_weights
         self._top = TopScores(rows, as_fraction(max_average_k) - min_size)
-        self._best = None if max_size is None else BestOfRows(rows, max_size, highest=1.0)
+        self._best = None
+        if max_size is not None:
+            room = exact_rank(as_fraction(max_average_k) - min_size, rows) + 1
+            keep = max(1, max_size - min_size)
+            self._best = BestOfRows(rows, keep, largest=room, highest=1.0)
         self._true: list[NDArray[np.float64]] = []
         self._smallest = np.inf  # of all scores compared
         self._largest = -np.inf
@@ -116,7 +126,7 @@ class Evidence:
             raise ValueError("a guarantee needs max_size from the start")
         sizes = {"max_size": self.max_size, "min_size": self.min_size}
         if guarantee == "mean":
-            largest, rows = self._top.largest, self._top.rows_seen
+            largest, rows = self._best.largest, self._top.rows_seen
             lambda_val = conformal_size_threshold(largest, average_k, rows=rows, **sizes)
         elif guarantee == "probability":
             self._check_probability(delta)

@@ -32,8 +32,7 @@ COVERAGE_RULES = ("coverage", "balanced_coverage", "class_coverage")
 
 LARGEST = float(np.finfo(np.float64).max)
 """A threshold that no score reaches."""
-STEPS_A_FACTOR_OF_TWO = 64
-LOWEST_POWER = -24
+FINE_POWERS, POWERS = 24, 240
 DEFAULT_MAX_SIZE = 50
 AT_ONCE = 16
 """Thresholds whose set sizes are counted together."""
@@ -49,8 +48,9 @@ def conformal_size_threshold(
     Scores equal to the first one cut are cut too. It costs about ``(B - K) / n`` of mean size.
 
     Args:
-        largest: Of the scores that the threshold cuts, at least ``(K - min_size) n + 1``; not
-            among them are those that are in a set whatever they score.
+        largest: At least ``(K - min_size) n + 1`` of the scores that the threshold cuts, of each
+            row the best ``B - min_size``; not among them are those that are in a set whatever they
+            score.
         average_k: Wanted bound of the mean size.
         rows: ``n``.
         max_size: ``B``, at least K: sets are cut down to their ``B`` best classes.
@@ -71,13 +71,18 @@ class BestOfRows:
     Two bytes a score: all that set sizes at these thresholds depend on, whatever the number of
     classes.
 
+    Attributes:
+        largest: The largest of these scores, exactly.
+
     Args:
         rows: Rows there will be.
         keep: Scores to keep of each.
+        largest: How many of them to keep exactly.
         highest: No score can be larger; known without looking at the data.
     """
 
-    def __init__(self, rows: int, keep: int, highest: float) -> None:
+    def __init__(self, rows: int, keep: int, *, largest: int, highest: float) -> None:
+        self.largest = Largest(largest)
         self._thresholds = size_thresholds(highest)
         self._first = np.full((rows, keep), self._thresholds.size, dtype=np.uint16)
         self._seen = 0
@@ -87,6 +92,7 @@ class BestOfRows:
         batch, classes = rest.shape
         keep = min(self._first.shape[1], classes)
         best = np.partition(rest, classes - keep, axis=1)[:, classes - keep :]
+        self.largest.add(best.reshape(-1))
         reached = np.searchsorted(self._thresholds[::-1], best, side="right")
         first = self._first[self._seen : self._seen + batch, :keep]
         first[:] = self._thresholds.size - reached
@@ -136,9 +142,13 @@ def usual_guarantee(rule: str) -> Guarantee | None:
 
 
 def size_thresholds(highest: float) -> NDArray[np.float64]:
-    """Thresholds from just above ``highest`` downwards, 64 to a factor of two."""
-    steps = np.arange(-1, -LOWEST_POWER * STEPS_A_FACTOR_OF_TWO + 1)
-    return highest * 2.0 ** (-steps / STEPS_A_FACTOR_OF_TWO)
+    """Thresholds from just above ``highest`` downwards, 64 to a factor of two, then 8.
+
+    The coarse ones are for the scores of networks that are very sure of themselves.
+    """
+    fine = np.arange(-1, 64 * FINE_POWERS + 1) / 64
+    coarse = FINE_POWERS + np.arange(1, 8 * (POWERS - FINE_POWERS) + 1) / 8
+    return np.asarray(highest * 2.0 ** -np.concatenate([fine, coarse]))
 
 
 def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:

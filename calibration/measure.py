@@ -168,7 +168,7 @@ def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> ND
         array([[2, 1, 0]])
     """
     if thresholds.size == 1:  # much faster where most values reach it
-        return np.count_nonzero(values >= thresholds, axis=1)[:, np.newaxis]
+        return np.asarray((values >= thresholds).sum(axis=1, keepdims=True), dtype=np.int64)
     order = np.argsort(thresholds)
     ascending = thresholds[order]
     rows, columns = np.nonzero(values >= ascending[0])

@@ -76,11 +76,6 @@ class TopScores:
         self._count_rows(other.rows_seen, other._classes)
         self._largest.merge(other._largest)
 
-    @property
-    def largest(self) -> Largest:
-        """The largest scores seen."""
-        return self._largest
-
     def threshold(self, average_k: RealNumber) -> Threshold:
         """Threshold for a mean set size of ``average_k`` over the rows seen so far.
 

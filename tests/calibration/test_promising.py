@@ -241,7 +241,7 @@ def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(batch: int
     rest = np.round(random.random((200, 9)) ** 4, 2)
     rest[random.random(rest.shape) < 0.1] = -np.inf
     rest[0, :2] = 1.0
-    gathered = BestOfRows(200, 4, highest=1.0)
+    gathered = BestOfRows(200, 4, largest=1, highest=1.0)
     for start in range(0, 200, batch):
         gathered.add(rest[start : start + batch])
     order = np.random.default_rng(0).permutation(200)
