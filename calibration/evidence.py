@@ -31,7 +31,8 @@ class Evidence:
         max_average_k: The largest mean set size that will be asked for.
         min_size: 1 where every set holds its best class, else 0.
         class_weights: Factor of each class's score, shape ``(classes,)``, or None.
-        max_size: With a guarantee of the mean size: the largest set, at least ``max_average_k``.
+        max_size: For guarantees of the mean size, in place of sizes without one: the largest set,
+            at least ``max_average_k``.
 
     Raises:
         ValueError: ``min_size`` is not 0 or 1, ``max_average_k`` or ``max_size`` is out of range,
@@ -60,12 +61,12 @@ class Evidence:
             raise ValueError(f"max_size must be in [{max_average_k}, {classes}], got {max_size}")
         self.rows, self.classes, self.min_size, self.max_size = rows, classes, min_size, max_size
         self.class_weights = class_weights
-        self._top = TopScores(rows, as_fraction(max_average_k) - min_size)
+        cut = as_fraction(max_average_k) - min_size  # what the threshold has to choose, a row
+        self._top = TopScores(rows, cut if max_size is None else 0)
         self._best = None
         if max_size is not None:
-            room = exact_rank(as_fraction(max_average_k) - min_size, rows) + 1
-            keep = max(1, max_size - min_size)
-            self._best = BestOfRows(rows, keep, largest=room, highest=1.0)
+            keep, largest = max(1, max_size - min_size), exact_rank(cut, rows) + 1
+            self._best = BestOfRows(rows, keep, largest=largest, highest=1.0)
         self._true: list[NDArray[np.float64]] = []
         self._smallest = np.inf  # of all scores compared
         self._largest = -np.inf
