@@ -7,16 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from calibration.card import updated_files
-from calibration.conformal import conformal_rank
+from calibration.class_conditional import SmallClasses
+from calibration.conformal import conformal_rank, fewest_rows
 from calibration.fitting import SWOLLEN, fit_record, passes
 from calibration.parts import Part
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
 from calibration.scores import ScoreKind
 from calibration.scoring import score_split
-from calibration.settings import DEFAULT_COVERAGES, Settings, default_ks
+from calibration.settings import (
+    DEFAULT_COVERAGES,
+    DEFAULT_DELTA,
+    DEFAULT_SMALL_CLASSES,
+    Settings,
+    default_ks,
+)
 from data.sources import open_dataset
 from models.bundle import CALIBRATION, Bundle, open_bundle, replace_files
+from models.classes import ClassTable
 from models.errors import BundleError, UsageError
 from models.progress import progress
 
@@ -38,6 +46,9 @@ def calibrate_bundle(
     score_kind: ScoreKind | None = None,
     rejection_method: str | None = DEFAULT_METHOD,
     suspect_share: float = DEFAULT_SHARE,
+    delta: float = DEFAULT_DELTA,
+    max_size: int | None = None,
+    small_classes: SmallClasses = DEFAULT_SMALL_CLASSES,
     device: str = "auto",
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
@@ -56,6 +67,10 @@ def calibrate_bundle(
             both are named the photos choose nothing, and coverage can be a guarantee.
         rejection_method: A name in :data:`calibration.rejection.METHODS`, or None not to judge.
         suspect_share: Share of these photos that is to be suspect.
+        delta: How often a calibration may break a guarantee with probability.
+        max_size: Largest set under a guaranteed mean size; by default 50, or twice the largest K.
+        small_classes: What ``class_coverage`` gives classes with too few photos for a threshold
+            of their own, see :mod:`calibration.class_conditional`; ``group`` is the genus.
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Returns:
@@ -78,6 +93,9 @@ def calibrate_bundle(
         score_kind=score_kind,
         rejection_method=rejection_method,
         suspect_share=suspect_share,
+        delta=delta,
+        max_size=max_size,
+        small_classes=small_classes,
     )
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
     scoring = score_split(bundle, part.of(dataset.split(part.name)), device=device)
@@ -89,6 +107,7 @@ def calibrate_bundle(
                 settings,
                 class_counts=bundle.classes.counts,
                 chose_checkpoint=chose_checkpoint(bundle, part.name),
+                class_groups=genera(bundle.classes),
                 advance=advance,
             )
     replace_files(path, updated_files(bundle, record))
@@ -121,6 +140,11 @@ def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
     return bool(told[CHOSEN_ON] == split)  # null where no split chose
 
 
+def genera(classes: ClassTable) -> list[str]:
+    """Genus of each class; a class without one is alone in its group."""
+    return [f"genus {c.genus}" if c.genus else f"class {c.id}" for c in classes]
+
+
 def cautions(record: CalibrationRecord) -> list[str]:
     """What a person should know about a calibration, one sentence each."""
     found, rows = [], record.measured.rows
@@ -141,10 +165,38 @@ def cautions(record: CalibrationRecord) -> list[str]:
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
                 "another --head and --score-kind"
             )
+    found += _out_of_reach(record)
+    for level in record.asked_coverage:
+        small = record.point("class_coverage", coverage=level).small_classes
+        if small:
+            found.append(
+                f"class_coverage {level:g} is promised for {record.classes - small:,} of "
+                f"{record.classes:,} classes: the others have fewer than {fewest_rows(level)} "
+                "photos here, see --small-classes"
+            )
     seen = record.measured.classes_seen
     absent = 0 if seen is None else record.classes - seen
     if absent:
         found.append(f"{absent} of {record.classes} classes have no photo in this split")
+    return found
+
+
+def _out_of_reach(record: CalibrationRecord) -> list[str]:
+    """Guarantees of a mean size that leave room for nothing beyond the best class."""
+    found = []
+    for rule, guarantee in record.promises:
+        points = [
+            record.point(rule, k=k, guarantee=guarantee)
+            for k in record.ks(rule, guarantee=guarantee)
+            if rule == "average_k"
+        ]
+        ks = [f"{point.k:g}" for point in points
+              if point.expected_size.value <= point.min_size < (point.k or 0)]  # fmt: skip
+        if ks:
+            found.append(
+                f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a smaller "
+                "--max-size: until then its sets hold the best class at most"
+            )
     return found
 
 
@@ -154,6 +206,8 @@ def _settings(bundle: Bundle, **wanted: Any) -> Settings:
         settings.candidates(tuple(bundle.heads))
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if settings.small_classes == "group" and not any(c.genus for c in bundle.classes):
+        raise UsageError("--small-classes group needs genera, and no class has one: use marginal")
     return settings
 
 

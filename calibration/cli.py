@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from calibration.calibrating import calibrate_bundle, cautions, read_record
+from calibration.class_conditional import SmallClasses
 from calibration.cropping import compare_crops
 from calibration.crops import CROPS
 from calibration.evaluating import evaluate_bundle
@@ -28,6 +29,7 @@ from calibration.recalibrating import recalibrate_bundle
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
 from calibration.scores import ScoreKind
+from calibration.settings import DEFAULT_DELTA, DEFAULT_SMALL_CLASSES
 from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
 
@@ -69,6 +71,16 @@ def calibrate(
     suspect_share: Annotated[
         float, typer.Option(help="Share of these photos that is to be suspect.")
     ] = DEFAULT_SHARE,
+    delta: Annotated[
+        float, typer.Option(help="How often a calibration may break guarantee=probability.")
+    ] = DEFAULT_DELTA,
+    max_size: Annotated[
+        int | None,
+        typer.Option(help="Largest set under a guaranteed mean size. [default: 50, or 2 K]"),
+    ] = None,
+    small_classes: Annotated[
+        SmallClasses, typer.Option(help="For class_coverage: what classes with few photos get.")
+    ] = DEFAULT_SMALL_CLASSES,
     report: Annotated[
         Path | None, typer.Option(help="Folder for pictures; needs the extra `report`.")
     ] = None,
@@ -111,6 +123,9 @@ def calibrate(
         score_kind=score_kind,
         rejection_method=None if rejection_method == NO_METHOD else rejection_method,
         suspect_share=suspect_share,
+        delta=delta,
+        max_size=max_size,
+        small_classes=small_classes,
         device=device,
     )
     for caution in cautions(record):

@@ -3,10 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from math import isfinite
 from typing import Any, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.class_conditional import SMALL_CLASSES, SmallClasses
 from calibration.fusion import FUSIONS, Fusion
+from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
 from calibration.scores import ScoreKind
 
@@ -76,6 +82,33 @@ class Columns:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ByClass:
+    """Thresholds of ``class_coverage``, one a class for each coverage.
+
+    Attributes:
+        small_classes: What classes with too few photos for a threshold of their own got.
+        small: How many these are, for each coverage.
+        thresholds: For each coverage what is taken off each class's score before the comparison
+            with ``lambda_val``, which is 0.
+    """
+
+    small_classes: SmallClasses
+    small: tuple[int, ...]
+    thresholds: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        if self.small_classes not in SMALL_CLASSES:
+            raise ValueError(f"unknown policy {self.small_classes!r} for small classes")
+        for column in (self.small, *self.thresholds):
+            _check_numbers("of class thresholds", column)
+
+    @cached_property
+    def arrays(self) -> tuple[NDArray[np.float64], ...]:
+        """The thresholds, shape ``(classes,)`` for each coverage."""
+        return tuple(np.array(thresholds) for thresholds in self.thresholds)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """Thresholds of one rule for one head, kind of score and number of photos.
 
@@ -85,6 +118,10 @@ class Table:
         rows: Photos, or groups of ``images`` photos, that it was measured on.
         made_from: What photos of one group have in common, see
             :class:`calibration.photo_groups.PhotoGroups`; None for single photos.
+        guarantee: What is promised about new photos; None where figures are measured only.
+        delta: For ``probability``: how often a calibration may break the promise.
+        max_size: Larger sets are cut down to this many best classes; None for no such bound.
+        by_class: Thresholds of ``class_coverage``; None for the other rules.
         columns: One value a threshold in each; ``value`` is K or the coverage, ascending.
     """
 
@@ -96,9 +133,23 @@ class Table:
     rows: int
     made_from: MadeFrom | None
     min_size: int
+    guarantee: Guarantee | None
+    delta: float | None
+    max_size: int | None
+    by_class: ByClass | None
     columns: Columns
 
     def __post_init__(self) -> None:
+        if self.guarantee not in (None, *get_args(Guarantee)):
+            raise ValueError(f"unknown guarantee {self.guarantee!r}")
+        if (self.guarantee == "probability") != (self.delta is not None):
+            raise ValueError(f"guarantee {self.guarantee!r} does not go with delta {self.delta}")
+        if (self.by_class is None) != (self.rule != "class_coverage"):
+            raise ValueError(f"rule {self.rule!r} does not go with {self.by_class}")
+        if self.by_class is not None:
+            lengths = {len(self.by_class.small), len(self.by_class.thresholds)}
+            if lengths != {len(self.columns.value)}:
+                raise ValueError(f"{lengths} thresholds by class for {self.columns.value}")
         if self.fusion not in FUSIONS or self.made_from not in (None, *get_args(MadeFrom)):
             raise ValueError(f"unknown fusion {self.fusion!r} or groups {self.made_from!r}")
         if (self.made_from is None) != (self.images == 1):
@@ -107,6 +158,19 @@ class Table:
     def index(self, value: float) -> int | None:
         """Where ``value`` stands, or None."""
         return self.columns.value.index(value) if value in self.columns.value else None
+
+
+def by_class_from_plain(plain: Mapping[str, Any] | None) -> ByClass | None:
+    """Thresholds by class from what json gives.
+
+    Raises:
+        ValueError: An unknown policy, or something that is no finite number.
+        TypeError: A key is missing or unknown.
+    """
+    if plain is None:
+        return None
+    thresholds = tuple(tuple(entry) for entry in plain["thresholds"])
+    return ByClass(**{**scalars(plain), "thresholds": thresholds})
 
 
 def table_from_plain(plain: Mapping[str, Any]) -> Columns:

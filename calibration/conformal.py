@@ -1,7 +1,7 @@
 """Split conformal prediction: the rank among true-class scores that keeps a coverage promise."""
 
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,17 @@ def conformal_rank(coverage: RealNumber, rows: int) -> int:
     """
     check_coverage(coverage)
     return floor((Fraction(1) - as_fraction(coverage)) * (rows + 1))
+
+
+def fewest_rows(coverage: RealNumber) -> int:
+    """With fewer rows no threshold can promise the coverage, but for one that cuts nothing.
+
+    Example:
+        >>> fewest_rows(0.9), conformal_rank(0.9, 9), conformal_rank(0.9, 8)
+        (9, 1, 0)
+    """
+    check_coverage(coverage)
+    return ceil(1 / (Fraction(1) - as_fraction(coverage))) - 1
 
 
 def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:

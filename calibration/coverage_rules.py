@@ -110,14 +110,26 @@ def class_coverage(
     """
     evidence = _evidence(scores, labels, min_size)
     true = as_labels(labels, rows=evidence.rows, classes=evidence.classes)
+    return class_coverage_of(evidence, true, coverage, small_classes=small_classes, groups=groups)
+
+
+def class_coverage_of(
+    evidence: Evidence,
+    labels: NDArray[np.int64],
+    coverage: RealNumber,
+    *,
+    small_classes: SmallClasses,
+    groups: Sequence[str] | ArrayLike | None = None,
+) -> SetRule:
+    """:func:`class_coverage` from scores gathered batch by batch, and all their labels."""
     thresholds, small = class_thresholds(
-        evidence.true_scores, true, evidence.classes, coverage,
+        evidence.true_scores, labels, evidence.classes, coverage,
         small_classes=small_classes, groups=groups,
     )  # fmt: skip
     return SetRule(
         rule="class_coverage",
         lambda_val=0.0,
-        min_size=min_size,
+        min_size=evidence.min_size,
         class_thresholds=np.array([evidence.finite(value) for value in thresholds]),
         rows=evidence.rows,
         small_classes=int(small.sum()),

@@ -1,20 +1,21 @@
 """Evaluating a bundle: what its calibrated sets hold on photos it was not calibrated on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calibration.calibrating import read_record
+from calibration.guarantees import Guarantee
 from calibration.intervals import mean_interval, wilson
 from calibration.logits import ScoredSplit
-from calibration.measure import Measurement
+from calibration.measure import Measurement, together
 from calibration.metrics import shot_groups
 from calibration.parts import Part
 from calibration.point import OperatingPoint
 from calibration.prior_shift import shifted
-from calibration.record import BALANCED_RULES, COVERAGE_RULES, CalibrationRecord
+from calibration.record import COVERAGE_RULES, CalibrationRecord
 from calibration.scores import scores
 from calibration.scoring import score_split
 from data.sources import open_dataset
@@ -30,6 +31,7 @@ class RuleResult:
         rule: Name of the rule.
         k: Mean set size asked for, or None for a coverage rule.
         level: Coverage asked for, or None.
+        guarantee: What was promised about photos like these; None for nothing.
         lambda_val: The threshold; None for ``top_k``.
         mean_set_size: Classes in a set, on average.
         mean_set_size_ci95: Its 95 % interval.
@@ -45,6 +47,7 @@ class RuleResult:
     rule: str
     k: float | None
     level: float | None
+    guarantee: Guarantee | None
     lambda_val: float | None
     mean_set_size: float
     mean_set_size_ci95: tuple[float, float]
@@ -72,6 +75,7 @@ class Evaluation:
         split: Name of the split.
         data_sha256: Over its photos and class ids.
         rules: One result for each rule and value.
+        guaranteed: The same with the guarantees that a rule has only where it is asked for them.
     """
 
     bundle: str
@@ -80,10 +84,13 @@ class Evaluation:
     split: str
     data_sha256: str
     rules: tuple[RuleResult, ...]
+    guaranteed: tuple[RuleResult, ...]
 
     def to_plain(self) -> dict[str, Any]:
         """For json."""
-        return {**vars(self), "rules": [result.to_plain() for result in self.rules]}
+        rules = [result.to_plain() for result in self.rules]
+        guaranteed = [result.to_plain() for result in self.guaranteed]
+        return {**vars(self), "rules": rules, "guaranteed": guaranteed}
 
 
 def evaluate_bundle(
@@ -107,29 +114,38 @@ def evaluate_bundle(
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
     scoring = score_split(bundle, part.of(dataset.split(part.name)), device=device)
     with closing(scoring.logits):
-        results = measure_points(asked_points(record), scoring.logits, record)
+        asked, promised = asked_points(record), promised_points(record)
+        results = measure_points([*asked, *promised], scoring.logits, record)
     return Evaluation(
         bundle=f"{bundle.name} {bundle.version}",
         bundle_sha256=bundle.sha256,
         calibration_id=record.calibration_id,
         split=scoring.split,
         data_sha256=scoring.data_sha256,
-        rules=tuple(results),
+        rules=tuple(results[: len(asked)]),
+        guaranteed=tuple(results[len(asked) :]),
     )
 
 
 def asked_points(record: CalibrationRecord) -> list[OperatingPoint]:
     """Every rule at every value last given to ``--k`` and ``--coverage`` that it has."""
-    points = []
-    for rule in record.rules:
-        calibrated = record.ks(rule)
-        if rule in COVERAGE_RULES:
-            asked = [level for level in sorted(record.asked_coverage) if level in calibrated]
-            points += [record.point(rule, coverage=level) for level in asked]
-        else:
-            asked = [k for k in sorted(record.asked_k) if k in calibrated]
-            points += [record.point(rule, k=k) for k in asked]
-    return points
+    return [point for rule in record.rules for point in _points(record, rule, None)]
+
+
+def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
+    """The same for the guarantees that a rule has only where it is asked for them."""
+    return [point for promise in record.promises for point in _points(record, *promise)]
+
+
+def _points(
+    record: CalibrationRecord, rule: str, guarantee: Guarantee | None
+) -> list[OperatingPoint]:
+    calibrated = record.ks(rule, guarantee=guarantee)
+    if rule in COVERAGE_RULES:
+        levels = [level for level in sorted(record.asked_coverage) if level in calibrated]
+        return [record.point(rule, coverage=level, guarantee=guarantee) for level in levels]
+    ks = [k for k in sorted(record.asked_k) if k in calibrated]
+    return [record.point(rule, k=k, guarantee=guarantee) for k in ks]
 
 
 def measure_points(
@@ -142,29 +158,19 @@ def measure_points(
         logits: Of the split.
         record: Says how many training images each class has.
     """
-    groups = [list(group) for group in _alike(points)]
-    measurements = [Measurement(group, record.classes) for group in groups]
+    measurements = together(points, record.classes)
     with progress(len(logits.labels), "measuring sets") as advance:
         for values, labels in logits.blocks(record.head):
             served = scores(shifted(values, record.log_ratios), record.score_kind)
             for measurement in measurements:
                 measurement.update(served, labels)
             advance(len(labels))
-    results = {
-        id(point): _result(point, measurement, index, record)
-        for group, measurement in zip(groups, measurements, strict=True)
-        for index, point in enumerate(group)
+    found = {
+        id(rule): (measurement, index)
+        for measurement in measurements
+        for index, rule in enumerate(measurement.rules)
     }
-    return [results[id(point)] for point in points]
-
-
-def _alike(points: Iterable[OperatingPoint]) -> Iterable[list[OperatingPoint]]:
-    """Points that one pass can measure together."""
-    groups: dict[tuple[bool, bool], list[OperatingPoint]] = {}
-    for point in points:
-        kind = (point.rule in BALANCED_RULES, point.top_k is None)
-        groups.setdefault(kind, []).append(point)
-    return groups.values()
+    return [_result(point, *found[id(point)], record) for point in points]
 
 
 def _result(
@@ -178,6 +184,7 @@ def _result(
         rule=point.rule,
         k=point.k,
         level=point.coverage,
+        guarantee=point.guarantee,
         lambda_val=point.lambda_val,
         mean_set_size=size,
         mean_set_size_ci95=mean_interval(size, deviation, rows),

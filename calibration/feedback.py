@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.audit import Audit, audit
+from calibration.guarantees import usual_guarantee
 from models.errors import DataError
 
 Row = Mapping[str, Any]
@@ -109,4 +110,7 @@ def _rule(row: Row) -> str:
     if isinstance(value, int | float):
         value = f"{value:g}"
     photos = "" if row.get("images", 1) == 1 else f", {row['images']} photos"
-    return f"{row['rule']} {name}={value}{photos}"
+    promise = row.get("guarantee")
+    if promise in (None, usual_guarantee(row["rule"])):
+        return f"{row['rule']} {name}={value}{photos}"
+    return f"{row['rule']} {name}={value} guarantee={promise}{photos}"

@@ -14,6 +14,7 @@ from calibration.fitting_groups import group_tables
 from calibration.logits import Scoring
 from calibration.measure import size_bins
 from calibration.nested import choose
+from calibration.promising import promised_tables
 from calibration.record import CalibrationRecord, Measured, Selection
 from calibration.rejection import METHODS, suspect_threshold
 from calibration.scores import ScoreKind, scores
@@ -67,6 +68,7 @@ def fit_record(
     *,
     class_counts: NDArray[np.int64] | None,
     chose_checkpoint: bool | None,
+    class_groups: Sequence[str] | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> CalibrationRecord:
     """Calibrate every rule, choose what serves, and measure it all.
@@ -77,6 +79,8 @@ def fit_record(
         class_counts: Training images a class, shape ``(classes,)``; where None, the photos of
             the split itself are counted.
         chose_checkpoint: Whether the split also chose the checkpoint, where known.
+        class_groups: Group of each class, such as its genus, shape ``(classes,)``; for
+            ``class_coverage`` where small classes get the threshold of their group.
         advance: Called with the number of rows after each block; in all
             ``passes(scoring, settings)`` times the rows.
     """
@@ -97,6 +101,7 @@ def fit_record(
     single = tabulate(served.source, settings, settings.grid)
     tables = single.tables
     tables += tabulate(served.source, settings, settings.grid, weights=weights).tables
+    tables += promised_tables(served.source, settings, class_groups=class_groups)
     for images in settings.images:
         tables += group_tables(
             scoring, settings, head=served.head, score_kind=served.score_kind, images=images,
@@ -157,7 +162,7 @@ def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
 
 def passes(scoring: Scoring, settings: Settings) -> int:
     """How often :func:`fit_record` reads all rows; each number of photos counts as once."""
-    return 2 * len(settings.candidates(scoring.logits.heads)) + 5 + len(settings.images)
+    return 2 * len(settings.candidates(scoring.logits.heads)) + 7 + len(settings.images)
 
 
 def familiarity_of(fit: Fit, settings: Settings) -> tuple[Distribution, Rejection | None]:

@@ -11,6 +11,7 @@ from calibration.logits import Scoring
 from calibration.marginals import LARGEST_K
 from calibration.measure import Measurement
 from calibration.photo_groups import FEWEST_GROUPS, PhotoGroups, groups_of
+from calibration.promising import promised_tables
 from calibration.scores import ScoreKind
 from calibration.settings import Settings
 from calibration.tabulating import Source, rows_of, tabulate, top_k_rule
@@ -53,6 +54,7 @@ def group_tables(
     ks = settings.compared
     tables = tabulate(source, settings, ks, fixed=False).tables
     tables += tabulate(source, settings, ks, weights=weights).tables
+    tables += promised_tables(source, settings)
     return tables + grouped.top_k(settings)
 
 

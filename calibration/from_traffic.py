@@ -1,9 +1,9 @@
 """The record of a calibration from traffic: new thresholds, and no claim about hits.
 
-What it keeps: the rules whose thresholds need no labels (``average_k``, ``balanced_average_k`` and
-``top_k``), mean sizes, histograms of sizes and scores. What it drops: the coverage rules, every hit
-rate, the figures by training images, and heads that do not serve. They come back with the next
-calibration on labelled photos.
+What it keeps: the rules whose thresholds need no labels (``average_k`` with its guarantees,
+``balanced_average_k`` and ``top_k``), mean sizes, histograms of sizes and scores. What it drops:
+the coverage rules, every hit rate, the figures by training images, and heads that do not serve.
+They come back with the next calibration on labelled photos.
 """
 
 import hashlib
@@ -19,9 +19,10 @@ from calibration.columns import Table
 from calibration.distribution import Distribution, DistributionOf
 from calibration.measured import TRAFFIC, Measured
 from calibration.prior_shift import shifted
+from calibration.promising import promised_tables
 from calibration.record import CalibrationRecord
 from calibration.scores import scores
-from calibration.settings import Settings
+from calibration.settings import DEFAULT_DELTA, Settings
 from calibration.tabulating import Source, tabulate
 from calibration.traffic import FEWEST_ROWS, Recalibration
 from calibration.traffic_scores import Traffic
@@ -38,12 +39,15 @@ def record_from_traffic(
         record: The calibration in use.
         found: What :func:`calibration.traffic.recalibrate` says about the requests of one photo.
     """
+    sure = record.point("average_k", guarantee="probability")
     settings = Settings(
         classes=record.classes,
         ks=record.asked_k,
         coverages=(),
         min_size=record.point("average_k").min_size,
         micro_weight=record.micro_weight,
+        delta=sure.delta or DEFAULT_DELTA,
+        max_size=sure.max_size,
     )
     tables = list[Table]()
     for images, requests in sorted(traffic.items()):
@@ -97,7 +101,8 @@ def _tables(
     weights = class_weights(record.class_counts, record.micro_weight)
     plain = tabulate(source, settings, ks, fixed=images == 1).tables
     balanced = tabulate(source, settings, ks, weights=weights).tables
-    return [_without_hits(table) for table in plain + balanced]
+    promised = promised_tables(source, settings)
+    return [_without_hits(table) for table in plain + balanced + promised]
 
 
 def _without_hits(table: Table) -> Table:

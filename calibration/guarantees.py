@@ -14,23 +14,32 @@ References:
 """
 
 import math
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.arrays import FloatArray
 from calibration.largest import Largest
-from calibration.measure import reaching
 from calibration.threshold import RealNumber, as_fraction, next_above
+
+Guarantee = Literal["mean", "probability"]
+"""What holds on new photos: on average over calibrations (``mean``), or for all but a share
+``delta`` of calibrations (``probability``)."""
+
+COVERAGE_RULES = ("coverage", "balanced_coverage", "class_coverage")
+"""The rules that hold the true class with a wanted probability."""
 
 LARGEST = float(np.finfo(np.float64).max)
 """A threshold that no score reaches."""
-STEPS_A_FACTOR_OF_TWO = 64
-LOWEST_POWER = -24
+FINE_POWERS, POWERS = 24, 240
 DEFAULT_MAX_SIZE = 50
+AT_ONCE = 16
+"""Thresholds whose set sizes are counted together."""
 
 
 def conformal_size_threshold(
-    rest: NDArray[np.float64], average_k: RealNumber, *, max_size: int, min_size: int
+    largest: Largest, average_k: RealNumber, *, rows: int, max_size: int, min_size: int
 ) -> float:
     """Threshold whose sets hold at most ``average_k`` classes in expectation.
 
@@ -39,64 +48,107 @@ def conformal_size_threshold(
     Scores equal to the first one cut are cut too. It costs about ``(B - K) / n`` of mean size.
 
     Args:
-        rest: Scores that the threshold cuts, shape ``(rows, classes)``; ``-inf`` for those that
-            are in a set whatever they score.
+        largest: At least ``(K - min_size) n + 1`` of the scores that the threshold cuts, of each
+            row the best ``B - min_size``; not among them are those that are in a set whatever they
+            score.
         average_k: Wanted bound of the mean size.
-        max_size: ``B``: sets are cut down to their ``B`` best classes.
+        rows: ``n``.
+        max_size: ``B``, at least K: sets are cut down to their ``B`` best classes.
         min_size: Classes that are in each set whatever they score.
     """
-    rows = len(rest)
     room = math.floor(as_fraction(average_k) * (rows + 1)) - max_size - min_size * rows
     if room < 0:
         return LARGEST
-    largest = Largest(room + 1)
-    largest.add(rest.reshape(-1))
-    if largest.ascending.size <= room:  # all of it fits
-        return float(largest.ascending[0]) if largest.ascending.size else LARGEST
-    return next_above(float(largest.ascending[-room - 1]))
+    values = largest.ascending
+    if values.size <= room:  # all of it fits
+        return float(values[0]) if values.size else LARGEST
+    return next_above(float(values[-room - 1]))
 
 
-def probable_size_threshold(
-    rest: NDArray[np.float64],
-    average_k: RealNumber,
-    *,
-    max_size: int,
-    min_size: int,
-    delta: float,
-    highest: float,
-    seed: int = 0,
-) -> float:
-    """Threshold whose sets hold at most ``average_k`` classes on average, with probability.
+class BestOfRows:
+    """The best scores of each row, each as the first of some fixed thresholds that it reaches.
 
-    Goes down a fixed list of thresholds for as long as a test says, at level ``delta``, that the
-    mean size is below K, and stops before the first one where it does not. The first threshold of
-    the list whose true mean size exceeds K passes with probability ``delta`` at most.
+    Two bytes a score: all that set sizes at these thresholds depend on, whatever the number of
+    classes.
+
+    Attributes:
+        largest: The largest of these scores, exactly.
 
     Args:
-        rest: Scores that the threshold cuts, shape ``(rows, classes)``, at most ``highest``;
-            ``-inf`` for those that are in a set whatever they score.
-        average_k: Wanted bound of the mean size.
-        max_size: Sets are cut down to their ``max_size`` best classes.
-        min_size: Classes that are in each set whatever they score.
-        delta: Largest probability that the mean size exceeds K.
+        rows: Rows there will be.
+        keep: Scores to keep of each.
+        largest: How many of them to keep exactly.
         highest: No score can be larger; known without looking at the data.
-        seed: Of the order in which the rows are looked at.
     """
-    shuffled = rest[np.random.default_rng(seed).permutation(len(rest))]
-    chosen = LARGEST
-    for thresholds in np.array_split(size_thresholds(highest), -LOWEST_POWER * 4):
-        sizes = np.minimum(reaching(shuffled, thresholds) + min_size, max_size)
-        for index, lambda_val in enumerate(thresholds):
-            if not mean_is_below(sizes[:, index] / max_size, float(average_k) / max_size, delta):
-                return chosen
-            chosen = float(lambda_val)
-    return chosen
+
+    def __init__(self, rows: int, keep: int, *, largest: int, highest: float) -> None:
+        self.largest = Largest(largest)
+        self._thresholds = size_thresholds(highest)
+        self._first = np.full((rows, keep), self._thresholds.size, dtype=np.uint16)
+        self._seen = 0
+
+    def add(self, rest: FloatArray) -> None:
+        """Add rows of scores that a threshold cuts, shape ``(batch, classes)``."""
+        batch, classes = rest.shape
+        keep = min(self._first.shape[1], classes)
+        best = np.partition(rest, classes - keep, axis=1)[:, classes - keep :]
+        self.largest.add(best.reshape(-1))
+        reached = np.searchsorted(self._thresholds[::-1], best, side="right")
+        first = self._first[self._seen : self._seen + batch, :keep]
+        first[:] = self._thresholds.size - reached
+        self._seen += batch
+
+    def threshold(
+        self, average_k: RealNumber, *, max_size: int, min_size: int, delta: float, seed: int = 0
+    ) -> float:
+        """Threshold whose sets hold at most ``average_k`` classes on average, with probability.
+
+        Goes down the thresholds for as long as a test says, at level ``delta``, that the mean size
+        is below K, and stops before the first one where it does not. The first threshold whose
+        true mean size exceeds K passes with probability ``delta`` at most.
+
+        Args:
+            average_k: Wanted bound of the mean size.
+            max_size: Sets are cut down to their ``max_size`` best classes.
+            min_size: Classes that are in each set whatever they score.
+            delta: Largest probability that the mean size exceeds K.
+            seed: Of the order in which the rows are looked at.
+        """
+        order = np.random.default_rng(seed).permutation(self._seen)
+        sizes = np.full(self._seen, min_size, dtype=np.int64)
+        chosen = LARGEST
+        for start in range(0, self._thresholds.size, AT_ONCE):
+            for step, more in enumerate(self._reaching_first(start)):
+                sizes += more
+                values = np.minimum(sizes, max_size)[order] / max_size
+                if not mean_is_below(values, float(average_k) / max_size, delta):
+                    return chosen
+                chosen = float(self._thresholds[start + step])
+        return chosen
+
+    def _reaching_first(self, start: int) -> NDArray[np.int64]:
+        """Scores of each row by the first threshold they reach, ``(thresholds, rows)``."""
+        stop = min(start + AT_ONCE, self._thresholds.size)
+        first = self._first[: self._seen]
+        rows, columns = np.nonzero((first >= start) & (first < stop))
+        cells = (first[rows, columns] - np.int64(start)) * self._seen + rows
+        counts = np.bincount(cells, minlength=(stop - start) * self._seen)
+        return counts.reshape(stop - start, self._seen)
+
+
+def usual_guarantee(rule: str) -> Guarantee | None:
+    """What a rule promises where nothing else is asked for; None for a size that is measured."""
+    return "mean" if rule in COVERAGE_RULES else None
 
 
 def size_thresholds(highest: float) -> NDArray[np.float64]:
-    """Thresholds from just above ``highest`` downwards, 64 to a factor of two."""
-    steps = np.arange(-1, -LOWEST_POWER * STEPS_A_FACTOR_OF_TWO + 1)
-    return highest * 2.0 ** (-steps / STEPS_A_FACTOR_OF_TWO)
+    """Thresholds from just above ``highest`` downwards, 64 to a factor of two, then 8.
+
+    The coarse ones are for the scores of networks that are very sure of themselves.
+    """
+    fine = np.arange(-1, 64 * FINE_POWERS + 1) / 64
+    coarse = FINE_POWERS + np.arange(1, 8 * (POWERS - FINE_POWERS) + 1) / 8
+    return np.asarray(highest * 2.0 ** -np.concatenate([fine, coarse]))
 
 
 def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:

@@ -1,6 +1,6 @@
 """Sizes and hits of sets over a whole data set, batch by batch, for many thresholds at once."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import sqrt
 
 import numpy as np
@@ -17,7 +17,7 @@ EXACT_SIZES = 16
 class Measurement:
     """What each of some rules did on the rows seen so far.
 
-    The rules differ in their threshold only: same class weights, same ``min_size``.
+    The rules differ in their threshold only, as :func:`alike` tells.
 
     Attributes:
         rows: Rows seen.
@@ -37,9 +37,8 @@ class Measurement:
     def __init__(
         self, rules: Sequence[SetRule], classes: int, *, watched: int | None = None
     ) -> None:
-        kinds = {(rule.min_size, id(rule.class_weights), rule.top_k is None) for rule in rules}
-        if len(kinds) > 1:
-            raise ValueError("rules must share their min_size, class weights and kind of set")
+        if len({alike(rule) for rule in rules}) > 1:
+            raise ValueError("rules must share all but their threshold, or the k of top_k")
         self.rules, self.rows = tuple(rules), 0
         count = len(self.rules)
         self._bins = size_bins(classes)
@@ -108,6 +107,20 @@ class Measurement:
         return float((self.class_hits[index, seen] / self.class_rows[seen]).mean())
 
 
+def together(rules: Iterable[SetRule], classes: int) -> list[Measurement]:
+    """Measurements of any rules: one for each kind of them."""
+    kinds: dict[Hashable, list[SetRule]] = {}
+    for rule in rules:
+        kinds.setdefault(alike(rule), []).append(rule)
+    return [Measurement(kind, classes) for kind in kinds.values()]
+
+
+def alike(rule: SetRule) -> Hashable:
+    """Equal for rules that differ in their threshold only, or in the k of ``top_k``."""
+    by_class = (id(rule.class_weights), id(rule.class_thresholds))
+    return rule.min_size, rule.max_size, rule.top_k is None, by_class
+
+
 def size_bins(classes: int) -> NDArray[np.int64]:
     """Lower edges of the bins of a set-size histogram, from 0 to ``classes``.
 
@@ -135,9 +148,14 @@ def sizes_and_hits(
     thresholds = np.array([rule.lambda_val for rule in rules], dtype=np.float64)
     if rules[0].min_size:
         values = values.copy()
-        np.put_along_axis(values, best_class(values)[:, np.newaxis], np.inf, axis=1)
+        best = best_class(rules[0].rank_by(scores))
+        np.put_along_axis(values, best[:, np.newaxis], np.inf, axis=1)
     true = values[np.arange(len(labels)), labels]
-    return reaching(values, thresholds), true[:, np.newaxis] >= thresholds
+    sizes, hits = reaching(values, thresholds), true[:, np.newaxis] >= thresholds
+    if rules[0].max_size is None:
+        return sizes, hits
+    among = true_class_ranks(rules[0].rank_by(scores), labels) < rules[0].max_size
+    return np.minimum(sizes, rules[0].max_size), hits & among[:, np.newaxis]
 
 
 def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -149,6 +167,8 @@ def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> ND
         >>> reaching(np.array([[0.7, 0.2, 0.1]]), np.array([0.2, 0.5, 0.9]))
         array([[2, 1, 0]])
     """
+    if thresholds.size == 1:  # much faster where most values reach it
+        return np.asarray((values >= thresholds).sum(axis=1, keepdims=True), dtype=np.int64)
     order = np.argsort(thresholds)
     ascending = thresholds[order]
     rows, columns = np.nonzero(values >= ascending[0])

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration.fusion import Fusion, fuse
+from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
 from calibration.prior_shift import shifted
 from calibration.scores import ScoreKind
@@ -53,8 +54,12 @@ class OperatingPoint(SetRule):
         hit_rate: Share of sets that hold the true class; None where it was not measured.
         empty_rate: Share of sets without any class.
         size_deviation: Standard deviation of the set size.
-        guaranteed: Whether the coverage is a guarantee: asked for, and the split chose neither
-            checkpoint nor head; for several photos, if groups were of one plant besides.
+        guarantee: What the threshold was chosen to promise about new photos: the coverage, or a
+            mean size of at most ``k``; None where figures are measured only.
+        delta: For ``probability``: how often a calibration may break the promise.
+        guaranteed: Whether the promise holds: the split chose neither checkpoint nor head, and
+            traffic did not correct the scores; for several photos, if groups were of one plant
+            besides.
         log_ratios: What is added to the logits before they become scores, float64, shape
             ``(classes,)``: logs of how much more frequent each class is now
             (:mod:`calibration.prior_shift`); None for nothing.
@@ -72,6 +77,8 @@ class OperatingPoint(SetRule):
     hit_rate: Estimate | None
     empty_rate: float
     size_deviation: float
+    guarantee: Guarantee | None
+    delta: float | None
     guaranteed: bool
     log_ratios: NDArray[np.float64] | None = None
 

@@ -10,8 +10,9 @@ from rich.table import Table as RichTable
 from calibration.calibrating import cautions
 from calibration.comparison import Change, Comparison
 from calibration.cropping import CropResult
-from calibration.evaluating import Evaluation, RuleResult, asked_points
+from calibration.evaluating import Evaluation, RuleResult, asked_points, promised_points
 from calibration.feedback import AuditReport
+from calibration.guarantees import usual_guarantee
 from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
 
@@ -38,6 +39,7 @@ def summary(record: CalibrationRecord) -> dict[str, object]:
         if judge is None
         else {"method": judge.method, "threshold": judge.threshold, "share": judge.share},
         "rules": [_plain(point) for point in asked_points(record)],
+        "guaranteed": [_plain(point) for point in promised_points(record)],
         "warnings": cautions(record),
     }
 
@@ -49,10 +51,10 @@ def calibration_table(record: CalibrationRecord) -> RichTable:
         f"{record.score_kind}",
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
     )
-    for point in asked_points(record):
+    for point in [*asked_points(record), *promised_points(record)]:
         hits = point.hit_rate
         table.add_row(
-            point.rule,
+            _titled(point),
             f"{point.k if point.k is not None else point.coverage:g}",
             "-" if point.lambda_val is None else f"{point.lambda_val:.6g}",
             f"{point.expected_size.value:.3f}",
@@ -94,7 +96,7 @@ def evaluation_table(evaluation: Evaluation) -> RichTable:
         f"{evaluation.bundle} on {rows:,} photos of {evaluation.split}",
         ("rule", "asked", "size", "hits", "95 %", "macro", "empty", *evaluation.rules[0].shots),
     )
-    for result in evaluation.rules:
+    for result in (*evaluation.rules, *evaluation.guaranteed):
         table.add_row(*_cells(result))
     return table
 
@@ -165,7 +167,7 @@ def warn(sentence: str) -> None:
 
 def _cells(result: RuleResult) -> list[str]:
     return [
-        result.rule,
+        _titled(result),
         f"{result.k if result.k is not None else result.level:g}",
         f"{result.mean_set_size:.3f}",
         f"{result.hit_rate:.3f}",
@@ -174,6 +176,13 @@ def _cells(result: RuleResult) -> list[str]:
         f"{result.empty_rate:.3f}",
         *(_share(rate) for rate in result.shots.values()),
     ]
+
+
+def _titled(found: OperatingPoint | RuleResult) -> str:
+    """The rule, and what it promises only where it is asked to."""
+    if found.guarantee == usual_guarantee(found.rule):
+        return found.rule
+    return f"{found.rule}, {found.guarantee}"
 
 
 def _changes(found: Comparison) -> list[str]:
@@ -192,6 +201,11 @@ def _plain(point: OperatingPoint) -> dict[str, object]:
     return {
         "rule": point.rule,
         "level" if by_coverage else "k": point.coverage if by_coverage else point.k,
+        "guarantee": point.guarantee,
+        "guaranteed": point.guaranteed,
+        "delta": point.delta,
+        "max_size": point.max_size,
+        "small_classes": point.small_classes if point.rule == "class_coverage" else None,
         "lambda_val": point.lambda_val,
         "mean_set_size": point.expected_size.value,
         "mean_set_size_ci95": point.expected_size.ci95,

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from calibration.balance import class_weights
 from calibration.by_shots import ShotGroup
-from calibration.columns import Row, Table, dump, scalars, table_from_plain
+from calibration.class_conditional import SmallClasses
+from calibration.columns import Row, Table, by_class_from_plain, dump, scalars, table_from_plain
 from calibration.distribution import Distribution
+from calibration.guarantees import COVERAGE_RULES, Guarantee, usual_guarantee
 from calibration.measured import Measured, Selection
 from calibration.point import Estimate, NotCalibrated, OperatingPoint
 from calibration.scores import ScoreKind
@@ -25,6 +27,7 @@ from calibration.verdict import Rejection
 from models.errors import BundleError
 
 __all__ = [
+    "COVERAGE_RULES",
     "CalibrationRecord",
     "Distribution",
     "Measured",
@@ -35,8 +38,7 @@ __all__ = [
     "Table",
 ]
 
-SCHEMA_VERSION = 2
-COVERAGE_RULES = ("coverage", "balanced_coverage")
+SCHEMA_VERSION = 3
 BALANCED_RULES = ("balanced_average_k", "balanced_coverage")
 PREFERRED_K = 3.0
 
@@ -98,7 +100,22 @@ class CalibrationRecord:
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules that were calibrated for one photo."""
-        return tuple(table.rule for table in self.tables if self._serves(table, 1))
+        return tuple(t.rule for t in self.tables if self._serves(t, 1) and _is_usual(t))
+
+    @property
+    def promises(self) -> tuple[tuple[str, Guarantee], ...]:
+        """Rules with the guarantees they were calibrated with besides, for one photo."""
+        return tuple(
+            (table.rule, table.guarantee)
+            for table in self.tables
+            if self._serves(table, 1) and table.guarantee is not None and not _is_usual(table)
+        )
+
+    @property
+    def small_classes(self) -> SmallClasses | None:
+        """What ``class_coverage`` gives classes with too few photos; None where it is not there."""
+        table = self._table("class_coverage", 1)
+        return None if table is None or table.by_class is None else table.by_class.small_classes
 
     @property
     def images(self) -> tuple[int, ...]:
@@ -110,9 +127,9 @@ class CalibrationRecord:
         """Mean served score of each class: the frequencies that the scores take for granted."""
         return np.array(self.distribution.mean_scores)
 
-    def ks(self, rule: str, *, images: int = 1) -> list[float]:
+    def ks(self, rule: str, *, images: int = 1, guarantee: Guarantee | None = None) -> list[float]:
         """The values of K (the coverages for a coverage rule) that are calibrated, ascending."""
-        table = self._table(rule, images)
+        table = self._table(rule, images, guarantee)
         return [] if table is None else list(table.columns.value)
 
     def point(
@@ -122,6 +139,7 @@ class CalibrationRecord:
         k: float | None = None,
         coverage: float | None = None,
         images: int = 1,
+        guarantee: Guarantee | None = None,
     ) -> OperatingPoint:
         """The threshold for a rule at a K or a coverage.
 
@@ -130,19 +148,21 @@ class CalibrationRecord:
             k: Wanted size; by default :attr:`default_k`, or the first calibrated value.
             coverage: Wanted coverage, for the coverage rules; by default the first one asked for.
             images: Photos of one plant in the request.
+            guarantee: What the threshold promises about new photos; by default what the rule does
+                anyway: coverage on average over calibrations (``mean``), sizes nothing.
 
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the values there are.
         """
-        table = self._table(rule, images)
+        table, how = self._table(rule, images, guarantee), _with(images, guarantee)
         if table is None:
-            raise NotCalibrated(f"rule {rule!r} is not calibrated{_with(images)}", allowed=[])
+            raise NotCalibrated(f"rule {rule!r} is not calibrated{how}", allowed=[])
         wanted = self._wanted(table, coverage if rule in COVERAGE_RULES else k)
         index = table.index(wanted)
         if index is None:
             name = "coverage" if rule in COVERAGE_RULES else "k"
             raise NotCalibrated(
-                f"{name} = {wanted:g} is not calibrated for rule {rule!r}{_with(images)}",
+                f"{name} = {wanted:g} is not calibrated for rule {rule!r}{how}",
                 allowed=list(table.columns.value),
             )
         return self._point(table, index)
@@ -152,7 +172,7 @@ class CalibrationRecord:
         found = {
             (table.head, table.score_kind): rate
             for table in self.tables
-            if (table.rule, table.images) == ("average_k", 1)
+            if (table.rule, table.images, table.guarantee) == ("average_k", 1, None)
             and (index := table.index(k)) is not None
             and (rate := table.columns.hit_rate[index]) is not None
         }
@@ -193,9 +213,16 @@ class CalibrationRecord:
         served = (table.head, table.score_kind, table.images)
         return served == (self.head, self.score_kind, images)
 
-    def _table(self, rule: str, images: int) -> Table | None:
-        fitting = (t for t in self.tables if t.rule == rule and self._serves(t, images))
-        return next(fitting, None)
+    @property
+    def _chose_nothing(self) -> bool:
+        """Whether the photos calibrated on chose neither the network nor what its scores are."""
+        chosen = self.measured.chose_head or self.log_ratios is not None
+        return self.measured.chose_checkpoint is False and not chosen
+
+    def _table(self, rule: str, images: int, guarantee: Guarantee | None = None) -> Table | None:
+        wanted = (rule, guarantee or usual_guarantee(rule))
+        fitting = (t for t in self.tables if self._serves(t, images))
+        return next((t for t in fitting if (t.rule, t.guarantee) == wanted), None)
 
     def _wanted(self, table: Table, value: float | None) -> float:
         if value is not None:
@@ -214,6 +241,9 @@ class CalibrationRecord:
             rows=rows,
             top_k=round(row.value) if table.rule == "top_k" else None,
             class_weights=self._weights if table.rule in BALANCED_RULES else None,
+            class_thresholds=None if table.by_class is None else table.by_class.arrays[index],
+            max_size=table.max_size,
+            small_classes=0 if table.by_class is None else table.by_class.small[index],
             achieved=row.size,
             ties=row.ties,
             head=table.head,
@@ -230,10 +260,11 @@ class CalibrationRecord:
             hit_rate=_hit_rate(row, split, rows),
             empty_rate=row.empty_rate,
             size_deviation=row.size_deviation,
-            guaranteed=by_coverage
+            guarantee=table.guarantee,
+            delta=table.delta,
+            guaranteed=table.guarantee is not None
             and table.made_from != "same_class"
-            and self.measured.chose_checkpoint is False
-            and not self.measured.chose_head,
+            and self._chose_nothing,
             log_ratios=None if self.log_ratios is None else np.array(self.log_ratios),
         )
 
@@ -244,8 +275,13 @@ def _hit_rate(row: Row, split: str, rows: int) -> Estimate | None:
     return Estimate(value=row.hit_rate, ci95=(row.hit_low, row.hit_high), split=split, rows=rows)
 
 
-def _with(images: int) -> str:
-    return "" if images == 1 else f" with {images} photos"
+def _is_usual(table: Table) -> bool:
+    return table.guarantee == usual_guarantee(table.rule)
+
+
+def _with(images: int, guarantee: Guarantee | None) -> str:
+    promise = "" if guarantee is None else f" with guarantee={guarantee}"
+    return promise if images == 1 else f"{promise} with {images} photos"
 
 
 def _other_version(version: object) -> str:
@@ -264,7 +300,13 @@ def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
     rejection = entries.pop("rejection")
     shots = tuple(ShotGroup(**scalars(entry)) for entry in entries.pop("shots"))
     tables = tuple(
-        Table(**{**entry, "columns": table_from_plain(entry["columns"])})
+        Table(
+            **{
+                **entry,
+                "by_class": by_class_from_plain(entry["by_class"]),
+                "columns": table_from_plain(entry["columns"]),
+            }
+        )
         for entry in entries.pop("tables")
     )
     record = CalibrationRecord(
@@ -278,4 +320,8 @@ def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
     )
     if record._table("average_k", 1) is None:
         raise ValueError(f"no average_k table for head {record.head} and {record.score_kind}")
+    for table in tables:
+        for thresholds in () if table.by_class is None else table.by_class.thresholds:
+            if len(thresholds) != record.classes:
+                raise ValueError(f"{len(thresholds)} thresholds for {record.classes} classes")
     return record

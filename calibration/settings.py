@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from calibration.balance import class_weights
+from calibration.class_conditional import SMALL_CLASSES, SmallClasses
 from calibration.conformal import check_coverage
+from calibration.guarantees import DEFAULT_MAX_SIZE
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE, METHODS, check_share
 from calibration.scores import SCORE_KINDS, ScoreKind
 from calibration.threshold import check_average_k
@@ -14,6 +17,10 @@ DEFAULT_COVERAGES = (0.9, 0.95)
 PREFERRED_K = 3.0
 GRID_END = 20
 DEFAULT_IMAGES = (2, 3, 4, 5)
+DEFAULT_DELTA = 0.1
+DEFAULT_SMALL_CLASSES: SmallClasses = "marginal"
+"""Of the three the one whose sets stay small without knowing genera: ``always`` puts every class
+with few photos, on a long tail half of them, into every set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +39,16 @@ class Settings:
         rejection_method: How familiar a photo looks, a name in
             :data:`calibration.rejection.METHODS`; None not to judge.
         suspect_share: Share of the calibration photos that is to be suspect.
+        delta: How often a calibration may break a guarantee with probability.
+        max_size: Largest set under a guaranteed mean size; None for 50, or twice the largest K
+            where that is more, as far as there are classes.
+        small_classes: What ``class_coverage`` gives classes with too few photos.
 
     Raises:
         ValueError: A K outside ``[min_size, classes]``, no K at all, a coverage outside (0, 1),
             another ``min_size`` than 0 or 1, a ``micro_weight`` outside [0, 1], an unknown kind of
-            score or method, a share outside [0, 1), or numbers of photos below 2.
+            score, method or policy, a share outside [0, 1), numbers of photos below 2, a ``delta``
+            outside (0, 1), or a ``max_size`` below the largest K or above the classes.
     """
 
     classes: int
@@ -49,6 +61,9 @@ class Settings:
     images: tuple[int, ...] = DEFAULT_IMAGES
     rejection_method: str | None = DEFAULT_METHOD
     suspect_share: float = DEFAULT_SHARE
+    delta: float = DEFAULT_DELTA
+    max_size: int | None = None
+    small_classes: SmallClasses = DEFAULT_SMALL_CLASSES
 
     def __post_init__(self) -> None:
         if self.min_size not in (0, 1):
@@ -72,6 +87,17 @@ class Settings:
         check_share(self.suspect_share)
         if any(images < 2 for images in self.images):
             raise ValueError(f"images must be 2 or more, got {self.images}")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must be in (0, 1), got {self.delta}")
+        if self.small_classes not in SMALL_CLASSES:
+            raise ValueError(
+                f"small_classes must be one of {', '.join(SMALL_CLASSES)}, got "
+                f"{self.small_classes!r}"
+            )
+        if not self.compared[-1] <= self.largest_set <= self.classes:
+            raise ValueError(
+                f"max_size must be in [{self.compared[-1]:g}, {self.classes}], got {self.max_size}"
+            )
 
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind]]:
         """The pairs of head and kind of score that are compared.
@@ -103,6 +129,13 @@ class Settings:
     def compared(self) -> tuple[float, ...]:
         """Every K asked for and the default, at which heads and kinds of score are compared."""
         return _ascending([*self.ks, self.default_k])
+
+    @property
+    def largest_set(self) -> int:
+        """Largest set under a guaranteed mean size."""
+        if self.max_size is not None:
+            return self.max_size
+        return min(self.classes, max(DEFAULT_MAX_SIZE, ceil(2 * self.compared[-1])))
 
     def sizes(self, ks: Sequence[float]) -> tuple[int, ...]:
         """The whole numbers from 1 among ``ks``, for ``top_k``."""

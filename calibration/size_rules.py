@@ -1,7 +1,6 @@
 """Rules for a mean set size, and the rule for a fixed one."""
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,16 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.arrays import as_scores
 from calibration.balance import class_weights
 from calibration.evidence import Evidence
-from calibration.guarantees import (
-    DEFAULT_MAX_SIZE,
-    conformal_size_threshold,
-    probable_size_threshold,
-)
+from calibration.guarantees import DEFAULT_MAX_SIZE, Guarantee
 from calibration.metrics import check_k
-from calibration.sets import SetRule, best_class
-from calibration.threshold import RealNumber, check_average_k
-
-SizeGuarantee = Literal["mean", "probability"]
+from calibration.sets import SetRule
+from calibration.threshold import RealNumber
 
 
 def average_k(
@@ -26,7 +19,7 @@ def average_k(
     *,
     average_k: RealNumber,
     min_size: int = 1,
-    guarantee: SizeGuarantee | None = None,
+    guarantee: Guarantee | None = None,
     delta: float = 0.1,
     max_size: int | None = None,
     seed: int = 0,
@@ -58,23 +51,11 @@ def average_k(
     """
     if guarantee is None:
         return _evidence(scores, average_k, min_size).average_k(average_k)
-    values = as_scores(scores).astype(np.float64)
-    largest = _largest_set(max_size, average_k, values.shape[1])
-    check_average_k(average_k, lowest=min_size, classes=values.shape[1])
-    rest = _rest(values, min_size)
-    if guarantee == "mean":
-        lambda_val = conformal_size_threshold(rest, average_k, max_size=largest, min_size=min_size)
-    elif guarantee == "probability":
-        lambda_val = probable_size_threshold(
-            rest, average_k, max_size=largest, min_size=min_size, delta=_checked(delta),
-            highest=_highest(values), seed=seed,
-        )  # fmt: skip
-    else:
-        raise ValueError(f"guarantee must be mean or probability, got {guarantee!r}")
-    rule = SetRule(
-        rule="average_k", lambda_val=lambda_val, min_size=min_size, max_size=largest,
-        rows=len(values),
-    )  # fmt: skip
+    values = as_scores(scores)
+    if max_size is None:
+        max_size = min(values.shape[1], DEFAULT_MAX_SIZE)
+    evidence = _evidence(values, average_k, min_size, max_size=max_size)
+    rule = evidence.guaranteed_average_k(average_k, guarantee, delta=delta, seed=seed)
     return replace(rule, achieved=float(rule.sets(values).sum() / len(values)))
 
 
@@ -126,6 +107,7 @@ def _evidence(
     average_k: RealNumber,
     min_size: int,
     weights: NDArray[np.float64] | None = None,
+    max_size: int | None = None,
 ) -> Evidence:
     array = as_scores(scores)
     rows, classes = array.shape
@@ -135,36 +117,7 @@ def _evidence(
         max_average_k=average_k,
         min_size=min_size,
         class_weights=weights,
+        max_size=max_size,
     )
     evidence.update(array)
     return evidence
-
-
-def _rest(values: NDArray[np.float64], min_size: int) -> NDArray[np.float64]:
-    """The scores that a threshold has to cut: with ``min_size`` without each row's best."""
-    rest = values.copy()
-    if min_size:
-        np.put_along_axis(rest, best_class(values)[:, np.newaxis], -np.inf, axis=1)
-    return rest
-
-
-def _largest_set(max_size: int | None, average_k: RealNumber, classes: int) -> int:
-    largest = min(classes, DEFAULT_MAX_SIZE) if max_size is None else max_size
-    if not average_k <= largest <= classes:
-        raise ValueError(f"max_size must be in [{average_k}, {classes}], got {largest}")
-    return largest
-
-
-def _checked(delta: float) -> float:
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta}")
-    return delta
-
-
-def _highest(values: NDArray[np.float64]) -> float:
-    if values.max() > 1 or values.min() < 0:
-        raise ValueError(
-            "scores must be in [0, 1] for guarantee='probability', got "
-            f"{values.min()} to {values.max()}"
-        )
-    return 1.0

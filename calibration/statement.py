@@ -12,6 +12,9 @@ class Figures(Protocol):
     def rule(self) -> str: ...
 
     @property
+    def k(self) -> float | None: ...
+
+    @property
     def coverage(self) -> float | None: ...
 
     @property
@@ -27,7 +30,19 @@ class Figures(Protocol):
     def made_from(self) -> str | None: ...
 
     @property
+    def guarantee(self) -> str | None: ...
+
+    @property
+    def delta(self) -> float | None: ...
+
+    @property
     def guaranteed(self) -> bool: ...
+
+    @property
+    def max_size(self) -> int | None: ...
+
+    @property
+    def small_classes(self) -> int: ...
 
     @property
     def size_and_interval(self) -> tuple[float, float, float]: ...
@@ -39,7 +54,7 @@ class Figures(Protocol):
 def statement(figures: Figures) -> str:
     """Say in plain words what sets of this rule hold on photos like those of the split.
 
-    Everything in it was measured; a promise of coverage is called one only where the split did
+    Everything in it was measured; what was promised is called a guarantee only where the split did
     not choose the network.
     """
     size, size_low, size_high = figures.size_and_interval
@@ -76,15 +91,35 @@ def _measured_on(figures: Figures) -> str:
 
 
 def _promise(figures: Figures) -> str:
-    if figures.coverage is None:
+    if figures.guarantee is None:
         return ""
-    wanted = _percent(figures.coverage)
-    if figures.guaranteed:
-        return f" At least {wanted} of sets are guaranteed to hold it on such photos, on average."
-    return (
-        f" {wanted} was asked for; it is no guarantee, because the split may have chosen the "
-        "network too."
-    )
+    if not figures.guaranteed:
+        return f" {_wanted(figures)} was asked for; it is no guarantee, because {_why(figures)}."
+    which = "on average over calibrations"
+    if figures.delta is not None:
+        which = f"for all but {_percent(figures.delta)} of calibrations, photos drawn independently"
+    return f" {_wanted(figures)} is guaranteed on such photos, {which}."
+
+
+def _wanted(figures: Figures) -> str:
+    if figures.coverage is None:
+        return (
+            f"A mean of at most {figures.k:g} {_candidates(figures.k or 0)}, no set above "
+            f"{figures.max_size},"
+        )
+    held = f"At least {_percent(figures.coverage)} of sets holding the right one"
+    if figures.rule != "class_coverage":
+        return held
+    small = f", but for {figures.small_classes:,} classes with too few photos,"
+    return f"{held}, for each class{small if figures.small_classes else ''}"
+
+
+def _why(figures: Figures) -> str:
+    if figures.made_from == "same_class":
+        return "requests like these were not there to calibrate on"
+    if figures.split == TRAFFIC:
+        return "the same traffic corrected the scores"
+    return "the split may have chosen the network too"
 
 
 def _candidates(size: float) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.columns import Columns, Row, Table
+from calibration.columns import ByClass, Columns, Row, Table
 from calibration.evidence import Evidence
 from calibration.fusion import Fusion
+from calibration.guarantees import Guarantee, usual_guarantee
 from calibration.intervals import mean_interval, wilson
 from calibration.measure import Measurement
 from calibration.photo_groups import MadeFrom
@@ -42,8 +43,17 @@ class Source:
     fusion: Fusion = "mean_score"
     made_from: MadeFrom | None = None
 
-    def table(self, rule: str, settings: Settings, rows: Sequence[Row]) -> Table:
-        """A table of the record."""
+    def table(
+        self,
+        rule: str,
+        settings: Settings,
+        rows: Sequence[Row],
+        *,
+        guarantee: Guarantee | None = None,
+        max_size: int | None = None,
+        by_class: ByClass | None = None,
+    ) -> Table:
+        """A table of the record; by default with the guarantee that the rule has anyway."""
         return Table(
             rule=rule,
             head=self.head,
@@ -53,6 +63,10 @@ class Source:
             rows=self.rows,
             made_from=self.made_from,
             min_size=settings.min_size,
+            guarantee=guarantee or usual_guarantee(rule),
+            delta=settings.delta if guarantee == "probability" else None,
+            max_size=max_size,
+            by_class=by_class,
             columns=Columns.of(sorted(rows, key=lambda row: row.value)),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.guarantees import COVERAGE_RULES, Guarantee
 from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord, NotCalibrated, OperatingPoint
@@ -33,7 +34,6 @@ Mask = NDArray[np.bool_]
 Logits = Mapping[str, NDArray[np.float32]]
 
 INCLUDES = ("scores", "marginals", "rollup")
-COVERAGE_RULES = ("coverage", "balanced_coverage")
 NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=None)
 
 
@@ -45,6 +45,7 @@ class Ask:
         rule: The set rule.
         k: Average set size (exact size for ``top_k``); None is the default of the record.
         coverage: Level of the coverage rules, and only of these.
+        guarantee: What the set is to promise; None is what the rule promises anyway.
         languages: Language tags for common names, the most wanted first.
         max_results: Most entries of `results`; None keeps them all.
         include: Some of `INCLUDES`.
@@ -57,6 +58,7 @@ class Ask:
     rule: Rule = "average_k"
     k: float | None = None
     coverage: float | None = None
+    guarantee: Guarantee | None = None
     languages: tuple[str, ...] = (FALLBACK,)
     max_results: int | None = None
     include: frozenset[str] = field(default_factory=frozenset)
@@ -170,7 +172,8 @@ def draw(logits: Logits, ask: Ask, record: CalibrationRecord) -> Drawn:
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
-    order = sorted(range(len(scores)), key=lambda index: (not inside[index], -compared[index]))
+    ranked = point.rank_by(scores)
+    order = sorted(range(len(scores)), key=lambda index: (not inside[index], -ranked[index]))
     return Drawn(
         point=point,
         calibrated=calibrated,
@@ -207,13 +210,16 @@ def operating_point(
         NotCalibratedFor: Not even for one photo.
     """
     try:
-        single = record.point(ask.rule, k=ask.k, coverage=ask.coverage)
+        single = record.point(ask.rule, k=ask.k, coverage=ask.coverage, guarantee=ask.guarantee)
     except NotCalibrated as error:
         raise NotCalibratedFor(str(error), allowed=error.allowed) from error
     if photos == 1:
         return single, True
     try:  # at the very K that one photo would get, also where none was asked for
-        return record.point(ask.rule, k=single.k, coverage=single.coverage, images=photos), True
+        several = record.point(
+            ask.rule, k=single.k, coverage=single.coverage, images=photos, guarantee=ask.guarantee
+        )
+        return several, True
     except NotCalibrated:
         return single, False
 
@@ -255,6 +261,7 @@ def _query(ask: Ask, drawn: Drawn) -> Query:
         rule=ask.rule,
         k=point.k,
         coverage=point.coverage,
+        guarantee=point.guarantee,
         lang=ask.languages[0],
     )
 
@@ -266,10 +273,13 @@ def _set_info(ask: Ask, drawn: Drawn, *, truncated: bool) -> SetInfo:
         rule=ask.rule,
         k=point.k,
         coverage=point.coverage,
+        guarantee=point.guarantee,
+        guaranteed=holds and point.guaranteed,
         lambda_val=point.lambda_val,
         score_kind=point.score_kind,
         head=point.head,
         min_size=point.min_size,
+        max_size=point.max_size,
         size=int(drawn.inside.sum()),
         calibrated=holds,
         truncated=truncated,

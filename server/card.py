@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from calibration.record import COVERAGE_RULES, CalibrationRecord, OperatingPoint
+from calibration.guarantees import COVERAGE_RULES, Guarantee
+from calibration.record import CalibrationRecord, OperatingPoint
 from models.classes import ClassInfo, ClassTable
 from models.images import ACCEPTED
 from server.measured import measured
@@ -15,6 +16,7 @@ from server.schemas import (
     Limits,
     ModelCard,
     Point,
+    Promised,
     Rule,
     RuleInfo,
     SeveralPhotos,
@@ -57,7 +59,14 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
     return RuleInfo(
         rule=rule,
         min_size=points[0].min_size,
+        guarantee=points[0].guarantee,
+        small_classes=record.small_classes if rule == "class_coverage" else None,
         points=[_shown(point) for point in points],
+        promised=[
+            _promised(_points(record, rule, 1, guarantee), guarantee)
+            for name, guarantee in record.promises
+            if name == rule
+        ],
         several=[
             SeveralPhotos(
                 images=images, fusion=found[0].fusion, points=[_shown(point) for point in found]
@@ -68,12 +77,24 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
     )
 
 
-def _points(record: CalibrationRecord, rule: Rule, images: int) -> list[OperatingPoint]:
-    """All that a rule is calibrated for with this number of photos."""
-    values = record.ks(rule, images=images)
-    if rule in COVERAGE_RULES:
-        return [record.point(rule, coverage=value, images=images) for value in values]
-    return [record.point(rule, k=value, images=images) for value in values]
+def _promised(points: list[OperatingPoint], guarantee: Guarantee) -> Promised:
+    return Promised(
+        guarantee=guarantee,
+        delta=points[0].delta,
+        max_size=points[0].max_size,
+        points=[_shown(point) for point in points],
+    )
+
+
+def _points(
+    record: CalibrationRecord, rule: Rule, images: int, guarantee: Guarantee | None = None
+) -> list[OperatingPoint]:
+    """All that a rule is calibrated for with this number of photos and this guarantee."""
+    values = record.ks(rule, images=images, guarantee=guarantee)
+    name = "coverage" if rule in COVERAGE_RULES else "k"
+    return [
+        record.point(rule, **{name: value}, images=images, guarantee=guarantee) for value in values
+    ]
 
 
 def _shown(point: OperatingPoint) -> Point:
@@ -83,6 +104,7 @@ def _shown(point: OperatingPoint) -> Point:
         lambda_val=point.lambda_val,
         expected_size=measured(point.expected_size),
         hit_rate=measured(point.hit_rate),
+        small_classes=point.small_classes if point.rule == "class_coverage" else None,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, cast, get_args
 import typer
 from rich.console import Console
 
+from calibration.guarantees import Guarantee
 from models.errors import DataError, SomeInputsFailed, UsageError
 from server.answer import INCLUDES, Ask
 from server.app import create_app
@@ -138,6 +139,9 @@ def predict(
     coverage: Annotated[
         float | None, typer.Option(help="Share of hits, for the coverage rules.")
     ] = None,
+    guarantee: Annotated[
+        str | None, typer.Option(help="mean or probability: for a guaranteed size or coverage.")
+    ] = None,
     lang: Annotated[str, typer.Option(help="Language of the common names.")] = "en",
     include: Annotated[
         list[str] | None, typer.Option(help="scores, marginals or rollup; may be repeated.")
@@ -158,7 +162,7 @@ def predict(
     ] = None,
 ) -> None:
     """Print the prediction set of each photo, as the server would answer it."""
-    ask = _ask(rule, k, coverage, lang, include or [], max_results, reject)
+    ask = _ask(rule, k, coverage, guarantee, lang, include or [], max_results, reject)
     form = _one_of("--format", format, FORMATS)
     listing = find_photos(paths, sys.stdin)
     _say_what_is_skipped(listing)
@@ -191,6 +195,7 @@ def _ask(
     rule: str,
     k: float | None,
     coverage: float | None,
+    guarantee: str | None,
     lang: str,
     include: list[str],
     max_results: int | None,
@@ -199,11 +204,15 @@ def _ask(
     words = [word for text in include for word in text.split(",") if word]
     for word in words:
         _one_of("--include", word, INCLUDES)
+    promise = None
+    if guarantee is not None:
+        promise = cast(Guarantee, _one_of("--guarantee", guarantee, get_args(Guarantee)))
     try:
         return Ask(
             rule=cast(Rule, _one_of("--rule", rule, get_args(Rule))),
             k=k,
             coverage=coverage,
+            guarantee=promise,
             languages=(lang,),
             max_results=max_results,
             include=frozenset(words),

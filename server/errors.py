@@ -128,7 +128,7 @@ class WrongNumberOfImages(Problem):
 
 
 class NotCalibratedFor(Problem):
-    """The bundle holds no threshold for this rule, K or coverage."""
+    """The bundle holds no threshold for this rule, K, coverage or guarantee."""
 
     status, code, title = 422, "not_calibrated", "The model is not calibrated for this"
 

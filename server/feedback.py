@@ -90,6 +90,7 @@ class Feedback:
             "rule": answer.rule,
             "k": answer.k,
             "coverage": answer.coverage,
+            "guarantee": answer.guarantee,
             "images": answer.images,
             "verdict": answer.verdict,
             "calibration_id": self._model.calibration_id,

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from calibration.guarantees import Guarantee
 from server.answer import Ask
 from server.errors import InvalidParameter
 from server.names import FALLBACK, LANGUAGE_TAG, accepted_languages
@@ -52,6 +53,11 @@ class IdentifyQuery(Strict):
     coverage: float | None = Field(
         None, description="For the coverage rules: wanted share of hits.", allow_inf_nan=False
     )
+    guarantee: Guarantee | None = Field(
+        None,
+        description="`mean` or `probability`: a mean size of at most k (average_k), or the "
+        "coverage, on average over calibrations or for all but a small share of them.",
+    )
     lang: Language = None
     max_results: int | None = Field(None, ge=1, description="Most entries of `results`.")
     include: Annotated[list[Include], BeforeValidator(_split)] = Field(
@@ -74,6 +80,7 @@ class IdentifyQuery(Strict):
             rule=self.rule,
             k=self.k,
             coverage=self.coverage,
+            guarantee=self.guarantee,
             languages=languages(self.lang, accept_language),
             max_results=self.max_results,
             include=frozenset(self.include),

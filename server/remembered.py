@@ -21,6 +21,7 @@ class Remembered:
         rule: Set rule asked for.
         k: Average set size asked for, or None.
         coverage: Coverage asked for, or None.
+        guarantee: What the set promised, or None.
         verdict: Of the rejection.
         bits: One bit a class, set for the members; small also where classes are many.
         classes: Number of classes.
@@ -30,6 +31,7 @@ class Remembered:
     rule: str
     k: float | None
     coverage: float | None
+    guarantee: str | None
     verdict: str
     bits: NDArray[np.uint8]
     classes: int
@@ -42,6 +44,7 @@ class Remembered:
             rule=drawn.point.rule,
             k=drawn.point.k,
             coverage=drawn.point.coverage,
+            guarantee=drawn.point.guarantee,
             verdict=drawn.rejection.verdict,
             bits=np.packbits(drawn.inside),
             classes=len(drawn.inside),

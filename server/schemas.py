@@ -4,7 +4,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Rule = Literal["average_k", "top_k", "coverage", "balanced_average_k", "balanced_coverage"]
+from calibration.class_conditional import SmallClasses
+from calibration.guarantees import Guarantee
+
+Rule = Literal[
+    "average_k", "top_k", "coverage", "balanced_average_k", "balanced_coverage", "class_coverage"
+]
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
 
 
@@ -34,6 +39,7 @@ class Query(Shape):
     rule: Rule
     k: float | None = Field(description="Average (or, for top_k, exact) set size asked for.")
     coverage: float | None = Field(description="Share of sets that should hold the truth.")
+    guarantee: Guarantee | None = Field(description="What is promised about new photos.")
     lang: str = Field(description="First language in which common names were looked for.")
 
 
@@ -52,6 +58,14 @@ class SetInfo(Shape):
     rule: Rule
     k: float | None
     coverage: float | None
+    guarantee: Guarantee | None = Field(
+        description="What the threshold was chosen to promise about new photos, the coverage or a "
+        "mean size of at most k: `mean`, on average over calibrations; `probability`, for all but "
+        "a small share of calibrations; null: nothing, the figures are measured."
+    )
+    guaranteed: bool = Field(
+        description="Whether that promise holds: the photos calibrated on chose nothing else."
+    )
     lambda_val: float | None = Field(
         serialization_alias="lambda",
         description="The threshold: a class is in the set when its score is at least this. "
@@ -60,6 +74,9 @@ class SetInfo(Shape):
     score_kind: str = Field(description="softmax or sigmoid: how logits become scores.")
     head: str = Field(description="The output of the network that scores.")
     min_size: int = Field(description="The set always holds at least this many classes.")
+    max_size: int | None = Field(
+        description="A larger set is cut down to this many best classes; null for no such bound."
+    )
     size: int = Field(description="Classes in this set.")
     calibrated: bool = Field(description="Whether the figures below hold for this request.")
     truncated: bool = Field(description="Whether max_results cut the list below the set.")
@@ -151,6 +168,20 @@ class Point(Shape):
     lambda_val: float | None = Field(serialization_alias="lambda")
     expected_size: Measured | None
     hit_rate: Measured | None
+    small_classes: int | None = Field(
+        description="For class_coverage: classes with too few photos for a threshold of their own."
+    )
+
+
+class Promised(Shape):
+    """What a rule is calibrated for where more is asked of it than it promises anyway."""
+
+    guarantee: Guarantee
+    delta: float | None = Field(
+        description="For `probability`: how often a calibration may break the promise."
+    )
+    max_size: int | None = Field(description="Larger sets are cut down to this many classes.")
+    points: list[Point] = Field(description="For one photo, by growing k or coverage.")
 
 
 class SeveralPhotos(Shape):
@@ -166,7 +197,14 @@ class RuleInfo(Shape):
 
     rule: Rule
     min_size: int
+    guarantee: Guarantee | None = Field(description="What `points` promise anyway.")
+    small_classes: SmallClasses | None = Field(
+        description="For class_coverage: what classes with too few photos get."
+    )
     points: list[Point] = Field(description="For one photo, by growing k or coverage.")
+    promised: list[Promised] = Field(
+        description="The other guarantees, for one photo, to be asked for with `guarantee`."
+    )
     several: list[SeveralPhotos] = Field(
         description="The numbers of photos of one plant it is calibrated for besides."
     )

@@ -30,6 +30,7 @@ COLUMNS: dict[str, str] = {
     "rule": "string",
     "k": "float64",
     "coverage": "float64",
+    "guarantee": "string",
     "lambda": "float64",
     "set_size": "int64",
     "calibrated": "bool_",
@@ -113,6 +114,7 @@ def _rows(one: Predicted) -> list[dict[str, Any]]:
     assert one.answer is not None
     drawn = one.answer.set
     row |= {"rule": drawn.rule, "k": drawn.k, "coverage": drawn.coverage}
+    row |= {"guarantee": drawn.guarantee}
     row |= {"lambda": drawn.lambda_val, "set_size": drawn.size, "calibrated": drawn.calibrated}
     row |= {"verdict": one.answer.rejection.verdict, "familiarity": one.answer.rejection.value}
     listed = [

@@ -38,8 +38,8 @@ def test_what_is_calibrated_is_what_is_served(bundle: Bundle, data: str) -> None
     record = calibrate_bundle(bundle.path, data)
     split = open_dataset(data, splits=["val"], classes=bundle.classes).split("val")
     session = Session(bundle, device="cpu")
-    for rule in ("average_k", "balanced_average_k", "top_k", "coverage", "balanced_coverage"):
-        point = record.point(rule)
+    for rule, guarantee in (*((rule, None) for rule in record.rules), *record.promises):
+        point = record.point(rule, guarantee=guarantee)
         sizes, hits = [], []
         for row in range(len(split)):
             image = load(split.read(row), bundle.preprocess)[np.newaxis]
@@ -94,6 +94,19 @@ def test_a_class_without_photos_is_a_caution_not_a_failure(tmp_path: Path, bundl
     assert any("coverage 0.99 needs more than 21 photos" in caution for caution in told)
 
 
+def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -> None:
+    told = cautions(calibrate_bundle(bundle.path, data, ks=[1, 1.05, 3], coverages=[0.95]))
+    (mean,) = [caution for caution in told if "guarantee=mean" in caution]
+    assert "at K = 1.05 needs more photos or a smaller --max-size" in mean
+    assert any(
+        "class_coverage 0.95 is promised for 0 of 6 classes: the others have fewer than 19 photos"
+        in caution
+        for caution in told
+    )
+    told = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
+    assert not any("guarantee" in caution or "class_coverage" in caution for caution in told)
+
+
 def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle, data: str) -> None:
     calibrate_bundle(bundle.path, data, ks=[3, 1.5], coverages=[0.8])
     evaluation = evaluate_bundle(bundle.path, data, "test")
@@ -106,7 +119,15 @@ def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle,
         ("top_k", 3.0, None),
         ("coverage", None, 0.8),
         ("balanced_coverage", None, 0.8),
+        ("class_coverage", None, 0.8),
     }
+    promised = {(found.rule, found.guarantee, found.k or found.level)
+                for found in evaluation.guaranteed}  # fmt: skip
+    assert promised == {
+        ("average_k", "mean", 1.5), ("average_k", "mean", 3.0),
+        ("average_k", "probability", 1.5), ("average_k", "probability", 3.0),
+        ("coverage", "probability", 0.8),
+    }  # fmt: skip
     assert all(result.rows == ROWS * CLASSES for result in evaluation.rules)
     shots = evaluation.rules[0].shots
     assert shots.keys() == {"few", "medium", "many"}
@@ -117,8 +138,11 @@ def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle,
 
 def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, data: str) -> None:
     record = calibrate_bundle(bundle.path, data)
-    for result in evaluate_bundle(bundle.path, data, "val").rules:
-        point = record.point(result.rule, k=result.k, coverage=result.level)
+    evaluation = evaluate_bundle(bundle.path, data, "val")
+    for result in (*evaluation.rules, *evaluation.guaranteed):
+        point = record.point(
+            result.rule, k=result.k, coverage=result.level, guarantee=result.guarantee
+        )
         assert result.mean_set_size == point.expected_size.value
         assert result.hit_rate == hits_of(point).value
         assert result.hit_rate_ci95 == hits_of(point).ci95
@@ -132,6 +156,9 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
         {"ks": [0.5]},
         {"coverages": [1.5]},
         {"min_size": 3},
+        {"delta": 1.0},
+        {"max_size": 2},
+        {"small_classes": "group"},
         {"micro_weight": -1},
         {"head": "linear"},
         {"split": "val:0.5"},
@@ -200,7 +227,10 @@ def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> N
     assert "only 72 photos" in result.stderr
     record = CalibrationRecord.from_json(open_bundle(bundle.path).read("calibration.json"))
     assert calibrated["calibration_id"] == record.calibration_id
-    assert len(calibrated["rules"]) == 7
+    assert len(calibrated["rules"]) == 8
+    assert [rule["guarantee"] for rule in calibrated["guaranteed"]] == [
+        "mean", "mean", "probability", "probability", "probability",
+    ]  # fmt: skip
     result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data, "--json"])
     evaluated = json.loads(result.stdout)
     assert [("k" in rule, "level" in rule) for rule in evaluated["rules"]] == [
@@ -219,6 +249,10 @@ def test_the_commands_print_tables_for_people(bundle: Bundle, data: str) -> None
     result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data])
     assert "medium" in result.stdout
     assert "squares 1 on 72 photos of test" in result.stdout
+    for told in ("average_k, mean", "average_k, probability", "coverage, probability"):
+        assert told in result.stdout
+    assert "class_coverage " in result.stdout
+    assert "coverage, mean" not in result.stdout  # what it promises anyway
 
 
 @pytest.mark.parametrize("flags", [["--k", "1,x"], ["--k", "7"], ["--coverage", "2"]])

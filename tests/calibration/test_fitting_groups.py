@@ -79,8 +79,9 @@ def test_top_k_is_measured_on_marginals(record: CalibrationRecord) -> None:
 def test_the_served_sets_have_the_measured_size_and_hits(record: CalibrationRecord) -> None:
     logits, labels = sample_logits()
     rows = groups_of(labels, size=3).rows
-    for rule in record.rules:
-        point = record.point(rule, images=3)
+    plain = [(rule, None) for rule in record.rules if rule != "class_coverage"]
+    for rule, guarantee in (*plain, *record.promises):
+        point = record.point(rule, images=3, guarantee=guarantee)
         sets = np.array([point.sets(point.fused_scores(logits[g])[np.newaxis])[0] for g in rows])
         assert sets.sum(axis=1).mean() == pytest.approx(point.expected_size.value, abs=1e-12)
         hits = sets[np.arange(len(rows)), labels[rows[:, 0]]]

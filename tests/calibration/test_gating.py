@@ -66,7 +66,7 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
     assert [comparison.rule for comparison in found[:3]] == [
         "average_k k=3", "average_k k=1", "average_k k=2",
     ]  # fmt: skip
-    assert found[-1].rule == "balanced_coverage coverage=0.95"
+    assert found[-1].rule == "class_coverage coverage=0.95"
 
 
 def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path) -> None:

@@ -35,19 +35,20 @@ def test_the_mean_guarantee_leaves_room_for_one_more_row_of_the_largest_set(
 ) -> None:
     rows, classes = scores.shape
     average_k = data.draw(average_ks(classes, lowest=min_size))
+    max_size = data.draw(st.integers(max(1, math.ceil(average_k)), classes))
     rule = calibrate(
         "average_k", scores, average_k=average_k, min_size=min_size, guarantee="mean",
-        max_size=classes,
+        max_size=max_size,
     )  # fmt: skip
     lambda_val = rule.lambda_val
     assert lambda_val is not None
-    allowed = Fraction(str(average_k)) * (rows + 1) - classes
+    allowed = Fraction(str(average_k)) * (rows + 1) - max_size
     total = int(rule.sets(scores).sum())
     assert total <= max(allowed, min_size * rows)
-    if lambda_val == LARGEST or total == rows * classes:
+    if lambda_val == LARGEST or total == rows * max_size:
         return
     below = max(value for value in scores.astype(np.float64).ravel() if value < lambda_val)
-    wider = sum(len(found) for found in oracles.sets(scores, below, min_size))
+    wider = sum(min(len(found), max_size) for found in oracles.sets(scores, below, min_size))
     assert wider > allowed  # the next lower threshold would be too low
 
 
@@ -114,7 +115,8 @@ def test_the_thresholds_tried_do_not_depend_on_the_data_and_fall() -> None:
     assert tried[0] > 1.0
     assert 1.0 in tried
     assert (np.diff(tried) < 0).all()
-    assert tried[-1] == 2.0**-24
+    assert 2.0**-24 in tried
+    assert tried[-1] == 2.0**-240
 
 
 @pytest.mark.parametrize(

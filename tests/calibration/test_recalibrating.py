@@ -107,6 +107,36 @@ def test_the_approved_record_holds_the_thresholds_that_were_shown(
         assert record.point("balanced_average_k", k=k).lambda_val == balanced.lambda_val
 
 
+def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, data: str) -> None:
+    path = make_bundle(tmp_path / "b").path
+
+    def calibrated() -> Bundle:
+        calibrate_bundle(path, data, ks=[2, 3], head="sccp", score_kind="softmax", delta=0.3,
+                         max_size=5, rejection_method=None)  # fmt: skip
+        return open_bundle(path)
+
+    bundle = calibrated()
+    log = write_log(bundle, tmp_path / "log", logits := live(bundle, 900, SHIFTED)[0])
+    recalibrate_bundle(path, log, approve=True)
+    record = read_record(open_bundle(path))
+    assert record.promises == (("average_k", "mean"), ("average_k", "probability"))
+    for rule, guarantee in record.promises:
+        point = record.point(rule, k=2, guarantee=guarantee)
+        expected = calibrate(
+            rule, scores(logits, "softmax"), average_k=2, guarantee=guarantee, delta=0.3,
+            max_size=5,
+        )  # fmt: skip
+        assert point.lambda_val == expected.lambda_val
+        assert point.expected_size.value == expected.achieved
+        assert (point.hit_rate, point.guaranteed) == (None, True)
+        assert "is guaranteed on such photos" in point.statement
+    calibrated()
+    recalibrate_bundle(path, log, correct_prior=True, approve=True)
+    point = read_record(open_bundle(path)).point("average_k", guarantee="mean")
+    assert not point.guaranteed
+    assert "because the same traffic corrected the scores" in point.statement
+
+
 def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> None:
     log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
     recalibrate_bundle(bundle.path, log, approve=True)

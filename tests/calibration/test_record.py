@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from calibration.columns import ByClass
 from calibration.fitting import fit_record, passes
 from calibration.logits import LogitStore, Scoring
 from calibration.nested import choose
@@ -61,7 +62,7 @@ def test_the_file_is_strict_json_with_columns_as_arrays(record: CalibrationRecor
         raise AssertionError(constant)
 
     plain = json.loads(record.to_json(), parse_constant=refuse)
-    assert plain["schema_version"] == 2
+    assert plain["schema_version"] == 3
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
@@ -277,6 +278,17 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     )
     assert record.images == (1, 2, 3, 4, 5)
     assert len(record.to_json()) < 300_000
+    own = random.random((2, 1081)) / 7  # as if every class had photos for a threshold of its own
+    by_class = ByClass(
+        small_classes="marginal", small=(0, 0), thresholds=tuple(map(tuple, own.tolist()))
+    )
+    tables = (
+        table if table.by_class is None else replace(table, by_class=by_class)
+        for table in record.tables
+    )
+    worst = replace(record, tables=tuple(tables))
+    assert worst.point("class_coverage", coverage=0.9).class_thresholds is not None
+    assert len(worst.to_json()) < 300_000
 
 
 def test_progress_ends_at_the_announced_number_of_rows() -> None:
@@ -386,7 +398,7 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
 
 def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="calibrate the bundle again"):
-        CalibrationRecord.from_json(damage(record, schema_version=1))
+        CalibrationRecord.from_json(damage(record, schema_version=2))
     without = json.loads(record.to_json())
     del without["rejection"]
     with pytest.raises(BundleError, match="calibrate the bundle again"):
@@ -395,7 +407,7 @@ def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
 
 def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="update florilege"):
-        CalibrationRecord.from_json(damage(record, schema_version=3))
+        CalibrationRecord.from_json(damage(record, schema_version=4))
 
 
 @pytest.mark.parametrize(
@@ -411,6 +423,11 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
         ({"rejection_method": "guess"}, "rejection_method"),
         ({"suspect_share": 1.0}, "share"),
         ({"images": (1, 2)}, "images"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"max_size": 2}, r"max_size must be in \[3, 5\]"),
+        ({"max_size": 6}, r"max_size must be in \[3, 5\]"),
+        ({"small_classes": "never"}, "small_classes"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:

@@ -77,6 +77,7 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
         "rule": "average_k",
         "k": 3.0,
         "coverage": None,
+        "guarantee": None,
         "images": 1,
         "verdict": "accepted",
         "calibration_id": answer["model"]["calibration_id"],

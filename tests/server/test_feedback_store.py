@@ -34,8 +34,8 @@ def remembered(members: list[int], classes: int = 12) -> Remembered:
     inside = np.zeros(classes, dtype=bool)
     inside[members] = True
     return Remembered(
-        images=1, rule="average_k", k=3.0, coverage=None, verdict="accepted",
-        bits=np.packbits(inside), classes=classes,
+        images=1, rule="average_k", k=3.0, coverage=None, guarantee=None,
+        verdict="accepted", bits=np.packbits(inside), classes=classes,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ VIOLET = garden.photo(5, blur=0.5, other=6)
 KEYS = {"id", "model", "query", "set", "best_match", "results", "rollup", "rejection", "warnings"}
 SET_KEYS = {
     *("rule", "k", "coverage", "lambda", "score_kind", "head", "min_size", "size", "calibrated"),
-    *("truncated", "expected_size", "hit_rate", "statement"),
+    *("truncated", "expected_size", "hit_rate", "statement", "guarantee", "guaranteed", "max_size"),
 }
 
 
@@ -30,7 +30,7 @@ def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> N
     found = identify(client)
     assert set(found) == KEYS
     assert set(found["set"]) == SET_KEYS
-    assert set(found["query"]) == {"images", "rule", "k", "coverage", "lang"}
+    assert set(found["query"]) == {"images", "rule", "k", "coverage", "guarantee", "lang"}
     assert set(found["results"][0]) == {
         *("rank", "class_id", "score", "in_set", "top_k_probability", "taxon")
     }

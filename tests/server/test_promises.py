@@ -1,0 +1,253 @@
+"""Guarantees and class coverage over HTTP and by `predict`: the sets of the library's rules."""
+
+import csv
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from calibration.calibrating import calibrate_bundle
+from calibration.record import CalibrationRecord
+from calibration.rules import calibrate
+from calibration.scores import scores
+from calibration.sets import SetRule
+from data.sources import open_dataset
+from models.bundle import open_bundle
+from models.errors import UsageError
+from models.images import load
+from models.session import Session
+from server.app import create_app
+from server.cli import app
+from server.settings import Settings
+from tests.server import garden
+from tests.server.running import Running
+
+ASKED = [
+    {"rule": "average_k", "k": 3, "guarantee": "mean"},
+    {"rule": "average_k", "k": 3, "guarantee": "probability"},
+    {"rule": "coverage", "coverage": 0.9, "guarantee": "probability"},
+    {"rule": "coverage", "coverage": 0.9},
+    {"rule": "class_coverage", "coverage": 0.9},
+]
+PHOTOS = [
+    *(garden.photo(index, blur=0.4, other=(index + 3) % 12) for index in range(12)),
+    garden.DULL,
+]
+
+
+class Promising:
+    """A bundle calibrated by named head and scores, served, beside its calibration scores."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = garden.plant(folder / "bundle")
+        data = str(garden.validation_folder(folder / "photos"))
+        calibrate_bundle(
+            self.path, data, head="sccp", score_kind="softmax", delta=0.2, max_size=6,
+            ks=[1, 3], small_classes="group", device="cpu",
+        )  # fmt: skip
+        self.bundle = open_bundle(self.path)
+        self.record = CalibrationRecord.from_json(self.bundle.read("calibration.json"))
+        self._session = Session(self.bundle, device="cpu")
+        split = open_dataset(data, splits=["val"], classes=self.bundle.classes).split("val")
+        self.scores = np.concatenate([self.score(split.read(row)) for row in range(len(split))])
+        self.labels = split.labels
+
+    def score(self, photo: bytes) -> np.ndarray:
+        """Scores of the served head, ``(1, classes)``."""
+        image = load(photo, self.bundle.preprocess)[np.newaxis]
+        return scores(self._session.logits(image)["sccp"], "softmax")
+
+    def rule(self, asked: dict[str, Any]) -> SetRule:
+        """What the library calibrates for the same question."""
+        if asked["rule"] == "average_k":
+            return calibrate(
+                "average_k", self.scores, average_k=3, guarantee=asked["guarantee"], delta=0.2,
+                max_size=6,
+            )  # fmt: skip
+        sure = {"delta": 0.2} if asked.get("guarantee") else {}
+        if asked["rule"] == "class_coverage":
+            genera = [flower[2] or flower[0] for flower in garden.FLOWERS]
+            sure = {"small_classes": "group", "groups": genera}
+        return calibrate(asked["rule"], self.scores, self.labels, coverage=0.9, **sure)
+
+
+@pytest.fixture(scope="module")
+def promising(tmp_path_factory: pytest.TempPathFactory) -> Promising:
+    return Promising(tmp_path_factory.mktemp("promising"))
+
+
+@pytest.fixture(scope="module")
+def client(promising: Promising) -> Iterator[TestClient]:
+    with TestClient(create_app(Settings(bundle=promising.path))) as client:
+        yield client
+
+
+def identify(
+    client: TestClient, photo: bytes, asked: dict[str, Any], **more: object
+) -> dict[str, Any]:
+    response = client.post("/v1/identify", params={**asked, **more}, content=photo)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: "-".join(map(str, asked.values())))
+def test_the_sets_over_http_are_those_of_the_library(
+    promising: Promising, client: TestClient, asked: dict[str, Any]
+) -> None:
+    rule = promising.rule(asked)
+    sizes = set()
+    for photo in PHOTOS:
+        found = identify(client, photo, asked, include="scores")
+        given = promising.score(photo)
+        assert found["set"]["lambda"] == rule.lambda_val
+        index_of = promising.bundle.classes.index_of
+        inside = {index_of[one["class_id"]] for one in found["results"] if one["in_set"]}
+        assert inside == set(np.flatnonzero(rule.sets(given)[0]).tolist())
+        compared = rule.compare(given)[0]
+        for one in found["results"]:
+            assert one["score"] == compared[index_of[one["class_id"]]]
+        sizes.add(found["set"]["size"])
+        assert found["results"][0]["class_id"] == garden.FLOWERS[int(given.argmax())][0]
+    assert len(sizes) > 1
+
+
+def test_the_answer_of_a_running_server_says_what_is_promised(promising: Promising) -> None:
+    def ask(asked: dict[str, Any]) -> dict[str, Any]:
+        connection.request("POST", f"/v1/identify?{urlencode(asked)}", PHOTOS[0])
+        response = connection.getresponse()
+        found: dict[str, Any] = json.loads(response.read())
+        assert response.status == 200
+        return found
+
+    with (
+        Running(Settings(bundle=promising.path)) as running,
+        closing(running.connection()) as connection,
+    ):
+        for asked in ASKED:
+            found = ask(asked)
+            wanted = asked.get("guarantee", "mean")
+            assert found["query"]["guarantee"] == found["set"]["guarantee"] == wanted
+            assert found["set"]["max_size"] == (6 if asked["rule"] == "average_k" else None)
+            assert found["set"]["calibrated"] is True
+            point = promising.record.point(**asked)
+            assert found["set"]["statement"] == point.statement
+            assert found["set"]["guaranteed"] is point.guaranteed is False
+            assert "it is no guarantee" in point.statement  # nobody wrote down what chose it
+        plain = ask({})
+        assert plain["set"]["guarantee"] is plain["query"]["guarantee"] is None
+        assert (plain["set"]["guaranteed"], plain["set"]["max_size"]) == (False, None)
+
+
+def test_a_score_of_class_coverage_is_its_margin_over_the_class_threshold(
+    client: TestClient,
+) -> None:
+    asked = {"rule": "class_coverage", "coverage": 0.9}
+    for photo in PHOTOS:
+        found = identify(client, photo, asked, include="scores")
+        assert found["set"]["lambda"] == 0.0
+        for one in found["results"]:
+            assert one["in_set"] == (one["score"] >= 0.0 or one["rank"] == 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "allowed"),
+    [
+        ("guarantee=mean&k=2.5", [1.0, 3.0]),
+        ("guarantee=probability&k=2", [1.0, 3.0]),
+        ("rule=coverage&coverage=0.8&guarantee=probability", [0.9, 0.95]),
+        ("rule=class_coverage&coverage=0.8", [0.9, 0.95]),
+        ("rule=class_coverage&guarantee=probability", []),
+        ("rule=top_k&guarantee=mean", []),
+        ("rule=balanced_average_k&guarantee=mean", []),
+    ],
+)
+def test_what_is_not_calibrated_is_refused_with_what_is(
+    client: TestClient, query: str, allowed: list[float]
+) -> None:
+    response = client.post(f"/v1/identify?{query}", content=PHOTOS[0])
+    assert response.status_code == 422
+    assert response.json()["code"] == "not_calibrated"
+    assert response.json()["allowed"] == allowed
+
+
+@pytest.mark.parametrize("query", ["guarantee=surely", "guarantee=", "rule=class_coverage&k=3"])
+def test_what_cannot_be_is_refused(client: TestClient, query: str) -> None:
+    response = client.post(f"/v1/identify?{query}", content=PHOTOS[0])
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_parameter")
+
+
+def test_several_photos_have_guarantees_of_their_own_or_none(
+    promising: Promising, client: TestClient
+) -> None:
+    form = [("images", ("p.png", garden.photo(index))) for index in (0, 0)]
+    pair = client.post("/v1/identify?guarantee=mean", files=form).json()
+    point = promising.record.point("average_k", images=2, guarantee="mean")
+    assert (pair["set"]["lambda"], pair["set"]["calibrated"]) == (point.lambda_val, True)
+    assert pair["set"]["guaranteed"] is False
+    pair = client.post("/v1/identify?rule=class_coverage", files=form).json()
+    assert (pair["set"]["calibrated"], pair["set"]["statement"]) == (False, None)
+    assert pair["warnings"][0]["code"] == "fusion_not_calibrated"
+
+
+def test_the_card_lists_guarantees_apart_from_what_a_rule_promises_anyway(
+    promising: Promising, client: TestClient
+) -> None:
+    rules = {rule["rule"]: rule for rule in client.get("/v1/model").json()["rules"]}
+    told = {name: (rule["guarantee"], [one["guarantee"] for one in rule["promised"]])
+            for name, rule in rules.items()}  # fmt: skip
+    assert told == {
+        "average_k": (None, ["mean", "probability"]),
+        "top_k": (None, []),
+        "coverage": ("mean", ["probability"]),
+        "balanced_average_k": (None, []),
+        "balanced_coverage": ("mean", []),
+        "class_coverage": ("mean", []),
+    }
+    mean, sure = rules["average_k"]["promised"]
+    assert (mean["delta"], mean["max_size"]) == (None, 6)
+    assert (sure["delta"], sure["max_size"]) == (0.2, 6)
+    assert [point["k"] for point in mean["points"]] == [1.0, 3.0]
+    point = promising.record.point("average_k", k=3, guarantee="mean")
+    assert mean["points"][1]["lambda"] == point.lambda_val
+    by_class = rules["class_coverage"]
+    assert by_class["small_classes"] == "group"
+    small = promising.record.point("class_coverage", coverage=0.95).small_classes
+    assert by_class["points"][1]["small_classes"] == small
+    assert rules["coverage"]["points"][0]["small_classes"] is None
+
+
+def test_predict_gives_the_same_sets(promising: Promising, tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(PHOTOS[0])
+    command = ["predict", str(promising.path), str(tmp_path / "photo.png")]
+    flags = ["--guarantee", "probability", "--k", "3"]
+    result = CliRunner().invoke(app, [*command, *flags, "--format", "jsonl"])
+    found = json.loads(result.stdout)
+    point = promising.record.point("average_k", k=3, guarantee="probability")
+    assert found["set"]["lambda"] == point.lambda_val
+    assert found["set"]["guarantee"] == "probability"
+    result = CliRunner().invoke(app, [*command, *flags, "--format", "csv"])
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    assert {row["guarantee"] for row in rows} == {"probability"}
+    assert len(rows) == found["set"]["size"]
+    for wrong in (["--guarantee", "surely"], ["--guarantee", "mean", "--k", "2.5"]):
+        result = CliRunner().invoke(app, [*command, *wrong])
+        assert isinstance(result.exception, UsageError)
+
+
+def test_feedback_tells_guaranteed_sets_from_others(promising: Promising, tmp_path: Path) -> None:
+    store = tmp_path / "feedback"
+    with TestClient(create_app(Settings(bundle=promising.path, feedback_store=store))) as client:
+        for asked in (ASKED[0], {}):
+            answered = identify(client, PHOTOS[0], asked)
+            said = {"request_id": answered["id"], "class_id": "1001"}
+            assert client.post("/v1/feedback", json=said).status_code == 202
+    lines = (store / "feedback-000001.jsonl").read_text().splitlines()
+    assert [json.loads(line)["guarantee"] for line in lines] == ["mean", None]
