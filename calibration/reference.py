@@ -113,7 +113,7 @@ class Reference:
         file = io.BytesIO(content)
         try:
             arrays = [np.load(file, allow_pickle=False).astype(np.float32) for _ in range(3)]
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, ValueError) as error:
             raise ValueError(f"no reference ({error})") from error
         if file.read(1):
             raise ValueError("no reference (something follows its end)")

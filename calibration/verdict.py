@@ -179,7 +179,7 @@ def fit_rejection(
     if method not in FEATURE_METHODS:
         return Rejection(method=method, threshold=suspect_threshold(found[:, 0], share), **shared)
     centres, scales = found.mean(axis=0), found.std(axis=0)
-    scales = np.where(scales > 0, scales, 1.0)
+    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant but for rounding
     combined = method == COMBINED
     values = _combined(found, centres, scales) if combined else found[:, 0]
     return Rejection(
