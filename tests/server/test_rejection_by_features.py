@@ -25,7 +25,7 @@ from server.pipeline import open_pipeline
 from server.settings import Settings
 from tests.server import garden
 
-NIGHT = garden.encoded(garden.pixels(np.array([0.02, 0.02, 0.03])))
+MINT = garden.encoded(garden.pixels(np.array([0.35, 0.98, 0.65])))
 """A colour that lies in a direction where no flower is."""
 
 
@@ -75,7 +75,7 @@ def by_hand(bundle: Path, photo: bytes) -> float:
     off = sum((a - m) * u for a, m, u in zip(row, reference.mean.tolist(), unused, strict=True))
     entropy = float(METHODS["generalised_entropy"](logits[record.head], record.score_kind)[0])
     parts = zip((nearest, -abs(off), entropy), judge.centres, judge.scales, strict=True)
-    return sum((part - centre) / scale for part, centre, scale in parts)
+    return float(sum((part - centre) / scale for part, centre, scale in parts))
 
 
 def test_the_answer_holds_what_loops_over_the_stored_features_give(
@@ -83,7 +83,7 @@ def test_the_answer_holds_what_loops_over_the_stored_features_give(
 ) -> None:
     judge = read_record(open_bundle(planted)).rejection
     assert judge is not None
-    for photo in (garden.photo(9), garden.photo(3, blur=0.4, other=5), garden.DULL, NIGHT):
+    for photo in (garden.photo(9), garden.photo(3, blur=0.4, other=5), garden.DULL, MINT):
         found = identify(http, photo)["rejection"]
         assert found.keys() == {"verdict", "method", "value", "threshold"}
         assert (found["method"], found["threshold"]) == ("combined", judge.threshold)
@@ -93,7 +93,7 @@ def test_the_answer_holds_what_loops_over_the_stored_features_give(
 
 def test_a_photo_of_something_else_is_suspect_and_rejected_where_asked(http: TestClient) -> None:
     assert identify(http, garden.photo(9), reject="true")["rejection"]["verdict"] == "accepted"
-    suspect, rejected = identify(http, NIGHT), identify(http, NIGHT, reject="true")
+    suspect, rejected = identify(http, MINT), identify(http, MINT, reject="true")
     assert (suspect["rejection"]["verdict"], rejected["rejection"]["verdict"]) == (
         "suspect",
         "rejected",
@@ -103,11 +103,11 @@ def test_a_photo_of_something_else_is_suspect_and_rejected_where_asked(http: Tes
 
 
 def test_each_photo_of_several_is_judged_by_its_own_features(http: TestClient) -> None:
-    alone = [identify(http, photo)["rejection"]["value"] for photo in (NIGHT, garden.photo(9))]
-    for photos in ((NIGHT, garden.photo(9)), (garden.photo(9), NIGHT, NIGHT)):
+    alone = [identify(http, photo)["rejection"]["value"] for photo in (MINT, garden.photo(9))]
+    for photos in ((MINT, garden.photo(9)), (garden.photo(9), MINT, MINT)):
         found = identify(http, *photos, reject="true")["rejection"]
         assert (found["verdict"], found["value"]) == ("accepted", max(alone))
-    assert identify(http, NIGHT, NIGHT)["rejection"]["value"] == alone[0]
+    assert identify(http, MINT, MINT)["rejection"]["value"] == alone[0]
 
 
 def test_sets_do_not_depend_on_how_strangers_are_told(
@@ -119,7 +119,7 @@ def test_sets_do_not_depend_on_how_strangers_are_told(
     assert record.rejection is not None
     assert record.rejection.method == "generalised_entropy"
     with TestClient(create_app(Settings(bundle=plain))) as client:
-        for photo in (garden.photo(2), NIGHT):
+        for photo in (garden.photo(2), MINT):
             ours, theirs = identify(http, photo), identify(client, photo)
             assert ours["results"] == theirs["results"]
             assert ours["set"] == theirs["set"]
@@ -142,11 +142,11 @@ def test_features_are_computed_only_where_the_rejection_needs_them(
 
 
 def test_predict_says_the_same(planted: Path, http: TestClient, tmp_path: Path) -> None:
-    (tmp_path / "night.png").write_bytes(NIGHT)
+    (tmp_path / "mint.png").write_bytes(MINT)
     words = ["predict", str(planted), str(tmp_path), "--format", "jsonl"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["rejection"] == identify(http, NIGHT)["rejection"]
+    assert json.loads(done.stdout)["rejection"] == identify(http, MINT)["rejection"]
 
 
 def test_a_bundle_without_its_reference_is_not_served(planted: Path, tmp_path: Path) -> None:
