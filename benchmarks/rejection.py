@@ -1,42 +1,43 @@
 """Which number tells photos of our species from photos of something else?
 
-    python -m benchmarks.rejection RUN BUNDLE [--outside FOLDER] [--rows N]
+    python -m benchmarks.rejection BUNDLE [--data DATA] [--outside FOLDER] [--rows N]
 
-Photos of ours are the test split of the data the run was trained on. The others are the pictures
-in FOLDER, or pictures drawn in the manner of the flora with organs it never has. Prints a Markdown
-table: area under the curve with 95 % interval, and the share of the others below the threshold
-that 1 % of ours fall below. Needs the extra `train`: the features of the network are compared too.
+BUNDLE is calibrated, with a rejection by features. Photos of ours are the test split of DATA, by
+default of what the network was trained on. The others are the pictures in FOLDER, or pictures drawn
+in the manner of the flora with organs it never has. Prints a Markdown table: area under the curve
+with 95 % interval, and the share of the others below the threshold that 1 % of ours fall below.
+`served` is the very value that the server compares, in bold; the line above the table says how many
+of ours the threshold of the bundle suspects, which promises 1 %.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from benchmarks.strangers import STRANGERS, stranger
 from calibration.auroc import auroc_difference, compare_methods
-from calibration.calibrating import read_record
-from calibration.record import CalibrationRecord
-from calibration.rejection import METHODS, nearest_features
-from data.dataset import Split
+from calibration.bundled_reference import open_reference
+from calibration.calibrating import PROVENANCE, read_record
+from calibration.intervals import wilson
+from calibration.known_photos import TRAIN, balanced_rows
+from calibration.reference import Reference
+from calibration.rejection import METHODS, NEAREST, energy, nearest_features
+from calibration.verdict import Rejection
 from data.png import encode_png
 from data.sources import open_dataset
-from models.bundle import open_bundle
-from models.images import Preprocess, load
+from models.bundle import Bundle, open_bundle
+from models.images import load
 from models.runtime import silence_telemetry
 from models.session import Session
-from models.weights import load_into, read_weights
-from training.objective import head_of
-from training.run_folder import RunFolder
-from training.train import build_network
+from server.settings import cores
 
-AT_ONCE = 64
-REFERENCE = 4000
-NEAREST = ("nearest_logits", "nearest_features")
+DRAWN = 300
 
 Floats = NDArray[np.float64]
 Familiarity = Mapping[str, Floats]
@@ -44,63 +45,78 @@ Read = Callable[[int], bytes]
 
 
 class Judge:
-    """Every method for one run and its calibrated bundle.
+    """Every method on one bundle.
 
     Args:
-        run: The run folder.
-        bundle: The bundle exported from it.
+        bundle: Calibrated with a rejection by features.
+        data: With the training photos that methods compare with.
     """
 
-    def __init__(self, run: Path, bundle: Path) -> None:
-        opened = open_bundle(bundle)
-        self.session, self.record = Session(opened, device="cpu"), read_record(opened)
-        self.preprocess, self.classes = opened.preprocess, opened.classes
-        self.backbone, self.data = _backbone(run, self.preprocess)
-        train = open_dataset(self.data, splits=["train"], classes=self.classes).split("train")
-        rows = np.random.default_rng(0).permutation(len(train))[:REFERENCE]
-        self.reference = self.seen(train.read, rows)
+    def __init__(self, bundle: Bundle, data: str) -> None:
+        self.bundle, self.record = bundle, read_record(bundle)
+        self.session = Session(bundle, device="cpu")
+        rejection = self.record.rejection
+        needed = None if rejection is None else rejection.reference_sha256
+        reference = open_reference(bundle, needed, self.session.dimensions)
+        if rejection is None or reference is None:
+            raise SystemExit(f"{bundle.path} does not judge by features: calibrate it again")
+        self.rejection: Rejection = rejection
+        self.reference: Reference = reference
+        train = open_dataset(data, splits=[TRAIN], classes=bundle.classes).split(TRAIN)
+        rows = balanced_rows(train.labels, len(reference.directions))
+        self.logits, features = self.seen(lambda row: train.read(int(rows[row])), len(rows))
+        labels = train.labels[rows]
+        self.means = np.stack([features[labels == label].mean(0) for label in np.unique(labels)])
+        residual = -reference.residual(features).mean()
+        self.alpha = float(self.logits.max(axis=1).mean() / residual)  # as ViM has it
 
-    def pictures(self, read: Read, rows: Sequence[int] | NDArray[Any]) -> Iterator[NDArray[Any]]:
-        """Inputs of the network, uint8, ``(batch, side, side, 3)``."""
-        for start in range(0, len(rows), AT_ONCE):
-            part = rows[start : start + AT_ONCE]
-            yield np.stack([load(read(int(row)), self.preprocess) for row in part])
-
-    def seen(self, read: Read, rows: Sequence[int] | NDArray[Any]) -> tuple[Floats, Floats]:
+    def seen(self, read: Read, rows: int) -> tuple[Floats, Floats]:
         """Logits and features of photos, ``(rows, classes)`` and ``(rows, dimensions)``."""
-        logits, features = [], []
-        for pictures in self.pictures(read, rows):
-            logits.append(self.session.logits(pictures)[self.record.head].astype(np.float64))
-            features.append(self.backbone(pictures))
-        return np.concatenate(logits), np.concatenate(features)
+
+        def outputs(row: int) -> tuple[Any, Any]:
+            picture = load(read(row), self.bundle.preprocess)[np.newaxis]
+            found = self.session.outputs(picture, features=True)
+            return found.logits[self.record.head][0], found.features
+
+        with ThreadPoolExecutor(cores()) as pool:
+            logits, features = zip(*pool.map(outputs, range(rows)), strict=True)
+        return np.stack(logits).astype(np.float64), np.concatenate(features).astype(np.float64)
 
     def familiarity(self, read: Read, rows: int) -> Familiarity:
         """What each method says about each photo, ``(rows,)``."""
-        logits, features = self.seen(read, range(rows))
-        kind = self.record.score_kind
-        found = {name: method(logits, kind) for name, method in METHODS.items()}
-        for name, values, known in zip(NEAREST, (logits, features), self.reference, strict=True):
-            found[name] = nearest_features(values, known, neighbour=1)
-        return found
+        logits, features = self.seen(read, rows)
+        reference, kind = self.reference, self.record.score_kind
+        residual = reference.residual(features)
+        return {
+            "served": self.rejection.familiarity(logits, features, reference),
+            NEAREST: reference.nearest(features),
+            "tenth nearest": nearest_features(features, reference.directions, neighbour=10),
+            "class means": nearest_features(features, self.means, neighbour=1),
+            "nearest logits": nearest_features(logits, self.logits, neighbour=1),
+            "residual": residual,
+            "ViM": energy(logits) + self.alpha * residual,
+            **{name: method(logits, kind) for name, method in METHODS.items()},
+        }
 
 
 def main() -> None:
     """Measure and print."""
     silence_telemetry()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("run", type=Path)
     parser.add_argument("bundle", type=Path)
+    parser.add_argument("--data", default=None)
     parser.add_argument("--outside", type=Path, default=None)
     parser.add_argument("--rows", type=int, default=2000)
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    judge = Judge(given.run, given.bundle)
-    test = open_dataset(judge.data, splits=["test"], classes=judge.classes).split("test")
+    bundle = open_bundle(given.bundle)
+    data = given.data or json.loads(bundle.read(PROVENANCE))["data"]
+    judge = Judge(bundle, data)
+    test = open_dataset(data, splits=["test"], classes=bundle.classes).split("test")
     inside = judge.familiarity(test.read, min(given.rows, len(test)))
     others = (
         {"photos": judge.familiarity(*_folder(given.outside))} if given.outside else _drawn(judge)
     )
-    print(_title(judge.record, test))
+    print(_title(judge, inside["served"]))
     print("\n| others | method | AUROC | 95 % | caught at 1 % | less than the best by |")
     print("|---|---|---|---|---|---|")
     for name, outside in others.items():
@@ -110,9 +126,8 @@ def main() -> None:
 
 def _drawn(judge: Judge) -> dict[str, Familiarity]:
     """Strangers, each kind apart and all together."""
-    count = 300
     kinds = {
-        kind: judge.familiarity(lambda row, kind=kind: encode_png(stranger(kind, row)), count)  # type: ignore[misc]  # the default binds
+        kind: judge.familiarity(lambda row, kind=kind: encode_png(stranger(kind, row)), DRAWN)  # type: ignore[misc]  # the default binds
         for kind in STRANGERS
     }
     together = {
@@ -138,32 +153,23 @@ def _lines(name: str, inside: Familiarity, outside: Familiarity) -> Iterator[str
                 (inside[best], outside[best]), (inside[result.method], outside[result.method])
             )
             behind = f"{gap:.3f} ({least:.3f} to {most:.3f})"
+        method = "**served**" if result.method == "served" else result.method
         yield (
-            f"| {name}, {result.outside} | `{result.method}` | {result.auroc:.3f} "
+            f"| {name}, {result.outside} | {method} | {result.auroc:.3f} "
             f"| {low:.3f} to {high:.3f} | {100 * result.caught:.0f} % | {behind} |"
         )
 
 
-def _title(record: CalibrationRecord, test: Split) -> str:
-    return f"head {record.head}, {record.score_kind} scores, {len(test):,} photos of ours at most"
-
-
-def _backbone(run: Path, preprocess: Preprocess) -> tuple[Callable[[NDArray[Any]], Floats], str]:
-    """Features before the last layer, of pictures as they are; and the data of the run."""
-    folder = RunFolder(run)
-    config, classes = folder.read_config(), folder.read_classes()
-    network = build_network(config, head_of(config.loss_name, config.head), len(classes))
-    load_into(network, read_weights(folder.best), origin=str(folder.best), head_must_fit=True)
-    network.eval()
-    mean, std = torch.tensor(preprocess.mean), torch.tensor(preprocess.std)
-
-    def features(pictures: NDArray[Any]) -> Floats:
-        values = (torch.from_numpy(pictures).float() / 255 - mean) / std
-        with torch.no_grad():
-            found = network.backbone(values.permute(0, 3, 1, 2))
-        return np.asarray(found.numpy(), dtype=np.float64)
-
-    return features, config.data
+def _title(judge: Judge, inside: Floats) -> str:
+    record, rejection = judge.record, judge.rejection
+    alarms = int((inside < rejection.threshold).sum())
+    low, high = wilson(alarms, inside.size)
+    known = len(judge.reference.directions)
+    return (
+        f"{rejection.method}, head {record.head}, {record.score_kind} scores, {known:,} training "
+        f"photos; the bundle suspects {100 * alarms / inside.size:.1f} % "
+        f"({100 * low:.1f} to {100 * high:.1f}) of {inside.size:,} photos of ours"
+    )
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def _lines(name: str, live: Any, new: Any, record: CalibrationRecord) -> Iterato
     point = record.point("average_k", k=K)
     size, hits = _measured(point, point.lambda_val, None, new)
     yield f"| {name} | validation | {size:.2f} | {hits:.3f} | {_alarms(point, new[0], record)} |"
-    judge = record.rejection
+    judge = record.rejection and record.rejection.from_logits
     guard = None if judge is None else Guard(method=judge.method, threshold=judge.threshold)
     for title, old_prior in (("traffic", None), ("traffic, corrected", record.mean_scores)):
         found = recalibrate(

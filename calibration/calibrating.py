@@ -10,6 +10,7 @@ from calibration.card import updated_files
 from calibration.class_conditional import SmallClasses
 from calibration.conformal import conformal_rank, fewest_rows
 from calibration.fitting import SWOLLEN, fit_record, passes
+from calibration.known_photos import score_known, training_photos
 from calibration.parts import Part
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
@@ -23,8 +24,8 @@ from calibration.settings import (
     default_ks,
 )
 from data.sources import open_dataset
-from models.bundle import CALIBRATION, Bundle, open_bundle, replace_files
 from models.classes import ClassTable
+from models.bundle import CALIBRATION, REFERENCE, Bundle, open_bundle, replace_files
 from models.errors import BundleError, UsageError
 from models.progress import progress
 
@@ -65,7 +66,9 @@ def calibrate_bundle(
         head: The head that serves; by default the best on these photos.
         score_kind: ``softmax`` or ``sigmoid``; by default the better one on these photos. Where
             both are named the photos choose nothing, and coverage can be a guarantee.
-        rejection_method: A name in :data:`calibration.rejection.METHODS`, or None not to judge.
+        rejection_method: A name in :data:`calibration.rejection.METHODS` or ``FEATURE_METHODS``;
+            ``auto`` for ``combined`` where the graph gives features and the data have training
+            photos, else ``generalised_entropy``; or None not to judge.
         suspect_share: Share of these photos that is to be suspect.
         delta: How often a calibration may break a guarantee with probability.
         max_size: Largest set under a guaranteed mean size; by default 50, or twice the largest K.
@@ -83,6 +86,7 @@ def calibrate_bundle(
     """
     bundle = open_bundle(path)
     part = Part.parse(split)
+    method, training = training_photos(bundle, data, part, rejection_method)
     settings = _settings(
         bundle,
         ks=default_ks(len(bundle.classes)) if ks is None else _floats(ks),
@@ -91,15 +95,18 @@ def calibrate_bundle(
         micro_weight=micro_weight,
         head=head,
         score_kind=score_kind,
-        rejection_method=rejection_method,
+        rejection_method=method,
         suspect_share=suspect_share,
         delta=delta,
         max_size=max_size,
         small_classes=small_classes,
     )
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-    scoring = score_split(bundle, part.of(dataset.split(part.name)), device=device)
+    photos = part.of(dataset.split(part.name))
+    known = None if training is None else score_known(bundle, training, device=device)
+    scoring = score_split(bundle, photos, device=device, features=known is not None)
     with closing(scoring.logits):
+        reference = None if known is None else known.reference(scoring)
         rows = passes(scoring, settings) * len(scoring.logits.labels)
         with progress(rows, "choosing thresholds") as advance:
             record = fit_record(
@@ -108,9 +115,14 @@ def calibrate_bundle(
                 class_counts=bundle.classes.counts,
                 chose_checkpoint=chose_checkpoint(bundle, part.name),
                 class_groups=genera(bundle.classes),
+                reference=reference,
                 advance=advance,
             )
-    replace_files(path, updated_files(bundle, record))
+    files = updated_files(bundle, record)
+    if reference is None:
+        replace_files(path, files, without=[REFERENCE])
+    else:
+        replace_files(path, {**files, REFERENCE: reference.to_bytes()})
     return record
 
 

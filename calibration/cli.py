@@ -66,7 +66,7 @@ def calibrate(
         ScoreKind | None, typer.Option(help="Scores that serve. [default: the better ones]")
     ] = None,
     rejection_method: Annotated[
-        str, typer.Option(help="What tells photos of something else: a method, or none.")
+        str, typer.Option(help="What tells photos of something else: auto, a method, or none.")
     ] = DEFAULT_METHOD,
     suspect_share: Annotated[
         float, typer.Option(help="Share of these photos that is to be suspect.")

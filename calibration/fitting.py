@@ -16,11 +16,12 @@ from calibration.measure import size_bins
 from calibration.nested import choose
 from calibration.promising import promised_tables
 from calibration.record import CalibrationRecord, Measured, Selection
-from calibration.rejection import METHODS, suspect_threshold
+from calibration.reference import Reference
+from calibration.rejection import FEATURE_METHODS, METHODS
 from calibration.scores import ScoreKind, scores
 from calibration.settings import Settings
 from calibration.tabulating import Source, Tabulated, tabulate
-from calibration.verdict import Rejection
+from calibration.verdict import Rejection, fit_rejection, parts
 
 SWOLLEN = 1.05  # times K: sets so much larger hit more for their size, not for their scores
 
@@ -69,6 +70,7 @@ def fit_record(
     class_counts: NDArray[np.int64] | None,
     chose_checkpoint: bool | None,
     class_groups: Sequence[str] | None = None,
+    reference: Reference | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> CalibrationRecord:
     """Calibrate every rule, choose what serves, and measure it all.
@@ -81,6 +83,8 @@ def fit_record(
         chose_checkpoint: Whether the split also chose the checkpoint, where known.
         class_groups: Group of each class, such as its genus, shape ``(classes,)``; for
             ``class_coverage`` where small classes get the threshold of their group.
+        reference: What features are compared with, for the rejection methods that need it; then
+            the scoring holds features.
         advance: Called with the number of rows after each block; in all
             ``passes(scoring, settings)`` times the rows.
     """
@@ -110,7 +114,7 @@ def fit_record(
         advance(len(labels))
     for index, others in enumerate(compared):
         tables += others.tables if index != best else []
-    distribution, rejection = familiarity_of(served, settings)
+    distribution, rejection = familiarity_of(served, settings, reference)
     return CalibrationRecord(
         calibration_id="",
         created=datetime.now(UTC).isoformat(),
@@ -165,25 +169,37 @@ def passes(scoring: Scoring, settings: Settings) -> int:
     return 2 * len(settings.candidates(scoring.logits.heads)) + 7 + len(settings.images)
 
 
-def familiarity_of(fit: Fit, settings: Settings) -> tuple[Distribution, Rejection | None]:
+def familiarity_of(
+    fit: Fit, settings: Settings, reference: Reference | None = None
+) -> tuple[Distribution, Rejection | None]:
     """How the scores are distributed, and below what familiarity a photo is suspect."""
-    gathered, familiarity = DistributionOf(), list[NDArray[np.float64]]()
-    method = settings.rejection_method
+    gathered, found = DistributionOf(), list[NDArray[np.float64]]()
+    method, features = settings.rejection_method, _features(fit, settings)
     for logits, _ in fit.logits():
         gathered.update(logits, scores(logits, fit.score_kind))
-        if method is not None:
-            familiarity.append(METHODS[method](logits, fit.score_kind))
+        if method in FEATURE_METHODS:
+            assert reference is not None  # whoever asks for such a method brings one
+            found.append(parts(logits, fit.score_kind, next(features), reference))
+        elif method is not None:
+            found.append(METHODS[method](logits, fit.score_kind)[:, np.newaxis])
     if method is None:
         return gathered.result(), None
-    values = np.concatenate(familiarity)
-    return gathered.result(), Rejection(
-        method=method,
-        threshold=suspect_threshold(values, settings.suspect_share),
-        share=settings.suspect_share,
-        rows=values.size,
+    return gathered.result(), fit_rejection(
+        method,
+        settings.suspect_share,
+        np.concatenate(found),
         head=fit.head,
         score_kind=fit.score_kind,
+        reference_sha256=None if reference is None else reference.sha256,
     )
+
+
+def _features(fit: Fit, settings: Settings) -> Iterator[NDArray[np.float32]]:
+    """Features of the rows, block by block, where the method needs them."""
+    store = fit.scoring.features
+    if settings.rejection_method in FEATURE_METHODS and store is not None:
+        for features, _ in store.blocks(store.heads[0]):
+            yield features
 
 
 def _shots(

@@ -102,6 +102,9 @@ class Scoring:
         data_sha256: Over the bytes and class ids of all photos, in order.
         model_sha256: Of ``model.onnx``.
         observations: One id a row, shared by photos of one plant; None where unknown.
+        features: Features in place of logits, under the head ``features``; None where they were
+            not asked for.
+        photos: Hash of each photo's bytes, in order.
     """
 
     logits: ScoredSplit
@@ -109,6 +112,8 @@ class Scoring:
     data_sha256: str
     model_sha256: str
     observations: Sequence[str] | None = None
+    features: ScoredSplit | None = None
+    photos: tuple[bytes, ...] = ()
 
 
 def _temporary_file() -> BinaryIO:

@@ -67,19 +67,29 @@ class Part:
         rows = _rows(_plants(split), self.start, self.stop)
         if not rows.size:
             raise DataError(f"no photo of {split.name!r} falls into {self}: name a larger part")
-        return replace(
-            split,
-            name=str(self).replace(self.name, split.name, 1),
-            labels=split.labels[rows],
-            names=[split.names[row] for row in rows],
-            observations=None
-            if split.observations is None
-            else [split.observations[row] for row in rows],
-            read=_Reader(read=split.read, rows=tuple(rows.tolist())),
-        )
+        return select(split, rows, name=str(self).replace(self.name, split.name, 1))
+
+    def rest(self, split: Split) -> NDArray[np.intp]:
+        """Numbers of the rows that are not in this part, of plants that are not."""
+        inside = _rows(_plants(split), self.start, self.stop)
+        return np.setdiff1d(np.arange(len(split)), inside)
 
     def __str__(self) -> str:
         return f"{self.name}:{self.start:g}-{self.stop:g}"
+
+
+def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
+    """Some rows of a split, in the order given, under another name."""
+    return replace(
+        split,
+        name=name,
+        labels=split.labels[rows],
+        names=[split.names[row] for row in rows],
+        observations=None
+        if split.observations is None
+        else [split.observations[row] for row in rows],
+        read=_Reader(read=split.read, rows=tuple(rows.tolist())),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,7 +135,7 @@ def _found(
 
 
 def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
-    judge = record.rejection
+    judge = record.rejection and record.rejection.from_logits  # the log holds nothing else
     guard = None if judge is None else Guard(method=judge.method, threshold=judge.threshold)
     return {
         photos: Traffic(

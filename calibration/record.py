@@ -292,6 +292,12 @@ def _other_version(version: object) -> str:
     )
 
 
+def _rejection(plain: Mapping[str, Any]) -> Rejection:
+    entries = scalars(plain)
+    by_logits = entries.pop("by_logits", None)  # absent in bundles of before
+    return Rejection(**entries, by_logits=None if by_logits is None else _rejection(by_logits))
+
+
 def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
     entries = dict(plain)
     measured = Measured(**scalars(entries.pop("measured")))
@@ -313,7 +319,7 @@ def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
         measured=measured,
         selection=selection,
         distribution=distribution,
-        rejection=None if rejection is None else Rejection(**rejection),
+        rejection=None if rejection is None else _rejection(rejection),
         shots=shots,
         tables=tables,
         **scalars(entries),

@@ -1,8 +1,8 @@
 """How familiar a photo looks to the network: the number that tells "not one of ours".
 
-Higher is more familiar. The exported graph gives logits only, so what a server can use are the
-methods of :data:`METHODS`, which need nothing else; :func:`nearest_features` needs the features
-before the last layer and is here to be compared with them.
+Higher is more familiar. The methods of :data:`METHODS` need the logits of a photo and nothing else.
+Those of :data:`FEATURE_METHODS` need its features, what the last layer is given, and those of some
+training photos, see :mod:`calibration.reference`; they tell strangers better.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,12 @@ from calibration.threshold import as_fraction
 
 Floats = NDArray[np.float64]
 
-DEFAULT_METHOD = "generalised_entropy"
+DEFAULT_METHOD = "auto"
+"""The best that bundle and data allow: ``combined``, else ``generalised_entropy``."""
+LOGITS_METHOD = "generalised_entropy"
+NEAREST = "nearest_features"
+COMBINED = "combined"
+FEATURE_METHODS = (COMBINED, NEAREST)
 DEFAULT_SHARE = 0.01
 """Share of validation photos that is suspect."""
 ENTROPY_POWER = 0.1
@@ -113,8 +118,8 @@ METHODS: Mapping[str, Callable[[ArrayLike, ScoreKind], Floats]] = MappingProxyTy
 def nearest_features(features: ArrayLike, reference: ArrayLike, *, neighbour: int = 10) -> Floats:
     """Cosine between each photo's features and its ``neighbour``-th nearest among the reference.
 
-    Not for serving: the exported graph gives no features, and the reference would have to travel
-    with the bundle.
+    In double precision and for any neighbour, to compare methods with; what is served is
+    :meth:`calibration.reference.Reference.nearest`.
 
     Args:
         features: Shape ``(rows, dimensions)``, finite, no row of zeros.

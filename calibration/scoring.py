@@ -21,7 +21,7 @@ from models.bundle import MODEL, Bundle
 from models.errors import DataError
 from models.images import ImageError, Preprocess, load
 from models.progress import progress
-from models.session import Session
+from models.session import FEATURES, Session
 
 NAMES_SHOWN = 10
 
@@ -36,7 +36,13 @@ def whole(content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
 
 
 def score_split(
-    bundle: Bundle, split: Split, *, device: str = "auto", view: View = whole, views: int = 1
+    bundle: Bundle,
+    split: Split,
+    *,
+    device: str = "auto",
+    view: View = whole,
+    views: int = 1,
+    features: bool = False,
 ) -> Scoring:
     """Run every photo of a split through the bundle.
 
@@ -47,6 +53,7 @@ def score_split(
         view: What the network sees of a photo.
         views: How many inputs that is; their logits stand one after the other in a row of
             ``views * classes``.
+        features: Whether features are kept too; the graph must give them, and of one view.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -56,14 +63,19 @@ def score_split(
     session = Session(bundle, device=device)
 
     def score(row: int) -> _Scored:
-        return _score(session, bundle, split, view, row)
+        return _score(session, bundle, split, view, row, features)
 
     store = LogitStore(tuple(bundle.heads), views * len(bundle.classes), split.labels)
+    kept = LogitStore((FEATURES,), session.dimensions or 0, split.labels) if features else None
+    stores = [store] if kept is None else [store, kept]
+    photos: list[bytes] = []
     try:
         with progress(len(split), f"scoring {split.name}") as advance:
-            data_sha256 = _gather(in_order(score, len(split)), store, bundle, split, advance)
+            results = in_order(score, len(split))
+            data_sha256 = _gather(results, stores, photos, bundle, split, advance)
     except BaseException:
-        store.close()
+        for each in stores:
+            each.close()
         raise
     return Scoring(
         logits=store,
@@ -71,24 +83,29 @@ def score_split(
         data_sha256=data_sha256,
         model_sha256=bundle.manifest.files[MODEL],
         observations=split.observations,
+        features=kept,
+        photos=tuple(photos),
     )
 
 
 def _gather(
     results: Iterator["_Scored"],
-    store: LogitStore,
+    stores: list[LogitStore],
+    photos: list[bytes],
     bundle: Bundle,
     split: Split,
     advance: Callable[[int], None],
 ) -> str:
-    """Keep the logits of every row; gives the hash of the data."""
+    """Keep the outputs and the hash of every row; gives the hash of the data."""
     digest, failures = hashlib.sha256(), list[str]()
     for row, scored in enumerate(results):
         advance(1)
         if isinstance(scored.outcome, str):
             failures.append(scored.outcome)
         elif not failures:
-            store.append(scored.outcome)
+            for store in stores:
+                store.append(scored.outcome)
+        photos.append(scored.sha256)
         digest.update(scored.sha256)
         digest.update(bundle.classes.ids[split.labels[row]].encode() + b"\0")
     _refuse(failures, len(split))
@@ -96,18 +113,23 @@ def _gather(
 
 
 class _Scored(NamedTuple):
-    outcome: dict[str, Logits] | str  # the logits, or why there are none
+    outcome: dict[str, Logits] | str  # the outputs, or why there are none
     sha256: bytes  # of the photo
 
 
-def _score(session: Session, bundle: Bundle, split: Split, view: View, row: int) -> _Scored:
+def _score(
+    session: Session, bundle: Bundle, split: Split, view: View, row: int, features: bool
+) -> _Scored:
     try:
         content = split.read(row)
         images = view(content, bundle.preprocess)
     except (OSError, ImageError) as error:
         return _Scored(f"{split.names[row]}: {error}", b"")
-    logits = {head: values.reshape(1, -1) for head, values in session.logits(images).items()}
-    return _Scored(logits, hashlib.sha256(content).digest())
+    outputs = session.outputs(images, features=features)
+    found = {head: values.reshape(1, -1) for head, values in outputs.logits.items()}
+    if outputs.features is not None:
+        found[FEATURES] = outputs.features
+    return _Scored(found, hashlib.sha256(content).digest())
 
 
 def in_order(work: Callable[[int], _Scored], count: int) -> Iterator[_Scored]:

@@ -8,7 +8,13 @@ from calibration.balance import class_weights
 from calibration.class_conditional import SMALL_CLASSES, SmallClasses
 from calibration.conformal import check_coverage
 from calibration.guarantees import DEFAULT_MAX_SIZE
-from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE, METHODS, check_share
+from calibration.rejection import (
+    DEFAULT_SHARE,
+    FEATURE_METHODS,
+    LOGITS_METHOD,
+    METHODS,
+    check_share,
+)
 from calibration.scores import SCORE_KINDS, ScoreKind
 from calibration.threshold import check_average_k
 
@@ -37,7 +43,7 @@ class Settings:
         score_kind: The kind of score that serves, or None to choose the best.
         images: Numbers of photos of one plant to calibrate for, besides one.
         rejection_method: How familiar a photo looks, a name in
-            :data:`calibration.rejection.METHODS`; None not to judge.
+            :data:`calibration.rejection.METHODS` or ``FEATURE_METHODS``; None not to judge.
         suspect_share: Share of the calibration photos that is to be suspect.
         delta: How often a calibration may break a guarantee with probability.
         max_size: Largest set under a guaranteed mean size; None for 50, or twice the largest K
@@ -59,7 +65,7 @@ class Settings:
     head: str | None = None
     score_kind: ScoreKind | None = None
     images: tuple[int, ...] = DEFAULT_IMAGES
-    rejection_method: str | None = DEFAULT_METHOD
+    rejection_method: str | None = LOGITS_METHOD
     suspect_share: float = DEFAULT_SHARE
     delta: float = DEFAULT_DELTA
     max_size: int | None = None
@@ -79,9 +85,9 @@ class Settings:
             raise ValueError(
                 f"score_kind must be one of {', '.join(SCORE_KINDS)}, got {self.score_kind!r}"
             )
-        if self.rejection_method not in (None, *METHODS):
+        if self.rejection_method not in (None, *FEATURE_METHODS, *METHODS):
             raise ValueError(
-                f"rejection_method must be one of {', '.join(METHODS)}, got "
+                f"rejection_method must be one of {', '.join((*FEATURE_METHODS, *METHODS))}, got "
                 f"{self.rejection_method!r}"
             )
         check_share(self.suspect_share)

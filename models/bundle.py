@@ -4,7 +4,7 @@
 is replaced in one step is told in ``models/staging.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,8 @@ MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
+REFERENCE: Final = "reference.npy"
+"""What features are compared with, where the calibration needs it."""
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 
 
@@ -165,8 +167,15 @@ def write_bundle(
     return open_bundle(folder)
 
 
-def replace_files(path: str | Path, files: Mapping[str, bytes]) -> Bundle:
+def replace_files(
+    path: str | Path, files: Mapping[str, bytes], *, without: Collection[str] = ()
+) -> Bundle:
     """Replace or add files of a bundle, such as its calibration; all of them or none.
+
+    Args:
+        path: The folder.
+        files: Content by file name.
+        without: Files that it shall not hold any more, where it does.
 
     Raises:
         ValueError: A name is not plain.
@@ -176,7 +185,8 @@ def replace_files(path: str | Path, files: Mapping[str, bytes]) -> Bundle:
     read_manifest(folder)
     with writing(folder):
         old = open_bundle(folder).manifest
-        new = replace(old, files={**old.files, **_hashes(files)})
+        kept = {name: digest for name, digest in old.files.items() if name not in without}
+        new = replace(old, files={**kept, **_hashes(files)})
         exchange(folder, old, new, files)
     return open_bundle(folder)
 

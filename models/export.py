@@ -2,6 +2,7 @@
 
 The graph holds everything between the resized picture and the logits:
 ``image`` uint8 ``(batch, height, width, 3)`` -> cast -> normalise -> network -> logits.
+Its last output, ``features``, is what the head made them of: it tells photos of something else.
 """
 
 import logging
@@ -23,6 +24,7 @@ from models.backbones import Network
 from models.errors import BundleError
 from models.files import write_atomic
 from models.heads import output_names
+from models.session import FEATURES
 
 OPSET: Final = 20
 PARITY_BATCHES: Final = (1, 2, 5)
@@ -38,13 +40,25 @@ class Parity:
         max_difference: Largest absolute difference of a logit.
         max_logit: Largest absolute logit of torch.
         tolerance: Largest difference allowed: ``1e-4 + 1e-4 max_logit``.
+        max_feature_difference: Largest absolute difference of a feature.
+        feature_tolerance: The same of the largest feature.
         pictures: Pictures compared, random and extreme ones, in batches of 1, 2 and 5.
     """
 
     max_difference: float
     max_logit: float
     tolerance: float
+    max_feature_difference: float
+    feature_tolerance: float
     pictures: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether every difference is allowed; none is that is infinite."""
+        return (
+            self.max_difference <= self.tolerance
+            and self.max_feature_difference <= self.feature_tolerance
+        )
 
 
 class PictureNetwork(nn.Module):
@@ -75,6 +89,17 @@ class PictureNetwork(nn.Module):
         return ((image.float() - self.mean) / self.std).permute(0, 3, 1, 2)
 
 
+class ExportedNetwork(PictureNetwork):
+    """What is exported: the logits of every head, then the features that the head was given."""
+
+    network: Network
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]  # one more
+        """Logits, and last the features, ``(batch, dimensions)``."""
+        features = self.network.backbone(self.normalise(image))
+        return (*_as_tuple(self.network.head(features)), features)
+
+
 def export_onnx(
     network: Network,
     *,
@@ -103,26 +128,27 @@ def export_onnx(
     """
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1, got {image_size}")
-    pictures = PictureNetwork(network, mean, std).cpu().eval()
+    pictures = ExportedNetwork(network, mean, std).cpu().eval()
     content = _without_origins(_export(pictures, network.head_name, image_size))
     parity = compare(pictures, content, image_size=image_size)
-    if not parity.max_difference <= parity.tolerance:  # also catches NaN
+    if not parity.holds:
         raise BundleError(
-            f"the exported graph differs from torch by {parity.max_difference:.3g}, more than "
-            f"the {parity.tolerance:.3g} allowed; nothing was written"
+            f"the exported graph differs from torch by {parity.max_difference:.3g} (allowed "
+            f"{parity.tolerance:.3g}), its features by {parity.max_feature_difference:.3g} "
+            f"({parity.feature_tolerance:.3g}); nothing was written"
         )
     write_atomic(path, content)
     return asdict(parity)
 
 
-def _export(pictures: PictureNetwork, head: str, image_size: int) -> onnx.ModelProto:
+def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         program = torch.onnx.export(
             pictures,
             (example,),
             input_names=["image"],
-            output_names=list(output_names(head).values()),
+            output_names=[*output_names(head).values(), FEATURES],
             dynamic_shapes={"image": {0: torch.export.Dim("batch", min=1)}},
             opset_version=OPSET,
             dynamo=True,
@@ -173,25 +199,31 @@ def _clear_notes(message: object) -> None:
             message.ClearField(field)  # type: ignore[attr-defined]  # protobuf's own
 
 
-def compare(pictures: PictureNetwork, content: bytes, *, image_size: int) -> Parity:
+def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Parity:
     """Run the ONNX file ``content`` and torch on the same pictures, at batch 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    batches = [_hard_pictures(count, image_size) for count in PARITY_BATCHES]
-    difference = largest = 0.0
-    for batch in batches:
+    compared = []
+    for batch in (_hard_pictures(count, image_size) for count in PARITY_BATCHES):
         with torch.no_grad():
-            outputs = pictures(torch.from_numpy(batch))
-        expected = [item.numpy() for item in _as_tuple(outputs)]
+            expected = [output.numpy() for output in pictures(torch.from_numpy(batch))]
         found = session.run(None, {"image": batch})
-        for ours, theirs in zip(expected, found, strict=True):
-            difference = float(np.fmax(difference, _distance(ours, theirs)))
-            largest = max(largest, float(np.abs(ours).max()))
+        compared.append(list(zip(expected, found, strict=True)))
+    difference, largest = _worst([pair for pairs in compared for pair in pairs[:-1]])
+    apart, longest = _worst([pairs[-1] for pairs in compared])
     return Parity(
         max_difference=difference,
         max_logit=largest,
         tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * largest,
+        max_feature_difference=apart,
+        feature_tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * longest,
         pictures=sum(PARITY_BATCHES),
     )
+
+
+def _worst(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
+    """The largest difference, and the largest number of torch."""
+    difference = max(_distance(ours, theirs) for ours, theirs in pairs)
+    return difference, max(float(np.abs(ours).max()) for ours, _ in pairs)
 
 
 def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:

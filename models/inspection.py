@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from models.bundle import CALIBRATION, Bundle, open_bundle
+from models.bundle import CALIBRATION, REFERENCE, Bundle, open_bundle
 from models.errors import BundleError
 from models.session import Session
 from models.staging import find_file, read_manifest
@@ -134,6 +134,11 @@ def _check_calibration(bundle: Bundle) -> None:
         raise BundleError(
             f"{where} has schema version {version}, this program reads {CALIBRATION_SCHEMA}: "
             + ("calibrate the bundle again" if older else "update florilege")
+        )
+    needed = (plain.get("rejection") or {}).get("reference_sha256")
+    if needed is not None and needed != bundle.manifest.files.get(REFERENCE):
+        raise BundleError(
+            f"{bundle.path} lacks the {REFERENCE} of its calibration: calibrate it again"
         )
 
 

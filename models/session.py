@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,22 @@ from models.errors import BundleError
 from models.runtime import CUDA, import_runtime, missing_cuda_note, wanted_providers
 
 INPUT: Final = "image"
+FEATURES: Final = "features"
+"""Output with what the last layer is given, ``(batch, dimensions)``; older graphs have none."""
+
+Floats = npt.NDArray[np.float32]
+
+
+class Outputs(NamedTuple):
+    """What the network says about some pictures.
+
+    Attributes:
+        logits: By head name, ``(batch, classes)``.
+        features: ``(batch, dimensions)``; None where not asked for.
+    """
+
+    logits: dict[str, Floats]
+    features: Floats | None
 
 
 class Session:
@@ -23,6 +39,7 @@ class Session:
     Attributes:
         provider: Execution provider in use, checked after loading.
         heads: ONNX output name by head name.
+        dimensions: Length of a row of features, None where the graph gives none.
         note: Why ``auto`` did not take the GPU although its wheel is installed, or None.
 
     Args:
@@ -48,18 +65,21 @@ class Session:
         self._classes = len(bundle.classes)
         self._side = bundle.preprocess.image_size
         _check_graph(self._run, bundle)
+        self.dimensions = _dimensions(self._run)
 
-    def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
-        """Run the network.
+    def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
+        """Run the network for its logits; arguments and errors of :meth:`outputs`."""
+        return self.outputs(images).logits
+
+    def outputs(self, images: npt.NDArray[np.uint8], *, features: bool = False) -> Outputs:
+        """Run the network. Asking for features changes no bit of the logits.
 
         Args:
             images: uint8, shape ``(batch, image_size, image_size, 3)``, at least one.
-
-        Returns:
-            By head name, float32 logits of shape ``(batch, classes)``.
+            features: Whether they are wanted too.
 
         Raises:
-            ValueError: Another dtype or shape, or no image.
+            ValueError: Another dtype or shape, no image, or features where there are none.
             BundleError: The network gives infinite or undefined numbers.
         """
         expected = (self._side, self._side, 3)
@@ -70,22 +90,28 @@ class Session:
             )
         if not len(images):
             raise ValueError("images must hold at least one image, got none")
-        outputs = self._run.run(list(self.heads.values()), {INPUT: np.ascontiguousarray(images)})
-        for head, values in zip(self.heads, outputs, strict=True):
-            self._check_logits(head, values, len(images))
-        return dict(zip(self.heads, outputs, strict=True))
+        if features and self.dimensions is None:
+            raise ValueError("features must be False, this graph gives none")
+        wanted = [*self.heads.values(), *([FEATURES] if features else [])]
+        found = self._run.run(wanted, {INPUT: np.ascontiguousarray(images)})
+        logits = dict(zip(self.heads, found, strict=False))  # features come after all heads
+        for head, values in logits.items():
+            _check(f"head {head}", values, (len(images), self._classes))
+        if features:
+            _check(FEATURES, found[-1], (len(images), self.dimensions))
+        return Outputs(logits, found[-1] if features else None)
 
-    def _check_logits(self, head: str, values: npt.NDArray[np.float32], batch: int) -> None:
-        if values.shape != (batch, self._classes):
-            raise BundleError(
-                f"{MODEL}: head {head} gives shape {values.shape}, not the {self._classes}"
-                " classes of classes.json: export the model again"
-            )
-        if not np.isfinite(values).all():
-            raise BundleError(
-                f"{MODEL}: head {head} gives NaN or infinite logits: the network did not train"
-                " well or is damaged; train and export it again"
-            )
+
+def _check(output: str, values: Floats, shape: tuple[int, int | None]) -> None:
+    if values.shape != shape:
+        raise BundleError(
+            f"{MODEL}: {output} gives shape {values.shape}, not {shape}: export the model again"
+        )
+    if not np.isfinite(values).all():
+        raise BundleError(
+            f"{MODEL}: {output} gives NaN or infinite numbers: the network did not train well or"
+            " is damaged; train and export it again"
+        )
 
 
 def _load(runtime: ModuleType, bundle: Bundle, providers: list[str], threads: int) -> Any:
@@ -122,3 +148,11 @@ def _check_graph(run: Any, bundle: Bundle) -> None:
                 f"{MODEL} gives {shapes[output][-1]} classes for head {head}, classes.json has"
                 f" {classes}: export the model again"
             )
+
+
+def _dimensions(run: Any) -> int | None:
+    """Length of a row of features; None where there are none, or they are no rows."""
+    for node in run.get_outputs():
+        if (node.name, node.type, len(node.shape)) == (FEATURES, "tensor(float)", 2):
+            return node.shape[1] if isinstance(node.shape[1], int) else None
+    return None

@@ -11,6 +11,7 @@ from calibration.guarantees import COVERAGE_RULES, Guarantee
 from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord, NotCalibrated, OperatingPoint
+from calibration.reference import Reference
 from models.classes import ClassTable
 from server.errors import InvalidParameter, NotCalibratedFor
 from server.measured import measured
@@ -121,7 +122,7 @@ def answer(
     Raises:
         NotCalibratedFor: The record has no threshold for this rule, K or coverage.
     """
-    drawn = draw(logits, ask, record)
+    drawn = draw(logits, ask, record, judge(logits, ask, record))
     return describe(drawn, logits, ask, classes=classes, model=model, request_id=request_id)
 
 
@@ -158,8 +159,14 @@ def describe(
     )
 
 
-def draw(logits: Logits, ask: Ask, record: CalibrationRecord) -> Drawn:
+def draw(logits: Logits, ask: Ask, record: CalibrationRecord, rejection: Rejection) -> Drawn:
     """Fuse the scores of the photos, and compare with the threshold.
+
+    Args:
+        logits: As for `answer`.
+        ask: What to answer.
+        record: The calibration of the bundle.
+        rejection: What `judge` says about the photos.
 
     Raises:
         NotCalibratedFor: See `answer`.
@@ -168,7 +175,6 @@ def draw(logits: Logits, ask: Ask, record: CalibrationRecord) -> Drawn:
     point, calibrated = operating_point(record, ask, photos)
     scores = point.fused_scores(logits[point.head])  # (classes,)
     compared = point.compare(scores)  # (classes,)
-    rejection = judge(logits, ask, record)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
@@ -186,12 +192,30 @@ def draw(logits: Logits, ask: Ask, record: CalibrationRecord) -> Drawn:
     )
 
 
-def judge(logits: Logits, ask: Ask, record: CalibrationRecord) -> Rejection:
-    """Whether the photos show one of the classes, as far as the record can tell."""
+def judge(
+    logits: Logits,
+    ask: Ask,
+    record: CalibrationRecord,
+    *,
+    features: NDArray[np.float32] | None = None,
+    reference: Reference | None = None,
+) -> Rejection:
+    """Whether the photos show one of the classes, as far as the record can tell.
+
+    Args:
+        logits: As for `answer`.
+        ask: What to answer.
+        record: The calibration of the bundle.
+        features: Of each photo, ``(photos, dimensions)``. Where the record needs them and they are
+            not at hand it judges by logits.
+        reference: What they are compared with.
+    """
     rule = record.rejection
+    if rule is not None and (features is None or reference is None):
+        rule = rule.from_logits
     if rule is None:
         return NOT_JUDGED
-    value, suspect = rule.verdict(logits[rule.head])
+    value, suspect = rule.verdict(logits[rule.head], features, reference)
     refused: Verdict = "rejected" if ask.reject else "suspect"
     return Rejection(
         verdict=refused if suspect else "accepted",

@@ -1,6 +1,6 @@
 """The whole way of one request, without HTTP: photos in, prediction set out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -8,19 +8,19 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.bundled_reference import open_reference
 from calibration.record import CalibrationRecord
+from calibration.reference import Reference
 from models.bundle import Bundle, open_bundle
 from models.errors import BundleError
 from models.image_errors import ImageError, UnsupportedImage
 from models.image_errors import ImageTooLarge as TooManyPixels
 from models.images import MAX_PIXELS, load
-from models.session import Session
-from server.answer import Ask, Drawn, describe, draw
+from models.session import Outputs, Session
+from server.answer import Ask, Drawn, describe, draw, judge
 from server.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
 from server.schemas import Answer, Model
-
-Outputs = dict[str, NDArray[np.float32]]
 
 
 @dataclass
@@ -59,6 +59,7 @@ class Pipeline:
         bundle: What is served.
         record: Its calibration.
         session: Its network.
+        reference: What features are compared with, where its rejection needs them.
         model: How answers name it.
         max_pixels: Most pixels of a photo.
         budget: The pixels that may be decoded at once.
@@ -68,6 +69,7 @@ class Pipeline:
     record: CalibrationRecord
     session: Session
     model: Model
+    reference: Reference | None = None
     max_pixels: int = MAX_PIXELS
     budget: PixelBudget = field(default_factory=PixelBudget)
 
@@ -99,8 +101,18 @@ class Pipeline:
             check()
             rows.append(self._outputs(photo, number if len(photos) > 1 else None, stages, check))
         started = perf_counter()
-        logits = {head: np.concatenate([row[head] for row in rows]) for head in rows[0]}
-        drawn = draw(logits, ask, self.record)
+        logits = {
+            head: np.concatenate([row.logits[head] for row in rows]) for head in rows[0].logits
+        }
+        features = [row.features for row in rows if row.features is not None]
+        rejection = judge(
+            logits,
+            ask,
+            self.record,
+            features=np.concatenate(features) if features else None,
+            reference=self.reference,
+        )
+        drawn = draw(logits, ask, self.record, rejection)
         answer = describe(
             drawn,
             logits,
@@ -122,9 +134,9 @@ class Pipeline:
         except ImageError as error:
             raise image_problem(error, number) from error
         started = stages.add("decode", started)
-        outputs: Mapping[str, NDArray[np.float32]] = self.session.logits(pixels[np.newaxis])
+        outputs = self.session.outputs(pixels[np.newaxis], features=self.reference is not None)
         stages.add("forward", started)
-        return dict(outputs)
+        return outputs
 
     def _size(self, photo: bytes) -> int:
         target = self.bundle.preprocess.resize_side
@@ -161,10 +173,14 @@ def open_pipeline(
     record = CalibrationRecord.from_json(bundle.read("calibration.json"))
     if record.classes != len(bundle.classes) or record.head not in bundle.heads:
         raise BundleError(f"calibration.json of {path} belongs to another network: calibrate again")
+    session = Session(bundle, device=device, threads=1)
+    rejection = record.rejection
+    needed = None if rejection is None else rejection.reference_sha256
     return Pipeline(
         bundle=bundle,
         record=record,
-        session=Session(bundle, device=device, threads=1),
+        session=session,
+        reference=open_reference(bundle, needed, session.dimensions),
         model=Model(
             name=bundle.name,
             version=bundle.version,

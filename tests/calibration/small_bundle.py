@@ -17,11 +17,12 @@ COLOURS = np.random.default_rng(1).uniform(60, 200, (CLASSES, 3))
 NOISE = 45.0
 
 
-def network(heads: dict[str, float]) -> bytes:
+def network(heads: dict[str, float], *, features: bool = False) -> bytes:
     """A graph that scores each class by its distance from the mean colour.
 
     Args:
         heads: Sharpness of the logits by output name.
+        features: Whether it also gives features, the mean colour about grey.
     """
     nodes = [
         helper.make_node("Cast", ["image"], ["real"], to=TensorProto.FLOAT),
@@ -42,12 +43,23 @@ def network(heads: dict[str, float]) -> bytes:
         helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", CLASSES])
         for output in heads
     ]
+    if features:
+        constants.append(numpy_helper.from_array(np.full(3, 128, np.float32), "grey"))
+        nodes.append(helper.make_node("Sub", ["mean", "grey"], ["features"]))
+        colour = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["batch", 3])
+        outputs.append(colour)
     graph = helper.make_graph(nodes, "squares", [image], outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     return bytes(model.SerializeToString())
 
 
-def make_bundle(path: Path, *, heads: dict[str, str] | None = None, counted: bool = True) -> Bundle:
+def make_bundle(
+    path: Path,
+    *,
+    heads: dict[str, str] | None = None,
+    counted: bool = True,
+    features: bool = False,
+) -> Bundle:
     """Write the bundle; with ``counted`` the class table knows how many training photos it had."""
     heads = heads or {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
     sharpness = dict(zip(heads.values(), (2e-4, 1e-3), strict=False))
@@ -62,7 +74,7 @@ def make_bundle(path: Path, *, heads: dict[str, str] | None = None, counted: boo
         )
     )
     files: dict[str, bytes | Path] = {
-        "model.onnx": network(sharpness),
+        "model.onnx": network(sharpness, features=features),
         "classes.json": classes.to_json().encode(),
         "preprocess.json": Preprocess(image_size=SIDE).to_json().encode(),
         "MODEL_CARD.md": b"# Squares\n\n## Licence\n\nNone.\n",

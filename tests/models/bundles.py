@@ -22,7 +22,13 @@ HEADS = {"linear": "logits"}
 
 
 def network(
-    heads: Mapping[str, float], *, classes: int = 2, side: int = 4, input_name: str = "image"
+    heads: Mapping[str, float],
+    *,
+    classes: int = 2,
+    side: int = 4,
+    input_name: str = "image",
+    features: str | None = None,
+    feature_factor: float = 1.0,
 ) -> bytes:
     """A graph whose logits are factor times (mean of the picture, its negative, ...) per head.
 
@@ -31,6 +37,8 @@ def network(
         classes: Outputs of each head; class ``i`` has sign + for even ``i``.
         side: Of the input picture.
         input_name: What the input is called.
+        features: Name of one more output, the mean of each row of the picture; none where None.
+        feature_factor: What these are multiplied with.
     """
     nodes = [
         helper.make_node("Cast", [input_name], ["real"], to=TensorProto.FLOAT),
@@ -50,6 +58,13 @@ def network(
         helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", classes])
         for output in heads
     ]
+    if features is not None:
+        rows = helper.make_tensor_value_info(features, TensorProto.FLOAT, ["batch", side])
+        outputs.append(rows)
+        constants.append(numpy_helper.from_array(np.array([2, 3], np.int64), "within"))
+        constants.append(numpy_helper.from_array(np.array(feature_factor, np.float32), "by"))
+        nodes.append(helper.make_node("ReduceMean", ["real", "within"], ["rows"], keepdims=0))
+        nodes.append(helper.make_node("Mul", ["rows", "by"], [features]))
     graph = helper.make_graph(nodes, "tiny", [image], outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     onnx.checker.check_model(model, full_check=True)

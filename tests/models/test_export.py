@@ -10,7 +10,7 @@ import torch
 from models import export
 from models.backbones import build
 from models.errors import BundleError
-from models.export import PictureNetwork, compare, export_onnx
+from models.export import ExportedNetwork, compare, export_onnx
 from models.heads import HEADS, CosineHead
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -34,7 +34,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("batch", [1, 2, 5, 17])
-def test_the_exported_graph_gives_the_logits_of_torch(
+def test_the_exported_graph_gives_logits_and_features_of_torch(
     files: dict[str, Path], head: str, batch: int
 ) -> None:
     torch.manual_seed(0)
@@ -44,10 +44,11 @@ def test_the_exported_graph_gives_the_logits_of_torch(
     pictures = np.random.default_rng(1).integers(0, 256, (batch, 24, 24, 3), dtype=np.uint8)
     normalised = (torch.from_numpy(pictures) / 255.0 - torch.tensor(MEAN)) / torch.tensor(STD)
     with torch.no_grad():
-        outputs = network(normalised.permute(0, 3, 1, 2))
+        features = network.backbone(normalised.permute(0, 3, 1, 2))
+        outputs = network.head(features)
     session = onnxruntime.InferenceSession(files[head], providers=["CPUExecutionProvider"])
     found = session.run(None, {"image": pictures})
-    expected = outputs if isinstance(outputs, tuple) else (outputs,)
+    expected = (*(outputs if isinstance(outputs, tuple) else (outputs,)), features)
     assert len(found) == len(expected)
     for ours, theirs in zip(expected, found, strict=True):
         np.testing.assert_allclose(theirs, ours.numpy(), atol=1e-4, rtol=1e-4)
@@ -61,8 +62,24 @@ def test_input_and_outputs_have_the_documented_names_and_shapes(
     (image,) = session.get_inputs()
     assert (image.name, image.type, image.shape) == ("image", "tensor(uint8)", ["batch", 24, 24, 3])
     names = ["multi_label_logits", "sccp_logits"] if head == "two_head" else ["logits"]
-    assert [output.name for output in session.get_outputs()] == names
-    assert all(output.shape == ["batch", 6] for output in session.get_outputs())
+    *logits, features = session.get_outputs()
+    assert [output.name for output in logits] == names
+    assert all(output.shape == ["batch", 6] for output in logits)
+    assert (features.name, features.shape) == ("features", ["batch", 320])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_logits_are_the_same_bits_with_and_without_features(
+    files: dict[str, Path], head: str
+) -> None:
+    session = onnxruntime.InferenceSession(files[head], providers=["CPUExecutionProvider"])
+    *names, features = (output.name for output in session.get_outputs())
+    for batch in (1, 2, 5):
+        pictures = np.random.default_rng(batch).integers(0, 256, (batch, 24, 24, 3), dtype=np.uint8)
+        alone = session.run(names, {"image": pictures})
+        *beside, found = session.run([*names, features], {"image": pictures})
+        assert [values.tobytes() for values in alone] == [values.tobytes() for values in beside]
+        assert found.shape == (batch, 320)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -88,7 +105,15 @@ def test_one_file_holds_everything(files: dict[str, Path]) -> None:
 
 def test_the_figures_of_the_comparison_are_returned(tmp_path: Path) -> None:
     figures = _export("linear", tmp_path / "m.onnx")
-    assert set(figures) == {"max_difference", "max_logit", "tolerance", "pictures"}
+    assert set(figures) == {
+        "max_difference",
+        "max_logit",
+        "tolerance",
+        "max_feature_difference",
+        "feature_tolerance",
+        "pictures",
+    }
+    assert 0 <= figures["max_feature_difference"] <= figures["feature_tolerance"] < 0.01
     assert figures["pictures"] == 8
     assert 0 <= figures["max_difference"] <= figures["tolerance"]
     assert figures["tolerance"] == pytest.approx(1e-4 + 1e-4 * figures["max_logit"])
@@ -108,10 +133,24 @@ def test_the_comparison_sees_a_changed_weight(files: dict[str, Path]) -> None:
     network = build("tiny", 6, "linear").eval()
     with torch.no_grad():
         network.get_parameter("head.bias")[3] += 0.01
-    pictures = PictureNetwork(network, MEAN, STD).eval()
+    pictures = ExportedNetwork(network, MEAN, STD).eval()
     parity = compare(pictures, files["linear"].read_bytes(), image_size=24)
     assert parity.max_difference == pytest.approx(0.01, rel=0.01)
     assert parity.max_difference > parity.tolerance
+
+
+def test_the_comparison_sees_changed_features_behind_the_same_logits(
+    files: dict[str, Path],
+) -> None:
+    torch.manual_seed(0)
+    network = build("tiny", 6, "linear").eval()
+    pictures = ExportedNetwork(network, MEAN, STD).eval()
+    forward = pictures.forward
+    pictures.forward = lambda image: (forward(image)[0], forward(image)[1] + 0.01)  # type: ignore[method-assign]
+    parity = compare(pictures, files["linear"].read_bytes(), image_size=24)
+    assert parity.max_difference <= parity.tolerance
+    assert parity.max_feature_difference == pytest.approx(0.01, rel=0.01)
+    assert not parity.holds
 
 
 def test_a_network_of_nan_is_refused(tmp_path: Path) -> None:

@@ -132,6 +132,46 @@ def test_logits_that_are_no_numbers_are_refused(tmp_path: Path, factor: float) -
         session.logits(pictures(1, 200))
 
 
+# Features --------------------------------------------------------------------------------------
+
+
+def test_features_are_given_where_they_are_asked_for(tmp_path: Path) -> None:
+    model = network({"logits": 1.0}, features="features")
+    session = Session(make_bundle(tmp_path / "b", model), device="cpu")
+    picture = pictures(10, 30)
+    picture[1, 2] = 90
+    assert session.dimensions == 4
+    logits, features = session.outputs(picture, features=True)
+    assert features is not None
+    assert features.tolist() == [[10.0] * 4, [30.0, 30.0, 90.0, 30.0]]
+    assert logits["linear"].tobytes() == session.logits(picture)["linear"].tobytes()
+    assert session.outputs(picture).features is None
+    for row in range(2):  # alone as in a batch
+        alone = session.outputs(picture[row : row + 1], features=True).features
+        assert alone is not None
+        assert alone[0].tobytes() == features[row].tobytes()
+
+
+@pytest.mark.parametrize("output", [None, "embedding"])
+def test_a_graph_without_features_answers_and_refuses_to_give_them(
+    tmp_path: Path, output: str | None
+) -> None:
+    model = network({"logits": 1.0}, features=output)
+    session = Session(make_bundle(tmp_path / "b", model), device="cpu")
+    assert session.dimensions is None
+    assert session.logits(pictures(2))["linear"].tolist() == [[2.0, -2.0]]
+    with pytest.raises(ValueError, match="features must be False"):
+        session.outputs(pictures(2), features=True)
+
+
+def test_features_are_not_computed_for_those_who_want_logits(tmp_path: Path) -> None:
+    model = network({"logits": 1.0}, features="features", feature_factor=float("inf"))
+    session = Session(make_bundle(tmp_path / "b", model), device="cpu")
+    assert session.logits(pictures(2))["linear"].tolist() == [[2.0, -2.0]]
+    with pytest.raises(BundleError, match="features gives NaN or infinite"):
+        session.outputs(pictures(2), features=True)
+
+
 # Providers -------------------------------------------------------------------------------------
 
 

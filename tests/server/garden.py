@@ -89,7 +89,7 @@ DULL = encoded(pixels(np.array([0.72, 0.42, 0.38])))
 
 
 def network() -> bytes:
-    """The graph: two heads, `sccp` sharp and `multi_label` on a scale of its own."""
+    """The graph: two heads, `sccp` sharp and `multi_label` on a scale of its own; and features."""
     weights = (2.0 * SHARPNESS * COLOURS.T).astype(np.float32)  # (3, classes)
     bias = (-SHARPNESS * (COLOURS**2).sum(axis=1)).astype(np.float32)
     constants = {
@@ -99,6 +99,7 @@ def network() -> bytes:
         "white": np.float32(255.0),
         "half": np.float32(0.4),
         "shift": np.float32(-12.0),
+        "grey": np.float32(0.5),
     }
     nodes = [
         helper.make_node("Cast", ["image"], ["float"], to=TensorProto.FLOAT),
@@ -108,6 +109,7 @@ def network() -> bytes:
         helper.make_node("Add", ["product", "bias"], ["sccp_logits"]),
         helper.make_node("Mul", ["sccp_logits", "half"], ["softer"]),
         helper.make_node("Add", ["softer", "shift"], ["multi_label_logits"]),
+        helper.make_node("Sub", ["colour", "grey"], ["features"]),
     ]
     shape: list[str | int | None] = ["batch", len(FLOWERS)]
     image: list[str | int | None] = ["batch", SIDE, SIDE, 3]
@@ -118,7 +120,8 @@ def network() -> bytes:
         [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
             for name in ("multi_label_logits", "sccp_logits")
-        ],
+        ]
+        + [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["batch", 3])],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -143,11 +146,11 @@ def plant(folder: Path) -> Path:
     return folder
 
 
-def validation_folder(folder: Path) -> Path:
-    """Write an ImageFolder with one split: colours scattered so that neighbours overlap."""
-    generator = np.random.default_rng(7)
+def validation_folder(folder: Path, *, split: str = "val", seed: int = 7) -> Path:
+    """Write one split of an ImageFolder: colours scattered so that neighbours overlap."""
+    generator = np.random.default_rng(seed)
     for index, flower in enumerate(FLOWERS):
-        target = folder / "val" / flower[0]
+        target = folder / split / flower[0]
         target.mkdir(parents=True)
         for number in range(PER_CLASS):
             colour = COLOURS[index] + generator.normal(0.0, 0.15, 3)

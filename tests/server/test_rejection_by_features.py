@@ -1,0 +1,159 @@
+"""Photos of something else told by their features: over HTTP, with `predict`, from the bundle."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from calibration.bundled_reference import open_reference
+from calibration.calibrating import calibrate_bundle, read_record
+from calibration.rejection import METHODS
+from models.bundle import open_bundle, replace_files
+from models.errors import BundleError
+from models.images import load
+from models.session import Session
+from server.answer import Ask
+from server.app import create_app
+from server.cli import app
+from server.pipeline import open_pipeline
+from server.settings import Settings
+from tests.server import garden
+
+MINT = garden.encoded(garden.pixels(np.array([0.35, 0.98, 0.65])))
+"""A colour that lies in a direction where no flower is."""
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle calibrated with training photos."""
+    root = tmp_path_factory.mktemp("planted")
+    photos = garden.validation_folder(root / "photos")
+    garden.validation_folder(photos, split="train", seed=8)
+    bundle = garden.plant(root / "bundle")
+    calibrate_bundle(bundle, str(photos), device="cpu")
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def http(planted: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Settings(bundle=planted))) as client:
+        yield client
+
+
+def identify(client: TestClient, *photos: bytes, **query: Any) -> dict[str, Any]:
+    files = [("images", ("p.png", photo)) for photo in photos]
+    response = client.post("/v1/identify", params=query, files=files)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def by_hand(bundle: Path, photo: bytes) -> float:
+    """The familiarity of one photo from the stored reference, by loops."""
+    opened = open_bundle(bundle)
+    record = read_record(opened)
+    judge = record.rejection
+    assert judge is not None
+    session = Session(opened, device="cpu")
+    logits, features = session.outputs(load(photo, opened.preprocess)[np.newaxis], features=True)
+    reference = open_reference(opened, judge.reference_sha256, session.dimensions)
+    assert features is not None
+    assert reference is not None
+    row = [float(value) for value in features[0]]
+    length = sum(value**2 for value in row) ** 0.5
+    nearest = max(
+        sum(a * b for a, b in zip(row, known, strict=True)) / length
+        for known in reference.directions.tolist()
+    )
+    (unused,) = reference.unused.tolist()
+    off = sum((a - m) * u for a, m, u in zip(row, reference.mean.tolist(), unused, strict=True))
+    entropy = float(METHODS["generalised_entropy"](logits[record.head], record.score_kind)[0])
+    parts = zip((nearest, -abs(off), entropy), judge.centres, judge.scales, strict=True)
+    return float(sum((part - centre) / scale for part, centre, scale in parts))
+
+
+def test_the_answer_holds_what_loops_over_the_stored_features_give(
+    planted: Path, http: TestClient
+) -> None:
+    judge = read_record(open_bundle(planted)).rejection
+    assert judge is not None
+    for photo in (garden.photo(9), garden.photo(3, blur=0.4, other=5), garden.DULL, MINT):
+        found = identify(http, photo)["rejection"]
+        assert found.keys() == {"verdict", "method", "value", "threshold"}
+        assert (found["method"], found["threshold"]) == ("combined", judge.threshold)
+        assert found["value"] == pytest.approx(by_hand(planted, photo), abs=1e-3)
+        assert found["verdict"] == ("suspect" if found["value"] < judge.threshold else "accepted")
+
+
+def test_a_photo_of_something_else_is_suspect_and_rejected_where_asked(http: TestClient) -> None:
+    assert identify(http, garden.photo(9), reject="true")["rejection"]["verdict"] == "accepted"
+    suspect, rejected = identify(http, MINT), identify(http, MINT, reject="true")
+    assert (suspect["rejection"]["verdict"], rejected["rejection"]["verdict"]) == (
+        "suspect",
+        "rejected",
+    )
+    assert suspect["set"]["size"] > 0
+    assert (rejected["set"]["size"], rejected["results"]) == (0, [])
+
+
+def test_each_photo_of_several_is_judged_by_its_own_features(http: TestClient) -> None:
+    alone = [identify(http, photo)["rejection"]["value"] for photo in (MINT, garden.photo(9))]
+    for photos in ((MINT, garden.photo(9)), (garden.photo(9), MINT, MINT)):
+        found = identify(http, *photos, reject="true")["rejection"]
+        assert (found["verdict"], found["value"]) == ("accepted", max(alone))
+    assert identify(http, MINT, MINT)["rejection"]["value"] == alone[0]
+
+
+def test_sets_do_not_depend_on_how_strangers_are_told(
+    planted: Path, http: TestClient, tmp_path: Path
+) -> None:
+    photos = garden.validation_folder(tmp_path / "photos")
+    plain = garden.plant(tmp_path / "bundle")
+    record = calibrate_bundle(plain, str(photos), device="cpu")
+    assert record.rejection is not None
+    assert record.rejection.method == "generalised_entropy"
+    with TestClient(create_app(Settings(bundle=plain))) as client:
+        for photo in (garden.photo(2), MINT):
+            ours, theirs = identify(http, photo), identify(client, photo)
+            assert ours["results"] == theirs["results"]
+            assert ours["set"] == theirs["set"]
+
+
+def test_features_are_computed_only_where_the_rejection_needs_them(
+    planted: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    outputs = Session.outputs
+
+    def spy(session: Session, images: Any, *, features: bool = False) -> Any:
+        asked.append(features)
+        return outputs(session, images, features=features)
+
+    monkeypatch.setattr(Session, "outputs", spy)
+    for path in (planted, bundle):
+        open_pipeline(path, device="cpu")([garden.photo(1), garden.photo(2)], Ask(), "r")
+    assert asked == [True, True, False, False]
+
+
+def test_predict_says_the_same(planted: Path, http: TestClient, tmp_path: Path) -> None:
+    (tmp_path / "mint.png").write_bytes(MINT)
+    words = ["predict", str(planted), str(tmp_path), "--format", "jsonl"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rejection"] == identify(http, MINT)["rejection"]
+
+
+def test_a_bundle_without_its_reference_is_not_served(planted: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(planted, tmp_path / "copy"))
+    replace_files(copy, {}, without=["reference.npy"])
+    with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
+        open_pipeline(copy, device="cpu")
+    (copy / "reference.npy").write_bytes(b"damaged")
+    with pytest.raises(BundleError, match="calibrate it again"):
+        open_pipeline(copy, device="cpu")
