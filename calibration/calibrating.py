@@ -39,6 +39,7 @@ def calibrate_bundle(
     rejection_method: str | None = DEFAULT_METHOD,
     suspect_share: float = DEFAULT_SHARE,
     device: str = "auto",
+    workers: int = 1,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
 
@@ -57,6 +58,7 @@ def calibrate_bundle(
         rejection_method: A name in :data:`calibration.rejection.METHODS`, or None not to judge.
         suspect_share: Share of these photos that is to be suspect.
         device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes that score photos; any number gives the same thresholds.
 
     Returns:
         The record that now stands in the bundle.
@@ -80,7 +82,8 @@ def calibrate_bundle(
         suspect_share=suspect_share,
     )
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-    scoring = score_split(bundle, part.of(dataset.split(part.name)), device=device)
+    photos = part.of(dataset.split(part.name))
+    scoring = score_split(bundle, photos, device=device, workers=workers)
     with closing(scoring.logits):
         rows = passes(scoring, settings) * len(scoring.logits.labels)
         with progress(rows, "choosing thresholds") as advance:

@@ -1,17 +1,18 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from calibration.calibrating import calibrate_bundle, cautions, read_record
-from calibration.cropping import compare_crops
+from calibration.cropping import crops_against
 from calibration.crops import CROPS
-from calibration.evaluating import evaluate_bundle
+from calibration.evaluating import evaluation_of
 from calibration.feedback import audit_file
-from calibration.gating import compare_bundles, read_gate
+from calibration.gating import check_comparable, compare_scored, read_gate
 from calibration.printing import (
     audit_table,
     calibration_table,
@@ -27,6 +28,7 @@ from calibration.printing import (
 from calibration.recalibrating import recalibrate_bundle
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
+from calibration.scored import scored_bundle
 from calibration.scores import ScoreKind
 from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
@@ -38,6 +40,9 @@ app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Workers = Annotated[
+    int, typer.Option(help="Processes that score photos; 1: this one, with a thread a core.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -82,6 +87,7 @@ def calibrate(
         bool, typer.Option(help="With --scores: put the new thresholds into the bundle.")
     ] = False,
     device: Device = "auto",
+    workers: Workers = 1,
     as_json: AsJson = False,
 ) -> None:
     """Choose every threshold of a bundle on validation photos and put them into it.
@@ -112,6 +118,7 @@ def calibrate(
         rejection_method=None if rejection_method == NO_METHOD else rejection_method,
         suspect_share=suspect_share,
         device=device,
+        workers=workers,
     )
     for caution in cautions(record):
         warn(caution)
@@ -140,6 +147,7 @@ def evaluate(
         Path | None, typer.Option(help="Labelled feedback of a server, in place of --data.")
     ] = None,
     device: Device = "auto",
+    workers: Workers = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure the sets of a calibrated bundle on photos it was not calibrated on.
@@ -151,19 +159,26 @@ def evaluate(
     tables = []
     reasons: list[str] = []
     if data is not None:
-        evaluation = evaluate_bundle(bundle, data, split, device=device)
-        content, tables = evaluation.to_plain(), [evaluation_table(evaluation)]
-        if crops is not None:
-            cropped = compare_crops(bundle, data, split, device=device)
-            content["crops"] = [result.to_plain() for result in cropped]
-            tables.append(crops_table(cropped))
         if against is not None:
-            allowed = None if gate is None else read_gate(gate)
-            compared = compare_bundles(bundle, against, data, split, device=device)
-            reasons = [] if allowed is None else allowed.reasons(compared[0])
-            content["against"] = [asdict(comparison) for comparison in compared]
-            content["gate"] = None if allowed is None else {"passed": not reasons, "why": reasons}
-            tables.append(comparison_table(compared, str(against)))
+            check_comparable(bundle, against)
+        allowed = None if gate is None else read_gate(gate)
+        score = partial(scored_bundle, data=data, split=split, device=device, workers=workers)
+        with score(bundle) as new:
+            evaluation = evaluation_of(new)
+            content, tables = evaluation.to_plain(), [evaluation_table(evaluation)]
+            if crops is not None:
+                cropped = crops_against(new, device=device, workers=workers)
+                content["crops"] = [result.to_plain() for result in cropped]
+                tables.append(crops_table(cropped))
+            if against is not None:
+                with score(against) as old:
+                    compared = compare_scored(new, old)
+                reasons = [] if allowed is None else allowed.reasons(compared[0])
+                content["against"] = [asdict(comparison) for comparison in compared]
+                content["gate"] = (
+                    None if allowed is None else {"passed": not reasons, "why": reasons}
+                )
+                tables.append(comparison_table(compared, str(against)))
     if audit is not None:
         record = read_record(open_bundle(bundle))
         report = audit_file(audit, calibration_id=record.calibration_id)
