@@ -36,6 +36,7 @@ def calibrate_bundle(
     micro_weight: float = 0.5,
     head: str | None = None,
     score_kind: ScoreKind | None = None,
+    temperatures: Sequence[float] = (1.0,),
     rejection_method: str | None = DEFAULT_METHOD,
     suspect_share: float = DEFAULT_SHARE,
     device: str = "auto",
@@ -55,6 +56,8 @@ def calibrate_bundle(
         head: The head that serves; by default the best on these photos.
         score_kind: ``softmax`` or ``sigmoid``; by default the better one on these photos. Where
             both are named the photos choose nothing, and coverage can be a guarantee.
+        temperatures: What softmax logits may be divided by; the best on these photos is chosen of
+            several.
         rejection_method: A name in :data:`calibration.rejection.METHODS`, or None not to judge.
         suspect_share: Share of these photos that is to be suspect.
         device: ``auto``, ``cpu`` or ``cuda``.
@@ -78,6 +81,7 @@ def calibrate_bundle(
         micro_weight=micro_weight,
         head=head,
         score_kind=score_kind,
+        temperatures=_floats(temperatures),
         rejection_method=rejection_method,
         suspect_share=suspect_share,
     )

@@ -5,6 +5,7 @@ import re
 
 from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
+from calibration.scores import named
 from models.bundle import Bundle
 
 CARD = "MODEL_CARD.md"
@@ -16,7 +17,8 @@ def card_with(card: str, record: CalibrationRecord) -> str:
     """The model card with its section on calibration written anew, the rest untouched."""
     lines = [
         f"Calibrated on the {record.measured.rows:,} photos of the split "
-        f"`{record.measured.split}`, head `{record.head}`, scores `{record.score_kind}`.",
+        f"`{record.measured.split}`, head `{record.head}`, scores "
+        f"`{named(record.score_kind, record.temperature)}`.",
         "",
         "| K | lambda | mean size | hit rate | 95 % interval |",
         "|---|---|---|---|---|",

@@ -68,6 +68,9 @@ def calibrate(
     score_kind: Annotated[
         ScoreKind | None, typer.Option(help="Scores that serve. [default: the better ones]")
     ] = None,
+    temperature: Annotated[
+        str, typer.Option(help="Temperatures of softmax; the best on these photos serves.")
+    ] = "1",
     rejection_method: Annotated[
         str, typer.Option(help="What tells photos of something else: a method, or none.")
     ] = DEFAULT_METHOD,
@@ -115,6 +118,7 @@ def calibrate(
         micro_weight=micro_weight,
         head=head,
         score_kind=score_kind,
+        temperatures=numbers(temperature, "--temperature"),
         rejection_method=None if rejection_method == NO_METHOD else rejection_method,
         suspect_share=suspect_share,
         device=device,

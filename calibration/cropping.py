@@ -23,7 +23,6 @@ from calibration.fusion import Fusion, fuse
 from calibration.logits import ScoredSplit, Scoring
 from calibration.marginals import LARGEST_K
 from calibration.measure import sizes_and_hits
-from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord
 from calibration.scored import ScoredBundle, scored_bundle
 from calibration.scoring import score_split
@@ -163,7 +162,7 @@ class _View:
     def blocks(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
         record = self.record
         for values, labels in self.logits.blocks(record.head):
-            crops = shifted(values.reshape(len(labels), self.crops, -1), record.log_ratios)
+            crops = record.adjusted(values.reshape(len(labels), self.crops, -1))
             yield fuse(crops, score_kind=record.score_kind, fusion=self.fusion, k=self.k), labels
 
     def sets(self, rule: str, k: float) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

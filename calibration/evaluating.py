@@ -10,10 +10,8 @@ from calibration.logits import ScoredSplit
 from calibration.measure import Measurement
 from calibration.metrics import shot_groups
 from calibration.point import OperatingPoint
-from calibration.prior_shift import shifted
 from calibration.record import BALANCED_RULES, COVERAGE_RULES, CalibrationRecord
 from calibration.scored import ScoredBundle, scored_bundle
-from calibration.scores import scores
 from models.progress import progress
 
 
@@ -143,7 +141,7 @@ def measure_points(
     measurements = [Measurement(group, record.classes) for group in groups]
     with progress(len(logits.labels), "measuring sets") as advance:
         for values, labels in logits.blocks(record.head):
-            served = scores(shifted(values, record.log_ratios), record.score_kind)
+            served = record.scores(values)
             for measurement in measurements:
                 measurement.update(served, labels)
             advance(len(labels))

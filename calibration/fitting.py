@@ -26,18 +26,20 @@ SWOLLEN = 1.05  # times K: sets so much larger hit more for their size, not for 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """One head and kind of score of a scored split, read as often as wanted.
+    """One head, kind of score and temperature of a scored split, read as often as wanted.
 
     Attributes:
         scoring: The logits.
         head: Which head.
         score_kind: How its logits become scores.
+        temperature: What they are divided by first.
         advance: Called with the number of rows after each block.
     """
 
     scoring: Scoring
     head: str
     score_kind: ScoreKind
+    temperature: float
     advance: Callable[[int], None]
 
     @property
@@ -48,6 +50,7 @@ class Fit:
             rows=len(self.scoring.logits.labels),
             head=self.head,
             score_kind=self.score_kind,
+            temperature=self.temperature,
         )
 
     def logits(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
@@ -56,9 +59,13 @@ class Fit:
             yield logits, labels
             self.advance(len(labels))
 
+    def scores(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Scores from logits, both ``(batch, classes)``."""
+        return scores(logits, self.score_kind, temperature=self.temperature)
+
     def _blocks(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
         for logits, labels in self.logits():
-            yield scores(logits, self.score_kind), labels
+            yield self.scores(logits), labels
 
 
 def fit_record(
@@ -85,8 +92,8 @@ def fit_record(
     if counts is None:
         counts = np.bincount(labels, minlength=settings.classes)
     candidates = [
-        Fit(scoring=scoring, head=head, score_kind=kind, advance=advance)
-        for head, kind in settings.candidates(scoring.logits.heads)
+        Fit(scoring=scoring, head=head, score_kind=kind, temperature=degree, advance=advance)
+        for head, kind, degree in settings.candidates(scoring.logits.heads)
     ]
     compared = [tabulate(fit.source, settings, settings.compared) for fit in candidates]
     fair = comparable([float(tabulated.sizes.mean()) for tabulated in compared], settings.default_k)
@@ -99,8 +106,8 @@ def fit_record(
     tables += tabulate(served.source, settings, settings.grid, weights=weights).tables
     for images in settings.images:
         tables += group_tables(
-            scoring, settings, head=served.head, score_kind=served.score_kind, images=images,
-            weights=weights,
+            scoring, settings, head=served.head, score_kind=served.score_kind,
+            temperature=served.temperature, images=images, weights=weights,
         )  # fmt: skip
         advance(len(labels))
     for index, others in enumerate(compared):
@@ -112,6 +119,7 @@ def fit_record(
         classes=settings.classes,
         head=served.head,
         score_kind=served.score_kind,
+        temperature=served.temperature,
         asked_k=settings.ks,
         asked_coverage=settings.coverages,
         measured=Measured(
@@ -165,7 +173,7 @@ def familiarity_of(fit: Fit, settings: Settings) -> tuple[Distribution, Rejectio
     gathered, familiarity = DistributionOf(), list[NDArray[np.float64]]()
     method = settings.rejection_method
     for logits, _ in fit.logits():
-        gathered.update(logits, scores(logits, fit.score_kind))
+        gathered.update(logits, fit.scores(logits))
         if method is not None:
             familiarity.append(METHODS[method](logits, fit.score_kind))
     if method is None:

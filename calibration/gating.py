@@ -13,10 +13,8 @@ from calibration.evaluating import asked_points
 from calibration.logits import ScoredSplit
 from calibration.measure import sizes_and_hits
 from calibration.point import NotCalibrated, OperatingPoint
-from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord
 from calibration.scored import ScoredBundle, scored_bundle
-from calibration.scores import scores
 from models.bundle import open_bundle
 from models.errors import DataError, UsageError
 
@@ -143,7 +141,7 @@ def outcomes(
     """What each rule of a record does on each photo of a split, in one pass."""
     gathered: list[list[Outcome]] = [[] for _ in points]
     for values, labels in logits.blocks(record.head):
-        served = scores(shifted(values, record.log_ratios), record.score_kind)
+        served = record.scores(values)
         for found, point in zip(gathered, points, strict=True):
             sizes, hits = sizes_and_hits([point], served, labels)
             found.append((hits[:, 0], sizes[:, 0]))

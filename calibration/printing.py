@@ -14,6 +14,7 @@ from calibration.evaluating import Evaluation, RuleResult, asked_points
 from calibration.feedback import AuditReport
 from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
+from calibration.scores import named
 
 WIDTH_IN_FILES = 120
 CHANGES = ("old size", "new size", "change", "old hits", "new hits", "change of hits, 95 %")
@@ -26,12 +27,19 @@ def summary(record: CalibrationRecord) -> dict[str, object]:
         "calibration_id": record.calibration_id,
         "head": record.head,
         "score_kind": record.score_kind,
+        "temperature": record.temperature,
         "split": record.measured.split,
         "rows": record.measured.rows,
         "images": list(record.images),
         "compared": [
-            {"head": head, "score_kind": kind, "k": record.default_k, "hit_rate": rate}
-            for (head, kind), rate in record.compared(record.default_k).items()
+            {
+                "head": head,
+                "score_kind": kind,
+                "temperature": temperature,
+                "k": record.default_k,
+                "hit_rate": rate,
+            }
+            for (head, kind, temperature), rate in record.compared(record.default_k).items()
         ],
         "honest_hit_rate": record.selection.honest_hit_rate,
         "rejection": None
@@ -46,7 +54,7 @@ def calibration_table(record: CalibrationRecord) -> RichTable:
     """The thresholds as a table for people."""
     table = new_table(
         f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
-        f"{record.score_kind}",
+        f"{named(record.score_kind, record.temperature)}",
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
     )
     for point in asked_points(record):

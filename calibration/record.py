@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from calibration.balance import class_weights
 from calibration.by_shots import ShotGroup
@@ -20,7 +20,7 @@ from calibration.columns import Row, Table, dump, scalars, table_from_plain
 from calibration.distribution import Distribution
 from calibration.measured import Measured, Selection
 from calibration.point import Estimate, NotCalibrated, OperatingPoint
-from calibration.scores import ScoreKind
+from calibration.scores import ScoreKind, adjusted, scores
 from calibration.verdict import Rejection
 from models.errors import BundleError
 
@@ -35,7 +35,7 @@ __all__ = [
     "Table",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 COVERAGE_RULES = ("coverage", "balanced_coverage")
 BALANCED_RULES = ("balanced_average_k", "balanced_coverage")
 PREFERRED_K = 3.0
@@ -51,11 +51,13 @@ class CalibrationRecord:
         classes: Number of classes.
         head: The head that serves.
         score_kind: The kind of score that serves.
+        temperature: What logits are divided by before they become scores.
         asked_k: The values last given to ``--k``.
         asked_coverage: The values last given to ``--coverage``.
         measured: Where the figures come from.
-        selection: How head and kind of score were chosen. A calibration from traffic keeps it;
-            its hit rates are then of the labelled photos before and of none of the traffic.
+        selection: How head, kind of score and temperature were chosen. A calibration from traffic
+            keeps it; its hit rates are then of the labelled photos before and of none of the
+            traffic.
         class_counts: Images a class, for the balanced rules.
         class_counts_from: ``train``, or the split itself where training counts are not known.
         micro_weight: ``w`` of the balanced rules.
@@ -67,7 +69,7 @@ class CalibrationRecord:
         shots: Sizes and hits at the default K for species with few, a medium number and many
             training images; empty where these are not known.
         tables: All thresholds; the full grid for single photos and what serves, the asked values
-            for several photos, other heads and other kinds of score.
+            for several photos, other heads, kinds of score and temperatures.
     """
 
     calibration_id: str
@@ -75,6 +77,7 @@ class CalibrationRecord:
     classes: int
     head: str
     score_kind: ScoreKind
+    temperature: float
     asked_k: tuple[float, ...]
     asked_coverage: tuple[float, ...]
     measured: Measured
@@ -147,10 +150,22 @@ class CalibrationRecord:
             )
         return self._point(table, index)
 
-    def compared(self, k: float) -> dict[tuple[str, ScoreKind], float]:
-        """Hit rate of ``average_k`` at this K by head and kind of score, best first."""
+    def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
+        """Logits ``(..., classes)`` of the served head at the temperature, and corrected."""
+        return adjusted(logits, temperature=self.temperature, log_ratios=self.log_ratios)
+
+    def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
+        """Served scores of single photos from the logits of the served head, ``(rows, classes)``.
+
+        Raises:
+            ValueError: See :func:`calibration.scores.scores`.
+        """
+        return scores(self.adjusted(logits), self.score_kind)
+
+    def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
+        """Hit rate of ``average_k`` at this K by head, kind and temperature, best first."""
         found = {
-            (table.head, table.score_kind): rate
+            (table.head, table.score_kind, table.temperature): rate
             for table in self.tables
             if (table.rule, table.images) == ("average_k", 1)
             and (index := table.index(k)) is not None
@@ -190,8 +205,8 @@ class CalibrationRecord:
         return class_weights(self.class_counts, self.micro_weight)
 
     def _serves(self, table: Table, images: int) -> bool:
-        served = (table.head, table.score_kind, table.images)
-        return served == (self.head, self.score_kind, images)
+        served = (table.head, table.score_kind, table.temperature, table.images)
+        return served == (self.head, self.score_kind, self.temperature, images)
 
     def _table(self, rule: str, images: int) -> Table | None:
         fitting = (t for t in self.tables if t.rule == rule and self._serves(t, images))
@@ -218,6 +233,7 @@ class CalibrationRecord:
             ties=row.ties,
             head=table.head,
             score_kind=table.score_kind,
+            temperature=table.temperature,
             images=table.images,
             fusion=table.fusion,
             made_from=table.made_from,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from calibration.balance import class_weights
 from calibration.conformal import check_coverage
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE, METHODS, check_share
-from calibration.scores import SCORE_KINDS, ScoreKind
+from calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from calibration.threshold import check_average_k
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
@@ -28,6 +28,8 @@ class Settings:
         micro_weight: ``w`` of the balanced rules.
         head: The head that serves, or None to choose the best.
         score_kind: The kind of score that serves, or None to choose the best.
+        temperatures: Those to choose from; for ``sigmoid`` 1 is the only one, since no other
+            changes a set of ``average_k``.
         images: Numbers of photos of one plant to calibrate for, besides one.
         rejection_method: How familiar a photo looks, a name in
             :data:`calibration.rejection.METHODS`; None not to judge.
@@ -36,7 +38,8 @@ class Settings:
     Raises:
         ValueError: A K outside ``[min_size, classes]``, no K at all, a coverage outside (0, 1),
             another ``min_size`` than 0 or 1, a ``micro_weight`` outside [0, 1], an unknown kind of
-            score or method, a share outside [0, 1), or numbers of photos below 2.
+            score or method, no temperature, one outside [0.01, 100] or one for ``sigmoid``, a
+            share outside [0, 1), or numbers of photos below 2.
     """
 
     classes: int
@@ -46,6 +49,7 @@ class Settings:
     micro_weight: float = 0.5
     head: str | None = None
     score_kind: ScoreKind | None = None
+    temperatures: tuple[float, ...] = (1.0,)
     images: tuple[int, ...] = DEFAULT_IMAGES
     rejection_method: str | None = DEFAULT_METHOD
     suspect_share: float = DEFAULT_SHARE
@@ -64,6 +68,12 @@ class Settings:
             raise ValueError(
                 f"score_kind must be one of {', '.join(SCORE_KINDS)}, got {self.score_kind!r}"
             )
+        for temperature in self.temperatures:
+            check_temperature(temperature)
+        if not self.temperatures or (self.score_kind == "sigmoid" and self.temperatures != (1.0,)):
+            raise ValueError(
+                f"temperatures must be some numbers, for sigmoid 1 alone, got {self.temperatures}"
+            )
         if self.rejection_method not in (None, *METHODS):
             raise ValueError(
                 f"rejection_method must be one of {', '.join(METHODS)}, got "
@@ -73,8 +83,8 @@ class Settings:
         if any(images < 2 for images in self.images):
             raise ValueError(f"images must be 2 or more, got {self.images}")
 
-    def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind]]:
-        """The pairs of head and kind of score that are compared.
+    def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
+        """Heads with kinds of score and temperatures that are compared.
 
         Raises:
             ValueError: There is no head of the name asked for.
@@ -82,9 +92,10 @@ class Settings:
         if self.head not in (None, *heads):
             raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}")
         return [
-            (head, kind)
+            (head, kind, temperature)
             for head in heads
             for kind in SCORE_KINDS
+            for temperature in (self.temperatures if kind == "softmax" else (1.0,))
             if self.head in (None, head) and self.score_kind in (None, kind)
         ]
 

@@ -114,7 +114,12 @@ def recalibrate(
     """
     if old_prior is not None and record.score_kind != "softmax":
         raise ValueError("frequencies can be corrected for softmax scores only, these are sigmoid")
-    traffic = Traffic(requests=requests, score_kind=record.score_kind, guard=guard)
+    traffic = Traffic(
+        requests=requests,
+        score_kind=record.score_kind,
+        temperature=record.temperature,
+        guard=guard,
+    )
     rows, seen = traffic.count()
     if rows < FEWEST_ROWS:
         raise ValueError(

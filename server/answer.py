@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.marginals import LARGEST_K, top_k_marginals
-from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from models.classes import ClassTable
 from server.errors import InvalidParameter, NotCalibratedFor
@@ -129,7 +128,7 @@ def describe(
     """Put a drawn set into the shape of the interface; arguments as for `answer`."""
     marginals = None
     if "marginals" in ask.include:
-        marginals = _marginals(shifted(logits[drawn.point.head], drawn.point.log_ratios), drawn)
+        marginals = _marginals(drawn.point.adjusted(logits[drawn.point.head]), drawn)
     chain = fallback_chain(ask.languages)
     shown = _shown(drawn, ask)
     members = drawn.order[: int(drawn.inside.sum())]

@@ -47,10 +47,19 @@ def network(heads: dict[str, float]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def make_bundle(path: Path, *, heads: dict[str, str] | None = None, counted: bool = True) -> Bundle:
-    """Write the bundle; with ``counted`` the class table knows how many training photos it had."""
+def make_bundle(
+    path: Path,
+    *,
+    heads: dict[str, str] | None = None,
+    counted: bool = True,
+    sharper: float = 1.0,
+) -> Bundle:
+    """Write the bundle; with ``counted`` the class table knows how many training photos it had.
+
+    All logits are ``sharper`` times as large as usual.
+    """
     heads = heads or {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
-    sharpness = dict(zip(heads.values(), (2e-4, 1e-3), strict=False))
+    sharpness = dict(zip(heads.values(), (2e-4 * sharper, 1e-3 * sharper), strict=False))
     classes = ClassTable(
         tuple(
             ClassInfo(

@@ -61,7 +61,7 @@ def test_the_file_is_strict_json_with_columns_as_arrays(record: CalibrationRecor
         raise AssertionError(constant)
 
     plain = json.loads(record.to_json(), parse_constant=refuse)
-    assert plain["schema_version"] == 2
+    assert plain["schema_version"] == 3
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
@@ -80,7 +80,7 @@ def test_the_best_head_and_kind_at_the_default_k_serve(record: CalibrationRecord
     assert (record.head, record.score_kind) == ("multi_label", "softmax")
     compared = record.compared(3.0)
     assert len(compared) == 4
-    assert next(iter(compared)) == ("multi_label", "softmax")
+    assert next(iter(compared)) == ("multi_label", "softmax", 1.0)
     assert list(compared.values()) == sorted(compared.values(), reverse=True)
     assert record.compared(2.55).keys() == compared.keys()
 
@@ -395,7 +395,7 @@ def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
 
 def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="update florilege"):
-        CalibrationRecord.from_json(damage(record, schema_version=3))
+        CalibrationRecord.from_json(damage(record, schema_version=4))
 
 
 @pytest.mark.parametrize(
