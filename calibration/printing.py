@@ -15,6 +15,7 @@ from calibration.feedback import AuditReport
 from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
 from calibration.scores import named
+from calibration.threshold import threshold_text
 
 WIDTH_IN_FILES = 120
 CHANGES = ("old size", "new size", "change", "old hits", "new hits", "change of hits, 95 %")
@@ -62,7 +63,7 @@ def calibration_table(record: CalibrationRecord) -> RichTable:
         table.add_row(
             point.rule,
             f"{point.k if point.k is not None else point.coverage:g}",
-            "-" if point.lambda_val is None else f"{point.lambda_val:.6g}",
+            threshold_text(point.lambda_val),
             f"{point.expected_size.value:.3f}",
             _share(None if hits is None else hits.value),
             "-" if hits is None else _interval(hits.ci95),
@@ -85,7 +86,7 @@ def photos_table(record: CalibrationRecord) -> RichTable | None:
         table.add_row(
             point.rule,
             str(images),
-            f"{point.lambda_val:.6g}",
+            threshold_text(point.lambda_val),
             f"{point.expected_size.value:.3f}",
             _share(None if hits is None else hits.value),
             "-" if hits is None else _interval(hits.ci95),
