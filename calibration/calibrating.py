@@ -24,8 +24,8 @@ from calibration.settings import (
     default_ks,
 )
 from data.sources import open_dataset
-from models.classes import ClassTable
 from models.bundle import CALIBRATION, REFERENCE, Bundle, open_bundle, replace_files
+from models.classes import ClassTable
 from models.errors import BundleError, UsageError
 from models.progress import progress
 
@@ -45,12 +45,14 @@ def calibrate_bundle(
     micro_weight: float = 0.5,
     head: str | None = None,
     score_kind: ScoreKind | None = None,
+    temperatures: Sequence[float] = (1.0,),
     rejection_method: str | None = DEFAULT_METHOD,
     suspect_share: float = DEFAULT_SHARE,
     delta: float = DEFAULT_DELTA,
     max_size: int | None = None,
     small_classes: SmallClasses = DEFAULT_SMALL_CLASSES,
     device: str = "auto",
+    workers: int = 1,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
 
@@ -66,6 +68,8 @@ def calibrate_bundle(
         head: The head that serves; by default the best on these photos.
         score_kind: ``softmax`` or ``sigmoid``; by default the better one on these photos. Where
             both are named the photos choose nothing, and coverage can be a guarantee.
+        temperatures: What softmax logits may be divided by; the best on these photos is chosen of
+            several.
         rejection_method: A name in :data:`calibration.rejection.METHODS` or ``FEATURE_METHODS``;
             ``auto`` for ``combined`` where the graph gives features and the data have training
             photos, else ``generalised_entropy``; or None not to judge.
@@ -75,6 +79,7 @@ def calibrate_bundle(
         small_classes: What ``class_coverage`` gives classes with too few photos for a threshold
             of their own, see :mod:`calibration.class_conditional`; ``group`` is the genus.
         device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes that score photos; any number gives the same thresholds.
 
     Returns:
         The record that now stands in the bundle.
@@ -95,6 +100,7 @@ def calibrate_bundle(
         micro_weight=micro_weight,
         head=head,
         score_kind=score_kind,
+        temperatures=_floats(temperatures),
         rejection_method=method,
         suspect_share=suspect_share,
         delta=delta,
@@ -103,8 +109,12 @@ def calibrate_bundle(
     )
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
     photos = part.of(dataset.split(part.name))
-    known = None if training is None else score_known(bundle, training, device=device)
-    scoring = score_split(bundle, photos, device=device, features=known is not None)
+    known = None
+    if training is not None:
+        known = score_known(bundle, training, device=device, workers=workers)
+    scoring = score_split(
+        bundle, photos, device=device, workers=workers, features=known is not None
+    )
     with closing(scoring.logits):
         reference = None if known is None else known.reference(scoring)
         rows = passes(scoring, settings) * len(scoring.logits.labels)

@@ -5,6 +5,8 @@ import re
 
 from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
+from calibration.scores import named
+from calibration.threshold import threshold_text
 from models.bundle import Bundle
 
 CARD = "MODEL_CARD.md"
@@ -16,7 +18,8 @@ def card_with(card: str, record: CalibrationRecord) -> str:
     """The model card with its section on calibration written anew, the rest untouched."""
     lines = [
         f"Calibrated on the {record.measured.rows:,} photos of the split "
-        f"`{record.measured.split}`, head `{record.head}`, scores `{record.score_kind}`.",
+        f"`{record.measured.split}`, head `{record.head}`, scores "
+        f"`{named(record.score_kind, record.temperature)}`.",
         "",
         "| K | lambda | mean size | hit rate | 95 % interval |",
         "|---|---|---|---|---|",
@@ -24,7 +27,8 @@ def card_with(card: str, record: CalibrationRecord) -> str:
     for k in sorted(record.asked_k):
         point = record.point("average_k", k=k)
         lines.append(
-            f"| {k:g} | {point.lambda_val:.6g} | {point.expected_size.value:.3f} | {_hits(point)} |"
+            f"| {k:g} | {threshold_text(point.lambda_val)} | {point.expected_size.value:.3f} | "
+            f"{_hits(point)} |"
         )
     return replace_section(card, TITLE, "\n".join(lines))
 

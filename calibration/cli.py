@@ -1,6 +1,7 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,11 +9,11 @@ import typer
 
 from calibration.calibrating import calibrate_bundle, cautions, read_record
 from calibration.class_conditional import SmallClasses
-from calibration.cropping import compare_crops
+from calibration.cropping import crops_against
 from calibration.crops import CROPS
-from calibration.evaluating import evaluate_bundle
+from calibration.evaluating import evaluation_of
 from calibration.feedback import audit_file
-from calibration.gating import compare_bundles, read_gate
+from calibration.gating import check_comparable, compare_scored, read_gate
 from calibration.printing import (
     audit_table,
     calibration_table,
@@ -28,6 +29,7 @@ from calibration.printing import (
 from calibration.recalibrating import recalibrate_bundle
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
+from calibration.scored import scored_bundle
 from calibration.scores import ScoreKind
 from calibration.settings import DEFAULT_DELTA, DEFAULT_SMALL_CLASSES
 from models.bundle import open_bundle
@@ -40,6 +42,9 @@ app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Workers = Annotated[
+    int, typer.Option(help="Processes that score photos; 1: this one, with a thread a core.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -65,6 +70,9 @@ def calibrate(
     score_kind: Annotated[
         ScoreKind | None, typer.Option(help="Scores that serve. [default: the better ones]")
     ] = None,
+    temperature: Annotated[
+        str, typer.Option(help="Temperatures of softmax; the best on these photos serves.")
+    ] = "1",
     rejection_method: Annotated[
         str, typer.Option(help="What tells photos of something else: auto, a method, or none.")
     ] = DEFAULT_METHOD,
@@ -94,6 +102,7 @@ def calibrate(
         bool, typer.Option(help="With --scores: put the new thresholds into the bundle.")
     ] = False,
     device: Device = "auto",
+    workers: Workers = 1,
     as_json: AsJson = False,
 ) -> None:
     """Choose every threshold of a bundle on validation photos and put them into it.
@@ -121,12 +130,14 @@ def calibrate(
         micro_weight=micro_weight,
         head=head,
         score_kind=score_kind,
+        temperatures=numbers(temperature, "--temperature"),
         rejection_method=None if rejection_method == NO_METHOD else rejection_method,
         suspect_share=suspect_share,
         delta=delta,
         max_size=max_size,
         small_classes=small_classes,
         device=device,
+        workers=workers,
     )
     for caution in cautions(record):
         warn(caution)
@@ -155,6 +166,7 @@ def evaluate(
         Path | None, typer.Option(help="Labelled feedback of a server, in place of --data.")
     ] = None,
     device: Device = "auto",
+    workers: Workers = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure the sets of a calibrated bundle on photos it was not calibrated on.
@@ -166,19 +178,26 @@ def evaluate(
     tables = []
     reasons: list[str] = []
     if data is not None:
-        evaluation = evaluate_bundle(bundle, data, split, device=device)
-        content, tables = evaluation.to_plain(), [evaluation_table(evaluation)]
-        if crops is not None:
-            cropped = compare_crops(bundle, data, split, device=device)
-            content["crops"] = [result.to_plain() for result in cropped]
-            tables.append(crops_table(cropped))
         if against is not None:
-            allowed = None if gate is None else read_gate(gate)
-            compared = compare_bundles(bundle, against, data, split, device=device)
-            reasons = [] if allowed is None else allowed.reasons(compared[0])
-            content["against"] = [asdict(comparison) for comparison in compared]
-            content["gate"] = None if allowed is None else {"passed": not reasons, "why": reasons}
-            tables.append(comparison_table(compared, str(against)))
+            check_comparable(bundle, against)
+        allowed = None if gate is None else read_gate(gate)
+        score = partial(scored_bundle, data=data, split=split, device=device, workers=workers)
+        with score(bundle) as new:
+            evaluation = evaluation_of(new)
+            content, tables = evaluation.to_plain(), [evaluation_table(evaluation)]
+            if crops is not None:
+                cropped = crops_against(new, device=device, workers=workers)
+                content["crops"] = [result.to_plain() for result in cropped]
+                tables.append(crops_table(cropped))
+            if against is not None:
+                with score(against) as old:
+                    compared = compare_scored(new, old)
+                reasons = [] if allowed is None else allowed.reasons(compared[0])
+                content["against"] = [asdict(comparison) for comparison in compared]
+                content["gate"] = (
+                    None if allowed is None else {"passed": not reasons, "why": reasons}
+                )
+                tables.append(comparison_table(compared, str(against)))
     if audit is not None:
         record = read_record(open_bundle(bundle))
         report = audit_file(audit, calibration_id=record.calibration_id)

@@ -14,7 +14,7 @@ from calibration.class_conditional import SMALL_CLASSES, SmallClasses
 from calibration.fusion import FUSIONS, Fusion
 from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
-from calibration.scores import ScoreKind
+from calibration.scores import ScoreKind, check_temperature
 
 UNKNOWN_AS_NONE = ("lambda_val", "hit_rate", "hit_low", "hit_high", "macro_hit_rate")
 
@@ -110,9 +110,10 @@ class ByClass:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Thresholds of one rule for one head, kind of score and number of photos.
+    """Thresholds of one rule for one head, kind of score, temperature and number of photos.
 
     Attributes:
+        temperature: What the logits were divided by.
         images: Photos of one plant in a request.
         fusion: How their scores become one row, see :mod:`calibration.fusion`.
         rows: Photos, or groups of ``images`` photos, that it was measured on.
@@ -128,6 +129,7 @@ class Table:
     rule: str
     head: str
     score_kind: ScoreKind
+    temperature: float
     images: int
     fusion: Fusion
     rows: int
@@ -150,6 +152,7 @@ class Table:
             lengths = {len(self.by_class.small), len(self.by_class.thresholds)}
             if lengths != {len(self.columns.value)}:
                 raise ValueError(f"{lengths} thresholds by class for {self.columns.value}")
+        check_temperature(self.temperature)
         if self.fusion not in FUSIONS or self.made_from not in (None, *get_args(MadeFrom)):
             raise ValueError(f"unknown fusion {self.fusion!r} or groups {self.made_from!r}")
         if (self.made_from is None) != (self.images == 1):

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibration.calibrating import read_record
 from calibration.comparison import Change, Comparison, compare
 from calibration.crops import CROPS, ten_crops
 from calibration.evidence import Evidence
@@ -24,14 +23,11 @@ from calibration.fusion import Fusion, fuse
 from calibration.logits import ScoredSplit, Scoring
 from calibration.marginals import LARGEST_K
 from calibration.measure import sizes_and_hits
-from calibration.parts import Part
-from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord
-from calibration.scoring import score_split, whole
+from calibration.scored import ScoredBundle, scored_bundle
+from calibration.scoring import score_split
 from calibration.sets import SetRule
 from calibration.tabulating import top_k_rule
-from data.sources import open_dataset
-from models.bundle import open_bundle
 from models.images import Preprocess, decode
 
 LARGER = Fraction(8, 7)
@@ -73,7 +69,7 @@ class CropResult:
 
 
 def compare_crops(
-    path: str | Path, data: str, split: str = "test", *, device: str = "auto"
+    path: str | Path, data: str, split: str = "test", *, device: str = "auto", workers: int = 1
 ) -> list[CropResult]:
     """Ten crops against one view, for ``average_k`` and ``top_k`` at every K last asked for.
 
@@ -86,23 +82,26 @@ def compare_crops(
         data: What ``--data`` takes.
         split: Name of the split, or a part of it.
         device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes that score photos.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or not calibrated.
     """
-    bundle = open_bundle(path)
-    record, part = read_record(bundle), Part.parse(split)
-    photos = part.of(
-        open_dataset(data, splits=[part.name], classes=bundle.classes).split(part.name)
+    with scored_bundle(path, data, split, device=device, workers=workers) as one:
+        return crops_against(one, device=device, workers=workers)
+
+
+def crops_against(one: ScoredBundle, *, device: str = "auto", workers: int = 1) -> list[CropResult]:
+    """What :func:`compare_crops` gives, for a view that was scored before."""
+    ten = score_split(
+        one.bundle, one.photos, device=device, workers=workers, view=crops_of, views=CROPS
     )
-    one = score_split(bundle, photos, device=device, view=whole)
-    with closing(one.logits):
-        ten = score_split(bundle, photos, device=device, view=crops_of, views=CROPS)
-        with closing(ten.logits):
-            return [
-                _compared(rule, k, fusion, one, ten, record) for rule, k, fusion in _all(record)
-            ]
+    with closing(ten.logits):
+        return [
+            _compared(rule, k, fusion, one.scoring, ten, one.record)
+            for rule, k, fusion in _all(one.record)
+        ]
 
 
 def crops_of(content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
@@ -163,7 +162,7 @@ class _View:
     def blocks(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
         record = self.record
         for values, labels in self.logits.blocks(record.head):
-            crops = shifted(values.reshape(len(labels), self.crops, -1), record.log_ratios)
+            crops = record.adjusted(values.reshape(len(labels), self.crops, -1))
             yield fuse(crops, score_kind=record.score_kind, fusion=self.fusion, k=self.k), labels
 
     def sets(self, rule: str, k: float) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

@@ -1,25 +1,18 @@
 """Evaluating a bundle: what its calibrated sets hold on photos it was not calibrated on."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.calibrating import read_record
 from calibration.guarantees import Guarantee
 from calibration.intervals import mean_interval, wilson
 from calibration.logits import ScoredSplit
 from calibration.measure import Measurement, together
 from calibration.metrics import shot_groups
-from calibration.parts import Part
 from calibration.point import OperatingPoint
-from calibration.prior_shift import shifted
 from calibration.record import COVERAGE_RULES, CalibrationRecord
-from calibration.scores import scores
-from calibration.scoring import score_split
-from data.sources import open_dataset
-from models.bundle import open_bundle
+from calibration.scored import ScoredBundle, scored_bundle
 from models.progress import progress
 
 
@@ -94,7 +87,7 @@ class Evaluation:
 
 
 def evaluate_bundle(
-    path: str | Path, data: str, split: str = "test", *, device: str = "auto"
+    path: str | Path, data: str, split: str = "test", *, device: str = "auto", workers: int = 1
 ) -> Evaluation:
     """Measure every rule at every value last given to ``--k`` and ``--coverage``.
 
@@ -103,19 +96,21 @@ def evaluate_bundle(
         data: What ``--data`` takes.
         split: Name of the split, or a part of it such as ``test:0.3-1``.
         device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes that score photos.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or not calibrated.
     """
-    bundle = open_bundle(path)
-    record = read_record(bundle)
-    part = Part.parse(split)
-    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-    scoring = score_split(bundle, part.of(dataset.split(part.name)), device=device)
-    with closing(scoring.logits):
-        asked, promised = asked_points(record), promised_points(record)
-        results = measure_points([*asked, *promised], scoring.logits, record)
+    with scored_bundle(path, data, split, device=device, workers=workers) as scored:
+        return evaluation_of(scored)
+
+
+def evaluation_of(scored: ScoredBundle) -> Evaluation:
+    """What :func:`evaluate_bundle` gives, for photos that were scored before."""
+    bundle, record, scoring = scored.bundle, scored.record, scored.scoring
+    asked, promised = asked_points(record), promised_points(record)
+    results = measure_points([*asked, *promised], scoring.logits, record)
     return Evaluation(
         bundle=f"{bundle.name} {bundle.version}",
         bundle_sha256=bundle.sha256,
@@ -161,7 +156,7 @@ def measure_points(
     measurements = together(points, record.classes)
     with progress(len(logits.labels), "measuring sets") as advance:
         for values, labels in logits.blocks(record.head):
-            served = scores(shifted(values, record.log_ratios), record.score_kind)
+            served = record.scores(values)
             for measurement in measurements:
                 measurement.update(served, labels)
             advance(len(labels))

@@ -28,18 +28,20 @@ SWOLLEN = 1.05  # times K: sets so much larger hit more for their size, not for 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """One head and kind of score of a scored split, read as often as wanted.
+    """One head, kind of score and temperature of a scored split, read as often as wanted.
 
     Attributes:
         scoring: The logits.
         head: Which head.
         score_kind: How its logits become scores.
+        temperature: What they are divided by first.
         advance: Called with the number of rows after each block.
     """
 
     scoring: Scoring
     head: str
     score_kind: ScoreKind
+    temperature: float
     advance: Callable[[int], None]
 
     @property
@@ -50,6 +52,7 @@ class Fit:
             rows=len(self.scoring.logits.labels),
             head=self.head,
             score_kind=self.score_kind,
+            temperature=self.temperature,
         )
 
     def logits(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
@@ -58,9 +61,13 @@ class Fit:
             yield logits, labels
             self.advance(len(labels))
 
+    def scores(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Scores from logits, both ``(batch, classes)``."""
+        return scores(logits, self.score_kind, temperature=self.temperature)
+
     def _blocks(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
         for logits, labels in self.logits():
-            yield scores(logits, self.score_kind), labels
+            yield self.scores(logits), labels
 
 
 def fit_record(
@@ -93,8 +100,8 @@ def fit_record(
     if counts is None:
         counts = np.bincount(labels, minlength=settings.classes)
     candidates = [
-        Fit(scoring=scoring, head=head, score_kind=kind, advance=advance)
-        for head, kind in settings.candidates(scoring.logits.heads)
+        Fit(scoring=scoring, head=head, score_kind=kind, temperature=degree, advance=advance)
+        for head, kind, degree in settings.candidates(scoring.logits.heads)
     ]
     compared = [tabulate(fit.source, settings, settings.compared) for fit in candidates]
     fair = comparable([float(tabulated.sizes.mean()) for tabulated in compared], settings.default_k)
@@ -108,8 +115,8 @@ def fit_record(
     tables += promised_tables(served.source, settings, class_groups=class_groups)
     for images in settings.images:
         tables += group_tables(
-            scoring, settings, head=served.head, score_kind=served.score_kind, images=images,
-            weights=weights,
+            scoring, settings, head=served.head, score_kind=served.score_kind,
+            temperature=served.temperature, images=images, weights=weights,
         )  # fmt: skip
         advance(len(labels))
     for index, others in enumerate(compared):
@@ -121,6 +128,7 @@ def fit_record(
         classes=settings.classes,
         head=served.head,
         score_kind=served.score_kind,
+        temperature=served.temperature,
         asked_k=settings.ks,
         asked_coverage=settings.coverages,
         measured=Measured(
@@ -176,7 +184,7 @@ def familiarity_of(
     gathered, found = DistributionOf(), list[NDArray[np.float64]]()
     method, features = settings.rejection_method, _features(fit, settings)
     for logits, _ in fit.logits():
-        gathered.update(logits, scores(logits, fit.score_kind))
+        gathered.update(logits, fit.scores(logits))
         if method in FEATURE_METHODS:
             assert reference is not None  # whoever asks for such a method brings one
             found.append(parts(logits, fit.score_kind, next(features), reference))

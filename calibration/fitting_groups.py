@@ -12,7 +12,7 @@ from calibration.marginals import LARGEST_K
 from calibration.measure import Measurement
 from calibration.photo_groups import FEWEST_GROUPS, PhotoGroups, groups_of
 from calibration.promising import promised_tables
-from calibration.scores import ScoreKind
+from calibration.scores import ScoreKind, adjusted
 from calibration.settings import Settings
 from calibration.tabulating import Source, rows_of, tabulate, top_k_rule
 
@@ -27,6 +27,7 @@ def group_tables(
     *,
     head: str,
     score_kind: ScoreKind,
+    temperature: float,
     images: int,
     weights: NDArray[np.float64],
 ) -> list[Table]:
@@ -40,6 +41,7 @@ def group_tables(
         settings: What is asked for.
         head: The head that serves.
         score_kind: The kind of score that serves.
+        temperature: The temperature that serves.
         images: Photos in a group.
         weights: Of the balanced rules, shape ``(classes,)``.
 
@@ -49,7 +51,7 @@ def group_tables(
     groups = groups_of(scoring.logits.labels, size=images, observations=scoring.observations)
     if len(groups) < FEWEST_GROUPS:
         return []
-    grouped = _Grouped(scoring, groups, head, score_kind)
+    grouped = _Grouped(scoring, groups, head, score_kind, temperature)
     source = grouped.source(default_fusion("average_k"))
     ks = settings.compared
     tables = tabulate(source, settings, ks, fixed=False).tables
@@ -62,9 +64,15 @@ class _Grouped:
     """The scores of groups of photos, fused, read as often as wanted."""
 
     def __init__(
-        self, scoring: Scoring, groups: PhotoGroups, head: str, score_kind: ScoreKind
+        self,
+        scoring: Scoring,
+        groups: PhotoGroups,
+        head: str,
+        score_kind: ScoreKind,
+        temperature: float,
     ) -> None:
         self._scoring, self._head, self._kind = scoring, head, score_kind
+        self._temperature = temperature
         self._made_from = groups.made_from
         self._rows = np.random.default_rng(0).permutation(groups.rows)  # (groups, images)
 
@@ -75,6 +83,7 @@ class _Grouped:
             rows=len(rows),
             head=self._head,
             score_kind=self._kind,
+            temperature=self._temperature,
             images=rows.shape[1],
             fusion=fusion,
             made_from=self._made_from,
@@ -100,7 +109,8 @@ class _Grouped:
         for start in range(0, len(rows), max(1, PHOTOS_AT_ONCE // images)):
             part = rows[start : start + max(1, PHOTOS_AT_ONCE // images)]
             values = logits.rows(self._head, part.reshape(-1)).reshape(*part.shape, -1)
+            served = adjusted(values, temperature=self._temperature, log_ratios=None)
             yield (
-                fuse(values, score_kind=self._kind, fusion=fusion, k=k),
+                fuse(served, score_kind=self._kind, fusion=fusion, k=k),
                 logits.labels[part[:, 0]],
             )

@@ -18,10 +18,9 @@ from calibration.balance import class_weights
 from calibration.columns import Table
 from calibration.distribution import Distribution, DistributionOf
 from calibration.measured import TRAFFIC, Measured
-from calibration.prior_shift import shifted
 from calibration.promising import promised_tables
 from calibration.record import CalibrationRecord
-from calibration.scores import scores
+from calibration.scores import adjusted, scores
 from calibration.settings import DEFAULT_DELTA, Settings
 from calibration.tabulating import Source, tabulate
 from calibration.traffic import FEWEST_ROWS, Recalibration
@@ -94,6 +93,7 @@ def _tables(
         rows=rows,
         head=record.head,
         score_kind=record.score_kind,
+        temperature=record.temperature,
         images=images,
         made_from=None if images == 1 else "observations",
     )
@@ -118,6 +118,7 @@ def _distribution(traffic: Traffic, found: Recalibration) -> tuple[Distribution,
     gathered, digest = DistributionOf(), hashlib.sha256()
     for requests in traffic.logits():
         logits = requests[:, 0]
-        gathered.update(logits, scores(shifted(logits, found.log_ratios), traffic.score_kind))
+        served = adjusted(logits, temperature=traffic.temperature, log_ratios=found.log_ratios)
+        gathered.update(logits, scores(served, traffic.score_kind))
         digest.update(np.ascontiguousarray(logits).tobytes())
     return gathered.result(), digest.hexdigest()

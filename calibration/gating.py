@@ -1,7 +1,6 @@
 """Two bundles on the same photos: compared rule by rule, and stopped by a gate."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,9 @@ from calibration.comparison import Comparison, Gate, compare
 from calibration.evaluating import asked_points
 from calibration.logits import ScoredSplit
 from calibration.measure import sizes_and_hits
-from calibration.parts import Part
 from calibration.point import NotCalibrated, OperatingPoint
-from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord
-from calibration.scores import scores
-from calibration.scoring import score_split
-from data.sources import open_dataset
+from calibration.scored import ScoredBundle, scored_bundle
 from models.bundle import open_bundle
 from models.errors import DataError, UsageError
 
@@ -30,7 +25,13 @@ Asked = tuple[str, float | None, float | None]
 
 
 def compare_bundles(
-    path: str | Path, against: str | Path, data: str, split: str = "test", *, device: str = "auto"
+    path: str | Path,
+    against: str | Path,
+    data: str,
+    split: str = "test",
+    *,
+    device: str = "auto",
+    workers: int = 1,
 ) -> list[Comparison]:
     """Compare the sets of two calibrated bundles on the same photos.
 
@@ -40,6 +41,7 @@ def compare_bundles(
         data: What ``--data`` takes; both bundles must know its classes.
         split: Name of the split, or a part of it.
         device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes that score photos.
 
     Returns:
         One comparison for each rule and value that both can answer: first ``average_k`` at the new
@@ -50,18 +52,39 @@ def compare_bundles(
         BundleError: A bundle is damaged or not calibrated.
         UsageError: The two have no rule and value in common.
     """
-    record = read_record(open_bundle(path))
-    older = read_record(open_bundle(against))
-    asked = [asked for asked in _asked(record) if _has(older, asked)]
-    if not asked:
+    check_comparable(path, against)
+    with (
+        scored_bundle(path, data, split, device=device, workers=workers) as new,
+        scored_bundle(against, data, split, device=device, workers=workers) as old,
+    ):
+        return compare_scored(new, old)
+
+
+def check_comparable(path: str | Path, against: str | Path) -> None:
+    """Refuse two bundles that cannot be compared, before any photo is scored.
+
+    Raises:
+        BundleError: A bundle is damaged or not calibrated.
+        UsageError: The two have no rule and value in common.
+    """
+    if not _common(read_record(open_bundle(path)), read_record(open_bundle(against))):
         raise UsageError(f"{against} is calibrated for none of the rules and values of {path}")
-    new, photos = _outcomes(path, record, asked, data, split, device)
-    old, same = _outcomes(against, older, asked, data, split, device)
-    if photos != same:
+
+
+def compare_scored(new: ScoredBundle, old: ScoredBundle) -> list[Comparison]:
+    """What :func:`compare_bundles` gives, for photos that were scored before.
+
+    Raises:
+        DataError: The two were shown other photos.
+    """
+    asked = _common(new.record, old.record)
+    if new.scoring.data_sha256 != old.scoring.data_sha256:
         raise DataError("the two bundles were shown other photos: did the data change meanwhile?")
     return [
         compare(old_sets, new_sets, rule=_named(which))
-        for which, old_sets, new_sets in zip(asked, old, new, strict=True)
+        for which, old_sets, new_sets in zip(
+            asked, _outcomes(old, asked), _outcomes(new, asked), strict=True
+        )
     ]
 
 
@@ -83,6 +106,11 @@ def _asked(record: CalibrationRecord) -> list[Asked]:
     return list(dict.fromkeys((point.rule, point.k, point.coverage) for point in points))
 
 
+def _common(record: CalibrationRecord, older: CalibrationRecord) -> list[Asked]:
+    """What is compared: all that was last asked for of ``record`` and that ``older`` has too."""
+    return [asked for asked in _asked(record) if _has(older, asked)]
+
+
 def _has(record: CalibrationRecord, asked: Asked) -> bool:
     try:
         _point(record, asked)
@@ -101,22 +129,10 @@ def _named(asked: Asked) -> str:
     return f"{rule} k={k:g}" if coverage is None else f"{rule} coverage={coverage:g}"
 
 
-def _outcomes(
-    path: str | Path,
-    record: CalibrationRecord,
-    asked: Sequence[Asked],
-    data: str,
-    split: str,
-    device: str,
-) -> tuple[list[Outcome], tuple[str, ...]]:
-    """What each rule does on each photo, and which photos these are."""
-    bundle, part = open_bundle(path), Part.parse(split)
-    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-    photos = part.of(dataset.split(part.name))
-    scoring = score_split(bundle, photos, device=device)
-    with closing(scoring.logits):
-        points = [_point(record, which) for which in asked]
-        return outcomes(points, scoring.logits, record), (scoring.data_sha256,)
+def _outcomes(scored: ScoredBundle, asked: Sequence[Asked]) -> list[Outcome]:
+    """What each rule does on each photo."""
+    points = [_point(scored.record, which) for which in asked]
+    return outcomes(points, scored.scoring.logits, scored.record)
 
 
 def outcomes(
@@ -125,7 +141,7 @@ def outcomes(
     """What each rule of a record does on each photo of a split, in one pass."""
     gathered: list[list[Outcome]] = [[] for _ in points]
     for values, labels in logits.blocks(record.head):
-        served = scores(shifted(values, record.log_ratios), record.score_kind)
+        served = record.scores(values)
         for found, point in zip(gathered, points, strict=True):
             sizes, hits = sizes_and_hits([point], served, labels)
             found.append((hits[:, 0], sizes[:, 0]))

@@ -79,13 +79,13 @@ def training_photos(
     return (COMBINED if method == DEFAULT_METHOD else method), photos
 
 
-def score_known(bundle: Bundle, photos: Split, *, device: str = "auto") -> Known:
+def score_known(bundle: Bundle, photos: Split, *, device: str = "auto", workers: int = 1) -> Known:
     """Features of training photos, computed as the server computes them.
 
     Raises:
         DataError: A photo cannot be read.
     """
-    scoring = score_split(bundle, photos, device=device, features=True)
+    scoring = score_split(bundle, photos, device=device, workers=workers, features=True)
     assert scoring.features is not None  # asked for
     with closing(scoring.logits), closing(scoring.features):
         blocks = [values for values, _ in scoring.features.blocks(FEATURES)]

@@ -191,9 +191,9 @@ def _axes(title: str, record: CalibrationRecord) -> tuple[Figure, Axes]:
 
 
 def _table(record: CalibrationRecord, rule: str) -> Table | None:
-    served = (rule, record.head, record.score_kind, 1)
-    tables = (t for t in record.tables if (t.rule, t.head, t.score_kind, t.images) == served)
-    return next(tables, None)
+    served = (rule, record.head, record.score_kind, record.temperature, 1)
+    found = ((t, (t.rule, t.head, t.score_kind, t.temperature, t.images)) for t in record.tables)
+    return next((table for table, which in found if which == served), None)
 
 
 def _thresholds(axes: Axes, record: CalibrationRecord, rule: str, colour: str, label: str) -> None:

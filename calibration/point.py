@@ -1,6 +1,7 @@
 """One calibrated threshold in use: what is compared, with what, and what was measured."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.fusion import Fusion, fuse
 from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
-from calibration.prior_shift import shifted
-from calibration.scores import ScoreKind
+from calibration.scores import ScoreKind, adjusted
 from calibration.sets import SetRule
 from calibration.statement import statement
 
@@ -43,6 +43,7 @@ class OperatingPoint(SetRule):
     Attributes:
         head: Head of the network whose logits are scored.
         score_kind: How, see :func:`calibration.scores.scores`.
+        temperature: What the logits are divided by first.
         images: Number of photos of one plant it was calibrated for.
         fusion: How the photos' scores become one row, see :mod:`calibration.fusion`.
         made_from: What photos of one group had in common at the calibration: they showed one
@@ -67,6 +68,7 @@ class OperatingPoint(SetRule):
 
     head: str
     score_kind: ScoreKind
+    temperature: float
     images: int
     fusion: Fusion
     made_from: MadeFrom | None
@@ -81,6 +83,10 @@ class OperatingPoint(SetRule):
     delta: float | None
     guaranteed: bool
     log_ratios: NDArray[np.float64] | None = None
+
+    def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
+        """Logits ``(..., classes)`` of the :attr:`head` at the temperature, and corrected."""
+        return adjusted(logits, temperature=self.temperature, log_ratios=self.log_ratios)
 
     def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
@@ -98,7 +104,7 @@ class OperatingPoint(SetRule):
         Raises:
             ValueError: Another shape, no photo, or logits that are NaN or +inf.
         """
-        values = shifted(logits, self.log_ratios)[np.newaxis]
+        values = self.adjusted(logits)[np.newaxis]
         k = self.top_k if self.fusion == "mean_marginal" else None
         row: NDArray[np.float64] = fuse(
             values, score_kind=self.score_kind, fusion=self.fusion, k=k

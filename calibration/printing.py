@@ -15,6 +15,8 @@ from calibration.feedback import AuditReport
 from calibration.guarantees import usual_guarantee
 from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
+from calibration.scores import named
+from calibration.threshold import threshold_text
 
 WIDTH_IN_FILES = 120
 CHANGES = ("old size", "new size", "change", "old hits", "new hits", "change of hits, 95 %")
@@ -27,12 +29,19 @@ def summary(record: CalibrationRecord) -> dict[str, object]:
         "calibration_id": record.calibration_id,
         "head": record.head,
         "score_kind": record.score_kind,
+        "temperature": record.temperature,
         "split": record.measured.split,
         "rows": record.measured.rows,
         "images": list(record.images),
         "compared": [
-            {"head": head, "score_kind": kind, "k": record.default_k, "hit_rate": rate}
-            for (head, kind), rate in record.compared(record.default_k).items()
+            {
+                "head": head,
+                "score_kind": kind,
+                "temperature": temperature,
+                "k": record.default_k,
+                "hit_rate": rate,
+            }
+            for (head, kind, temperature), rate in record.compared(record.default_k).items()
         ],
         "honest_hit_rate": record.selection.honest_hit_rate,
         "rejection": None
@@ -48,7 +57,7 @@ def calibration_table(record: CalibrationRecord) -> RichTable:
     """The thresholds as a table for people."""
     table = new_table(
         f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
-        f"{record.score_kind}",
+        f"{named(record.score_kind, record.temperature)}",
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
     )
     for point in [*asked_points(record), *promised_points(record)]:
@@ -56,7 +65,7 @@ def calibration_table(record: CalibrationRecord) -> RichTable:
         table.add_row(
             _titled(point),
             f"{point.k if point.k is not None else point.coverage:g}",
-            "-" if point.lambda_val is None else f"{point.lambda_val:.6g}",
+            threshold_text(point.lambda_val),
             f"{point.expected_size.value:.3f}",
             _share(None if hits is None else hits.value),
             "-" if hits is None else _interval(hits.ci95),
@@ -79,7 +88,7 @@ def photos_table(record: CalibrationRecord) -> RichTable | None:
         table.add_row(
             point.rule,
             str(images),
-            f"{point.lambda_val:.6g}",
+            threshold_text(point.lambda_val),
             f"{point.expected_size.value:.3f}",
             _share(None if hits is None else hits.value),
             "-" if hits is None else _interval(hits.ci95),

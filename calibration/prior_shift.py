@@ -8,7 +8,6 @@ have to be left out first, by a rule that was fixed before (`calibration.rejecti
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -143,6 +142,8 @@ def estimate_prior(
 def corrected(scores: ArrayLike, shift: PriorShift) -> Floats:
     """Scores under the new frequencies: ``p_j new_j / old_j``, each row scaled to sum to 1.
 
+    Up to rounding these are ``scores(logits, "softmax", log_ratios=shift.log_ratios)``, which is
+    what thresholds are calibrated with and what is served, so that both have the same digits.
     The threshold has to be calibrated on corrected scores before they are served.
 
     Args:
@@ -160,28 +161,6 @@ def corrected(scores: ArrayLike, shift: PriorShift) -> Floats:
         raise ValueError(f"row {impossible[0]} has scores only for classes that are ruled out")
     result: Floats = weighted / total
     return result
-
-
-def shifted(logits: ArrayLike, log_ratios: ArrayLike | None) -> NDArray[Any]:
-    """Logits whose softmax scores are corrected: the log of ``new / old`` of each class added.
-
-    Up to rounding ``scores(shifted(logits, ratios), "softmax")`` is :func:`corrected`; this is
-    what thresholds are calibrated with and what is served, so that both have the same digits.
-
-    Args:
-        logits: Shape ``(..., classes)``.
-        log_ratios: Shape ``(classes,)``, or None to change nothing.
-
-    Raises:
-        ValueError: Another number of classes.
-    """
-    values = np.asarray(logits)
-    if log_ratios is None:
-        return values
-    ratios = np.asarray(log_ratios, dtype=np.float64)
-    if values.ndim == 0 or values.shape[-1:] != ratios.shape:
-        raise ValueError(f"logits must have {ratios.size} classes, got shape {values.shape}")
-    return values.astype(np.float64) + ratios
 
 
 def _prior(prior: ArrayLike) -> Floats:

@@ -141,6 +141,7 @@ def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
         photos: Traffic(
             requests=lambda photos=photos: log.blocks(photos=photos),  # type: ignore[misc]  # the default binds
             score_kind=record.score_kind,
+            temperature=record.temperature,
             guard=guard,
         )
         for photos in sorted({1, *log.requests})

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from calibration.balance import class_weights
 from calibration.by_shots import ShotGroup
@@ -22,7 +22,7 @@ from calibration.distribution import Distribution
 from calibration.guarantees import COVERAGE_RULES, Guarantee, usual_guarantee
 from calibration.measured import Measured, Selection
 from calibration.point import Estimate, NotCalibrated, OperatingPoint
-from calibration.scores import ScoreKind
+from calibration.scores import ScoreKind, adjusted, scores
 from calibration.verdict import Rejection
 from models.errors import BundleError
 
@@ -53,11 +53,13 @@ class CalibrationRecord:
         classes: Number of classes.
         head: The head that serves.
         score_kind: The kind of score that serves.
+        temperature: What logits are divided by before they become scores.
         asked_k: The values last given to ``--k``.
         asked_coverage: The values last given to ``--coverage``.
         measured: Where the figures come from.
-        selection: How head and kind of score were chosen. A calibration from traffic keeps it;
-            its hit rates are then of the labelled photos before and of none of the traffic.
+        selection: How head, kind of score and temperature were chosen. A calibration from traffic
+            keeps it; its hit rates are then of the labelled photos before and of none of the
+            traffic.
         class_counts: Images a class, for the balanced rules.
         class_counts_from: ``train``, or the split itself where training counts are not known.
         micro_weight: ``w`` of the balanced rules.
@@ -69,7 +71,7 @@ class CalibrationRecord:
         shots: Sizes and hits at the default K for species with few, a medium number and many
             training images; empty where these are not known.
         tables: All thresholds; the full grid for single photos and what serves, the asked values
-            for several photos, other heads and other kinds of score.
+            for several photos, other heads, kinds of score and temperatures.
     """
 
     calibration_id: str
@@ -77,6 +79,7 @@ class CalibrationRecord:
     classes: int
     head: str
     score_kind: ScoreKind
+    temperature: float
     asked_k: tuple[float, ...]
     asked_coverage: tuple[float, ...]
     measured: Measured
@@ -167,10 +170,22 @@ class CalibrationRecord:
             )
         return self._point(table, index)
 
-    def compared(self, k: float) -> dict[tuple[str, ScoreKind], float]:
-        """Hit rate of ``average_k`` at this K by head and kind of score, best first."""
+    def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
+        """Logits ``(..., classes)`` of the served head at the temperature, and corrected."""
+        return adjusted(logits, temperature=self.temperature, log_ratios=self.log_ratios)
+
+    def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
+        """Served scores of single photos from the logits of the served head, ``(rows, classes)``.
+
+        Raises:
+            ValueError: See :func:`calibration.scores.scores`.
+        """
+        return scores(self.adjusted(logits), self.score_kind)
+
+    def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
+        """Hit rate of ``average_k`` at this K by head, kind and temperature, best first."""
         found = {
-            (table.head, table.score_kind): rate
+            (table.head, table.score_kind, table.temperature): rate
             for table in self.tables
             if (table.rule, table.images, table.guarantee) == ("average_k", 1, None)
             and (index := table.index(k)) is not None
@@ -210,8 +225,8 @@ class CalibrationRecord:
         return class_weights(self.class_counts, self.micro_weight)
 
     def _serves(self, table: Table, images: int) -> bool:
-        served = (table.head, table.score_kind, table.images)
-        return served == (self.head, self.score_kind, images)
+        served = (table.head, table.score_kind, table.temperature, table.images)
+        return served == (self.head, self.score_kind, self.temperature, images)
 
     @property
     def _chose_nothing(self) -> bool:
@@ -248,6 +263,7 @@ class CalibrationRecord:
             ties=row.ties,
             head=table.head,
             score_kind=table.score_kind,
+            temperature=table.temperature,
             images=table.images,
             fusion=table.fusion,
             made_from=table.made_from,

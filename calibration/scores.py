@@ -1,6 +1,6 @@
 """From logits to scores, the numbers that a set rule compares with its threshold."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,13 @@ ScoreKind = Literal["softmax", "sigmoid"]
 SCORE_KINDS: tuple[ScoreKind, ...] = get_args(ScoreKind)
 
 
-def scores(logits: ArrayLike, kind: ScoreKind) -> NDArray[np.float64]:
+def scores(
+    logits: ArrayLike,
+    kind: ScoreKind,
+    *,
+    temperature: float = 1.0,
+    log_ratios: ArrayLike | None = None,
+) -> NDArray[np.float64]:
     """Turn logits into scores in [0, 1], computed in float64.
 
     A row's scores do not depend on the rows beside it, bit for bit: one photo served alone gets
@@ -20,6 +26,8 @@ def scores(logits: ArrayLike, kind: ScoreKind) -> NDArray[np.float64]:
     Args:
         logits: Shape ``(rows, classes)``; ``-inf`` marks a class that cannot be.
         kind: ``softmax`` or ``sigmoid``.
+        temperature: See :func:`adjusted`.
+        log_ratios: See :func:`adjusted`.
 
     Returns:
         Scores of the same shape.
@@ -36,11 +44,70 @@ def scores(logits: ArrayLike, kind: ScoreKind) -> NDArray[np.float64]:
     """
     if kind not in SCORE_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SCORE_KINDS)}, got {kind!r}")
-    values = np.ascontiguousarray(logits, dtype=np.float64)  # contiguous: one order of summation
+    served = adjusted(logits, temperature=temperature, log_ratios=log_ratios)
+    values = np.ascontiguousarray(served, dtype=np.float64)  # contiguous: one order of summation
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"logits must have shape (rows, classes), got {values.shape}")
     _refuse(values, kind)
     return _softmax(values) if kind == "softmax" else _sigmoid(values)
+
+
+def adjusted(
+    logits: ArrayLike, *, temperature: float, log_ratios: ArrayLike | None
+) -> NDArray[Any]:
+    """Logits as they are served: divided by the temperature, then shifted by the log ratios.
+
+    Everything that a threshold is compared with, several photos and top-k marginals included, is
+    computed from these, so that what is calibrated, served, watched and measured has the same
+    digits. Whether a photo is familiar at all is judged by the logits as they are.
+
+    Args:
+        logits: Shape ``(..., classes)``.
+        temperature: Above 1 scores are more even, below 1 less; 1 changes nothing. Within a photo
+            no two classes change places, but the sizes of the sets of an average-K rule do.
+        log_ratios: Logs of how much more frequent each class is now, shape ``(classes,)``
+            (:mod:`calibration.prior_shift`); None to change nothing.
+
+    Returns:
+        The same shape; float64 where something was changed.
+
+    Raises:
+        ValueError: A temperature outside [0.01, 100], or another number of classes.
+
+    References:
+        Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017,
+        for the temperature.
+
+    Example:
+        >>> adjusted([[2.0, -4.0]], temperature=2, log_ratios=[0.0, 1.0])
+        array([[ 1., -1.]])
+    """
+    check_temperature(temperature)
+    values = np.asarray(logits)
+    if temperature != 1:
+        values = values.astype(np.float64) / temperature
+    if log_ratios is None:
+        return values
+    ratios = np.asarray(log_ratios, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1:] != ratios.shape:
+        raise ValueError(f"logits must have {ratios.size} classes, got shape {values.shape}")
+    return values.astype(np.float64) + ratios
+
+
+def check_temperature(temperature: float) -> None:
+    """Raise ValueError unless it lies in [0.01, 100], where no float32 logit can overflow."""
+    if not 0.01 <= temperature <= 100:
+        raise ValueError(f"temperature must be in [0.01, 100], got {temperature}")
+
+
+def named(kind: str, temperature: float) -> str:
+    """The scores in words.
+
+    Example:
+        >>> named("softmax", 1.0), named("softmax", 1.5)
+        ('softmax', 'softmax at temperature 1.5')
+    """
+    return kind if temperature == 1 else f"{kind} at temperature {temperature:g}"
 
 
 def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

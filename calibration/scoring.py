@@ -1,14 +1,16 @@
 """Logits of a whole split, computed the way the server computes them.
 
-One photo at a time goes through decoder and network, in a thread pool: no batch that could
-change a last digit, and the very code that answers requests.
+One photo at a time goes through decoder and network, in threads or in processes: no batch that
+could change a last digit, and the very code that answers requests.
 """
 
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.logits import Logits, LogitStore, Scoring
+from calibration.processes import in_processes
 from data.dataset import Split
 from models.bundle import MODEL, Bundle
-from models.errors import DataError
+from models.errors import DataError, UsageError
 from models.images import ImageError, Preprocess, load
 from models.progress import progress
 from models.session import FEATURES, Session
@@ -40,6 +43,7 @@ def score_split(
     split: Split,
     *,
     device: str = "auto",
+    workers: int = 1,
     view: View = whole,
     views: int = 1,
     features: bool = False,
@@ -50,6 +54,8 @@ def score_split(
         bundle: An opened bundle.
         split: The photos; labels index the bundle's classes.
         device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes; 1 is this one, with a thread for each core. Any number gives the same
+            bits.
         view: What the network sees of a photo.
         views: How many inputs that is; their logits stand one after the other in a row of
             ``views * classes``.
@@ -57,21 +63,26 @@ def score_split(
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
+        UsageError: ``workers`` below 1.
+        FlorilegeError: A process was killed.
     """
     if not len(split):
         raise DataError(f"split {split.name!r} has no photos: name another with --split")
-    session = Session(bundle, device=device)
-
-    def score(row: int) -> _Scored:
-        return _score(session, bundle, split, view, row, features)
-
+    if workers < 1:
+        raise UsageError(f"--workers must be at least 1, got {workers}")
+    prepare = partial(_scorer, bundle, split, device, view, features)
     store = LogitStore(tuple(bundle.heads), views * len(bundle.classes), split.labels)
-    kept = LogitStore((FEATURES,), session.dimensions or 0, split.labels) if features else None
+    kept = None
+    if features:
+        dimensions = Session(bundle, device="cpu").dimensions or 0
+        kept = LogitStore((FEATURES,), dimensions, split.labels)
     stores = [store] if kept is None else [store, kept]
     photos: list[bytes] = []
     try:
-        with progress(len(split), f"scoring {split.name}") as advance:
-            results = in_order(score, len(split))
+        with (
+            progress(len(split), f"scoring {split.name}") as advance,
+            closing(_scored(prepare, len(split), workers)) as results,
+        ):
             data_sha256 = _gather(results, stores, photos, bundle, split, advance)
     except BaseException:
         for each in stores:
@@ -117,8 +128,26 @@ class _Scored(NamedTuple):
     sha256: bytes  # of the photo
 
 
+def _scored(
+    prepare: Callable[[], Callable[[int], _Scored]], rows: int, workers: int
+) -> Generator[_Scored, None, None]:
+    """The rows in order, from threads of this process or from others."""
+    processes = min(workers, rows)
+    if processes > 1:
+        yield from in_processes(prepare, rows, processes)
+    else:
+        yield from in_order(prepare(), rows)
+
+
+def _scorer(
+    bundle: Bundle, split: Split, device: str, view: View, features: bool
+) -> Callable[[int], _Scored]:
+    """Scores a row; it has a session of its own."""
+    return partial(_score, Session(bundle, device=device), bundle, split, view, features)
+
+
 def _score(
-    session: Session, bundle: Bundle, split: Split, view: View, row: int, features: bool
+    session: Session, bundle: Bundle, split: Split, view: View, features: bool, row: int
 ) -> _Scored:
     try:
         content = split.read(row)

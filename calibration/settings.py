@@ -15,7 +15,7 @@ from calibration.rejection import (
     METHODS,
     check_share,
 )
-from calibration.scores import SCORE_KINDS, ScoreKind
+from calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from calibration.threshold import check_average_k
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
@@ -41,6 +41,8 @@ class Settings:
         micro_weight: ``w`` of the balanced rules.
         head: The head that serves, or None to choose the best.
         score_kind: The kind of score that serves, or None to choose the best.
+        temperatures: Those to choose from; for ``sigmoid`` 1 is the only one, since no other
+            changes a set of ``average_k``.
         images: Numbers of photos of one plant to calibrate for, besides one.
         rejection_method: How familiar a photo looks, a name in
             :data:`calibration.rejection.METHODS` or ``FEATURE_METHODS``; None not to judge.
@@ -53,8 +55,9 @@ class Settings:
     Raises:
         ValueError: A K outside ``[min_size, classes]``, no K at all, a coverage outside (0, 1),
             another ``min_size`` than 0 or 1, a ``micro_weight`` outside [0, 1], an unknown kind of
-            score, method or policy, a share outside [0, 1), numbers of photos below 2, a ``delta``
-            outside (0, 1), or a ``max_size`` below the largest K or above the classes.
+            score, method or policy, no temperature, one outside [0.01, 100] or one for
+            ``sigmoid``, a share outside [0, 1), numbers of photos below 2, a ``delta`` outside
+            (0, 1), or a ``max_size`` below the largest K or above the classes.
     """
 
     classes: int
@@ -64,6 +67,7 @@ class Settings:
     micro_weight: float = 0.5
     head: str | None = None
     score_kind: ScoreKind | None = None
+    temperatures: tuple[float, ...] = (1.0,)
     images: tuple[int, ...] = DEFAULT_IMAGES
     rejection_method: str | None = LOGITS_METHOD
     suspect_share: float = DEFAULT_SHARE
@@ -85,6 +89,12 @@ class Settings:
             raise ValueError(
                 f"score_kind must be one of {', '.join(SCORE_KINDS)}, got {self.score_kind!r}"
             )
+        for temperature in self.temperatures:
+            check_temperature(temperature)
+        if not self.temperatures or (self.score_kind == "sigmoid" and self.temperatures != (1.0,)):
+            raise ValueError(
+                f"temperatures must be some numbers, for sigmoid 1 alone, got {self.temperatures}"
+            )
         if self.rejection_method not in (None, *FEATURE_METHODS, *METHODS):
             raise ValueError(
                 f"rejection_method must be one of {', '.join((*FEATURE_METHODS, *METHODS))}, got "
@@ -105,8 +115,8 @@ class Settings:
                 f"max_size must be in [{self.compared[-1]:g}, {self.classes}], got {self.max_size}"
             )
 
-    def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind]]:
-        """The pairs of head and kind of score that are compared.
+    def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
+        """Heads with kinds of score and temperatures that are compared.
 
         Raises:
             ValueError: There is no head of the name asked for.
@@ -114,9 +124,10 @@ class Settings:
         if self.head not in (None, *heads):
             raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}")
         return [
-            (head, kind)
+            (head, kind, temperature)
             for head in heads
             for kind in SCORE_KINDS
+            for temperature in (self.temperatures if kind == "softmax" else (1.0,))
             if self.head in (None, head) and self.score_kind in (None, kind)
         ]
 

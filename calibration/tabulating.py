@@ -30,6 +30,7 @@ class Source:
         rows: Rows they have in all.
         head: Which head.
         score_kind: How its logits become scores.
+        temperature: What they are divided by first.
         images: Photos in a group.
         fusion: How their scores become one row.
         made_from: What they have in common; None for single photos.
@@ -39,6 +40,7 @@ class Source:
     rows: int
     head: str
     score_kind: ScoreKind
+    temperature: float
     images: int = 1
     fusion: Fusion = "mean_score"
     made_from: MadeFrom | None = None
@@ -58,6 +60,7 @@ class Source:
             rule=rule,
             head=self.head,
             score_kind=self.score_kind,
+            temperature=self.temperature,
             images=self.images,
             fusion=self.fusion,
             rows=self.rows,

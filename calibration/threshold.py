@@ -8,6 +8,7 @@ References:
 """
 
 import math
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -37,6 +38,21 @@ class Threshold:
     achieved: float
     rows: int
     ties: int
+
+
+def threshold_text(lambda_val: float | None, digits: int = 6) -> str:
+    """A threshold for people.
+
+    Where scores tie at zero the next float above it may be the threshold, 4.94e-324: it keeps every
+    class with any score at all.
+
+    Example:
+        >>> threshold_text(0.0321456789), threshold_text(5e-324), threshold_text(None)
+        ('0.0321457', '> 0', '-')
+    """
+    if lambda_val is None:
+        return "-"
+    return "> 0" if 0 < lambda_val < sys.float_info.min else f"{lambda_val:.{digits}g}"
 
 
 def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:

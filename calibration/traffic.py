@@ -17,6 +17,7 @@ from calibration.evidence import Evidence
 from calibration.measure import Measurement
 from calibration.prior_shift import PriorShift, estimate_prior
 from calibration.record import CalibrationRecord
+from calibration.threshold import threshold_text
 from calibration.traffic_scores import Guard, Requests, Traffic
 
 __all__ = ["Guard", "NewThreshold", "Recalibration", "recalibrate"]
@@ -76,8 +77,9 @@ class Recalibration:
                 f"({certainty})"
             )
         found += [
-            f"K = {new.k:g}: lambda {new.old_lambda:.4g} -> {new.new_lambda:.4g}, mean size on "
-            f"this traffic {new.old_size:.2f} -> {new.new_size:.2f}"
+            f"K = {new.k:g}: lambda {threshold_text(new.old_lambda, 4)} -> "
+            f"{threshold_text(new.new_lambda, 4)}, mean size on this traffic "
+            f"{new.old_size:.2f} -> {new.new_size:.2f}"
             for new in self.thresholds
         ]
         found.append("hit rates are unknown until some of this traffic is labelled")
@@ -114,7 +116,12 @@ def recalibrate(
     """
     if old_prior is not None and record.score_kind != "softmax":
         raise ValueError("frequencies can be corrected for softmax scores only, these are sigmoid")
-    traffic = Traffic(requests=requests, score_kind=record.score_kind, guard=guard)
+    traffic = Traffic(
+        requests=requests,
+        score_kind=record.score_kind,
+        temperature=record.temperature,
+        guard=guard,
+    )
     rows, seen = traffic.count()
     if rows < FEWEST_ROWS:
         raise ValueError(

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration.fusion import fuse
-from calibration.prior_shift import shifted
 from calibration.rejection import METHODS
-from calibration.scores import ScoreKind
+from calibration.scores import ScoreKind, adjusted
 
 Requests = Callable[[], Iterator[NDArray[Any]]]
 """Gives the logits of the served head from the start, ``(requests, photos, classes)`` each time."""
@@ -43,11 +42,13 @@ class Traffic:
     Attributes:
         requests: Their logits.
         score_kind: How they become scores.
+        temperature: What they are divided by first.
         guard: Which to leave out; none where None.
     """
 
     requests: Requests
     score_kind: ScoreKind
+    temperature: float
     guard: Guard | None
 
     def logits(self) -> Iterator[NDArray[Any]]:
@@ -64,7 +65,8 @@ class Traffic:
             log_ratios: What is added to the logits, shape ``(classes,)``, or None.
         """
         for logits in self.logits():
-            yield fuse(shifted(logits, log_ratios), score_kind=self.score_kind)
+            served = adjusted(logits, temperature=self.temperature, log_ratios=log_ratios)
+            yield fuse(served, score_kind=self.score_kind)
 
     def count(self) -> tuple[int, int]:
         """Requests that pass the guard, and all requests."""

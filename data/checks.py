@@ -191,9 +191,9 @@ def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
 def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
     if listing.order is not None:
         yield from _unlearnable(listing)
-    single = [class_id for class_id, each in counts.items() if sum(each.values()) == 1]
+    single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
     if single:
-        yield Finding("one_picture", "classes with a single picture", single)
+        yield Finding("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
         if absent:

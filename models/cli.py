@@ -83,6 +83,8 @@ def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
         yield _line("calibrated", "no: run `florilege calibrate BUNDLE --data DATA --split val`")
         return
     served = f"head {calibration['head']}, {calibration['score_kind']} scores"
+    if calibration["temperature"] != 1:
+        served += f" at temperature {calibration['temperature']:g}"
     yield _line(
         "calibrated", f"on {calibration['rows']} photos of {calibration['split']}; {served}"
     )

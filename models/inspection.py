@@ -15,7 +15,7 @@ from models.staging import find_file, read_manifest
 
 METRICS = "metrics.json"
 PROVENANCE = "provenance.json"
-CALIBRATION_SCHEMA: Final = 2  # that of calibration.record, a layer above; a test compares them
+CALIBRATION_SCHEMA: Final = 3  # that of calibration.record, a layer above; a test compares them
 
 
 def card(bundle: Bundle) -> dict[str, Any]:
@@ -156,12 +156,13 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
 
 
 def _served(plain: Mapping[str, Any]) -> dict[str, Any]:
-    served = (plain["head"], plain["score_kind"], 1)
+    served = (plain["head"], plain["score_kind"], plain.get("temperature", 1.0), 1)
     return {
         "calibration_id": plain["calibration_id"],
         "created": plain["created"],
         "head": plain["head"],
         "score_kind": plain["score_kind"],
+        "temperature": plain.get("temperature", 1.0),
         "split": plain["measured"]["split"],
         "rows": plain["measured"]["rows"],
         "asked_k": plain["asked_k"],
@@ -169,7 +170,8 @@ def _served(plain: Mapping[str, Any]) -> dict[str, Any]:
         "rules": {
             table["rule"]: _points(table["columns"])
             for table in plain["tables"]
-            if (table["head"], table["score_kind"], table["images"]) == served
+            if (table["head"], table["score_kind"], table.get("temperature", 1.0), table["images"])
+            == served
         },
     }
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from calibration.guarantees import COVERAGE_RULES, Guarantee
 from calibration.marginals import LARGEST_K, top_k_marginals
-from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.reference import Reference
 from models.classes import ClassTable
@@ -132,7 +131,7 @@ def describe(
     """Put a drawn set into the shape of the interface; arguments as for `answer`."""
     marginals = None
     if "marginals" in ask.include:
-        marginals = _marginals(shifted(logits[drawn.point.head], drawn.point.log_ratios), drawn)
+        marginals = _marginals(drawn.point.adjusted(logits[drawn.point.head]), drawn)
     chain = fallback_chain(ask.languages)
     shown = _shown(drawn, ask)
     members = drawn.order[: int(drawn.inside.sum())]

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from calibration.distribution import logsumexp
 from calibration.drift import Expected, Monitor, expected_of
-from calibration.prior_shift import shifted
 from calibration.record import CalibrationRecord
-from calibration.scores import scores
 from models.errors import BundleError
 from models.files import write_atomic
 from server.afterwards import Seen
@@ -40,6 +38,7 @@ class Watch:
 
     def __init__(self, record: CalibrationRecord, metrics: Metrics, state: Path | None) -> None:
         self._metrics = metrics
+        self._scores = record.scores
         self._point = record.point("average_k", k=record.default_k)
         self._state = state
         self._rows: list[NDArray[np.float32]] = []
@@ -68,9 +67,8 @@ class Watch:
         if not self._rows:
             return
         logits, self._rows = np.concatenate(self._rows), []
-        point = self._point
-        values = scores(shifted(logits, point.log_ratios), point.score_kind)
-        sizes = point.sets(values).sum(axis=1)
+        values = self._scores(logits)
+        sizes = self._point.sets(values).sum(axis=1)
         found = self.monitor.update(sizes, values.max(axis=1), logsumexp(logits))
         for alarm in found:
             log.warning(

@@ -59,10 +59,14 @@ def make_bundle(
     heads: dict[str, str] | None = None,
     counted: bool = True,
     features: bool = False,
+    sharper: float = 1.0,
 ) -> Bundle:
-    """Write the bundle; with ``counted`` the class table knows how many training photos it had."""
+    """Write the bundle; with ``counted`` the class table knows how many training photos it had.
+
+    All logits are ``sharper`` times as large as usual.
+    """
     heads = heads or {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
-    sharpness = dict(zip(heads.values(), (2e-4, 1e-3), strict=False))
+    sharpness = dict(zip(heads.values(), (2e-4 * sharper, 1e-3 * sharper), strict=False))
     classes = ClassTable(
         tuple(
             ClassInfo(

@@ -325,3 +325,18 @@ def test_observations_of_the_data_make_the_groups(tmp_path: Path, bundle: Bundle
     record = calibrate_bundle(bundle.path, str(root / "manifest.csv"))
     point = record.point("average_k", images=2)
     assert (point.made_from, point.rows) == ("observations", 120)
+
+
+def test_a_threshold_just_above_zero_is_shown_in_words_and_kept_exactly(
+    tmp_path: Path, data: str
+) -> None:
+    bundle = make_bundle(tmp_path / "b", sharper=1e5)  # all but the best class score 0
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--score-kind", "softmax"]
+    result = CliRunner().invoke(
+        app, [*arguments, "--head", "sccp", "--k", "1,2", "--coverage", "0.9"]
+    )
+    assert "> 0" in result.stdout
+    assert "e-3" not in result.stdout
+    opened = open_bundle(bundle.path)
+    assert 0 < (read_record(opened).point("average_k", k=1).lambda_val or 0) < 1e-300
+    assert "| > 0 |" in opened.read("MODEL_CARD.md").decode()

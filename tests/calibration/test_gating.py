@@ -2,19 +2,25 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import calibration.cropping
+import calibration.scored
 from calibration.calibrating import calibrate_bundle, read_record
 from calibration.cli import app
 from calibration.comparison import compare
+from calibration.crops import CROPS
 from calibration.gating import compare_bundles, read_gate
+from calibration.logits import Scoring
 from calibration.scores import scores
+from calibration.scoring import score_split
 from data.sources import open_dataset
-from models.bundle import open_bundle, replace_files
-from models.errors import FlorilegeError, GateFailed, UsageError
+from models.bundle import Bundle, open_bundle, replace_files
+from models.errors import BundleError, FlorilegeError, GateFailed, UsageError
 from models.images import load
 from models.session import Session
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
@@ -41,6 +47,37 @@ def evaluate(folder: Path, bundle: str, *flags: str) -> tuple[int, str, BaseExce
     arguments = ["evaluate", str(folder / bundle), "--data", str(folder / "d"), *flags]
     result = CliRunner().invoke(app, arguments)
     return result.exit_code, result.stdout, result.exception
+
+
+def test_each_bundle_scores_the_photos_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[tuple[str, int]]()
+
+    def counted(bundle: Bundle, *args: Any, views: int = 1, **options: Any) -> Scoring:
+        looked.append((bundle.path.name, views))
+        return score_split(bundle, *args, views=views, **options)
+
+    for module in (calibration.scored, calibration.cropping):
+        monkeypatch.setattr(module, "score_split", counted)
+    alone = [
+        json.loads(evaluate(folder, "bad", *flags, "--json")[1])
+        for flags in ([], ["--crops", "10"], ["--against", str(folder / "good")])
+    ]
+    looked.clear()
+    flags = ("--against", str(folder / "good"), "--crops", "10", "--json")
+    together = json.loads(evaluate(folder, "bad", *flags)[1])
+    assert looked == [("bad", 1), ("bad", CROPS), ("good", 1)]
+    assert together == alone[0] | alone[1] | alone[2]
+    assert together["crops"]
+    assert together["against"]
+
+
+def test_bundles_that_cannot_be_compared_are_refused_before_any_photo_is_scored(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path / "bare")
+    monkeypatch.setattr(calibration.scored, "score_split", None)
+    _, _, error = evaluate(folder, "good", "--against", str(tmp_path / "bare"))
+    assert isinstance(error, BundleError)
 
 
 def gate_file(path: Path, text: str) -> str:

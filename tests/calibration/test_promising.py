@@ -158,7 +158,7 @@ def test_a_guarantee_stands_at_the_values_asked_for_and_the_default(
 
 def test_heads_are_compared_by_sets_without_a_guarantee(record: CalibrationRecord) -> None:
     plain = hits_of(record.point("average_k", k=2.0)).value
-    assert record.compared(2.0) == {("linear", "softmax"): plain}
+    assert record.compared(2.0) == {("linear", "softmax", 1.0): plain}
     assert plain > hits_of(record.point("average_k", k=2.0, guarantee="mean")).value
 
 
@@ -262,8 +262,8 @@ def test_memory_does_not_grow_with_the_classes() -> None:
             for _ in range(40):
                 yield random.random((100, classes)) ** 8, np.zeros(100, dtype=np.int64)
 
-        source = Source(blocks=blocks, rows=4000, head="h", score_kind="sigmoid", images=2,
-                        made_from="observations")  # fmt: skip
+        source = Source(blocks=blocks, rows=4000, head="h", score_kind="sigmoid", temperature=1.0,
+                        images=2, made_from="observations")  # fmt: skip
         settings = Settings(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
         promised_tables(source, settings)

@@ -81,7 +81,7 @@ def test_the_best_head_and_kind_at_the_default_k_serve(record: CalibrationRecord
     assert (record.head, record.score_kind) == ("multi_label", "softmax")
     compared = record.compared(3.0)
     assert len(compared) == 4
-    assert next(iter(compared)) == ("multi_label", "softmax")
+    assert next(iter(compared)) == ("multi_label", "softmax", 1.0)
     assert list(compared.values()) == sorted(compared.values(), reverse=True)
     assert record.compared(2.55).keys() == compared.keys()
 

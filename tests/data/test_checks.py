@@ -115,6 +115,18 @@ def test_rare_and_absent_classes_and_splits_are_warnings(tmp_path: Path) -> None
     }
 
 
+def test_one_picture_to_learn_from_is_a_warning_however_many_are_elsewhere(tmp_path: Path) -> None:
+    root = write_folder(
+        tmp_path, {"train": {"a": 1, "b": 2}, "val": {"a": 3, "b": 1}, "test": GOOD["test"]}
+    )
+    assert _kinds(_check(root).warnings) == {"one_picture": ["a"]}
+
+
+def test_one_picture_to_measure_on_is_none(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, {"val": {"a": 1, "b": 2}})
+    assert set(_kinds(_check(root).warnings)) == {"no_split"}
+
+
 @pytest.mark.parametrize("classes", [{}, {"only": 2}])
 def test_fewer_than_two_classes_are_an_error(tmp_path: Path, classes: dict[str, int]) -> None:
     (tmp_path / "train").mkdir()

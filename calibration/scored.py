@@ -1,0 +1,58 @@
+"""A calibrated bundle and its logits on a split: scored once, looked at as often as wanted."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibration.calibrating import read_record
+from calibration.logits import Scoring
+from calibration.parts import Part
+from calibration.record import CalibrationRecord
+from calibration.scoring import score_split
+from data.dataset import Split
+from data.sources import open_dataset
+from models.bundle import Bundle, open_bundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredBundle:
+    """A calibrated bundle and what its network says about some photos.
+
+    Attributes:
+        bundle: The bundle.
+        record: Its calibration.
+        photos: The photos; labels index the bundle's classes.
+        scoring: The logits.
+    """
+
+    bundle: Bundle
+    record: CalibrationRecord
+    photos: Split
+    scoring: Scoring
+
+
+@contextmanager
+def scored_bundle(
+    path: str | Path, data: str, split: str, *, device: str = "auto", workers: int = 1
+) -> Iterator[ScoredBundle]:
+    """Score a split with a calibrated bundle; the logits are there until the block ends.
+
+    Args:
+        path: The bundle's folder.
+        data: What ``--data`` takes.
+        split: Name of the split, or a part of it such as ``test:0.3-1``.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes that score photos, see :func:`calibration.scoring.score_split`.
+
+    Raises:
+        DataError: The data cannot be opened, or photos cannot be read.
+        BundleError: The bundle is damaged or not calibrated.
+    """
+    bundle = open_bundle(path)
+    record, part = read_record(bundle), Part.parse(split)
+    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
+    photos = part.of(dataset.split(part.name))
+    scoring = score_split(bundle, photos, device=device, workers=workers)
+    with closing(scoring.logits):
+        yield ScoredBundle(bundle=bundle, record=record, photos=photos, scoring=scoring)

@@ -1,0 +1,168 @@
+"""A temperature of 2 does everywhere what halving the logits inside the network does.
+
+Halving is exact, so a network with logits twice as large, calibrated at temperature 2, and its
+twin at temperature 1 must agree in every digit: whatever forgot the temperature would show.
+"""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from calibration.calibrating import calibrate_bundle, read_record
+from calibration.cropping import compare_crops
+from calibration.evaluating import evaluate_bundle
+from calibration.gating import compare_bundles
+from calibration.recalibrating import recalibrate_bundle
+from calibration.record import CalibrationRecord
+from models.bundle import open_bundle
+from models.session import Session
+from server import cli
+from server.afterwards import Seen
+from server.app import create_app
+from server.metrics import Metrics
+from server.settings import Settings
+from server.watching import Watch
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
+from tests.server.garden import encoded
+
+QUERY = "/v1/identify?k=3&include=scores,marginals,rollup"
+
+
+class Twins(NamedTuple):
+    """Bundles: ``hot`` has logits twice as large and temperature 2."""
+
+    hot: Path
+    plain: Path
+    data: str
+
+    @property
+    def records(self) -> list[CalibrationRecord]:
+        return [read_record(open_bundle(path)) for path in (self.hot, self.plain)]
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    root = tmp_path_factory.mktemp("twins")
+    data = str(make_data(root / "d", rows=40))
+    hot, plain = make_bundle(root / "hot", sharper=2).path, make_bundle(root / "plain").path
+    for path, temperature in ((hot, 2.0), (plain, 1.0)):
+        calibrate_bundle(
+            path, data, head="sccp", score_kind="softmax", temperatures=[temperature],
+            rejection_method=None,
+        )  # fmt: skip
+    return Twins(hot=hot, plain=plain, data=data)
+
+
+def same(path: Path, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer without what tells the twins apart."""
+    return {**answer, "id": None, "model": None, "path": None}
+
+
+def test_calibration_gives_equal_thresholds_for_every_rule_and_number_of_photos(
+    twins: Twins,
+) -> None:
+    hot, plain = twins.records
+    assert (hot.temperature, plain.temperature) == (2.0, 1.0)
+    assert hot.images == plain.images == (1, 2)
+    assert [replace(table, temperature=1.0) for table in hot.tables] == list(plain.tables)
+    assert hot.distribution.best_scores == plain.distribution.best_scores
+    assert hot.distribution.mean_scores == plain.distribution.mean_scores
+    assert hot.shots == plain.shots
+
+
+def test_without_the_temperature_the_thresholds_would_be_others(twins: Twins) -> None:
+    cold = calibrate_bundle(
+        make_bundle(twins.hot.parent / "cold", sharper=2).path, twins.data, head="sccp",
+        score_kind="softmax", rejection_method=None,
+    )  # fmt: skip
+    ours = twins.records[0].point("average_k").lambda_val
+    assert cold.point("average_k").lambda_val != pytest.approx(ours, rel=0.1)
+
+
+def test_evaluation_and_comparison_agree(twins: Twins) -> None:
+    hot, plain = (evaluate_bundle(path, twins.data).rules for path in twins[:2])
+    assert hot == plain
+    for found in compare_bundles(twins.hot, twins.plain, twins.data):
+        assert (found.gained, found.lost, found.size.difference) == (0, 0, 0)
+    crops = [[asdict(found) for found in compare_crops(path, twins.data)] for path in twins[:2]]
+    assert crops[0] == crops[1]
+
+
+def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    photos = [encoded(square(label, random)) for label in (0, 1, 1, 2, 3, 4, 5)]
+    for number, photo in enumerate(photos):
+        (tmp_path / f"{number}.png").write_bytes(photo)
+    answers = []
+    for path in twins[:2]:
+        with TestClient(create_app(Settings(bundle=path))) as client:
+            found = [client.post(QUERY, content=photo).json() for photo in photos]
+            files = [("images", photo) for photo in photos[1:3]]
+            found.append(client.post(QUERY, files=files).json())
+            found.append(client.post("/v1/identify?rule=top_k&k=3", files=files).json())
+        words = ["predict", str(path), str(tmp_path), "--k", "3", "--format", "jsonl"]
+        words += ["--include", "scores,marginals,rollup"]
+        told = CliRunner().invoke(cli.app, words).stdout
+        found += [json.loads(line) for line in told.splitlines()]
+        answers.append([same(path, answer) for answer in found])
+    hot, plain = answers
+    assert hot == plain
+    assert len(hot) == 2 * len(photos) + 2
+    assert hot[7]["query"]["images"] == 2
+    assert hot[7]["set"]["calibrated"]
+    point, session = twins.records[0].point("average_k", k=3), Session(open_bundle(twins.hot))
+    view = square(0, np.random.default_rng(3))[np.newaxis]
+    powers = np.exp(session.logits(view)["sccp"][0].astype(np.float64) / 2)
+    shown = {result["class_id"]: result["score"] for result in hot[0]["results"]}
+    for index in range(CLASSES):
+        assert shown[f"c{index}"] == pytest.approx(powers[index] / powers.sum(), rel=1e-12)
+    assert point.lambda_val == hot[0]["set"]["lambda"]
+
+
+@pytest.mark.parametrize("correct_prior", [False, True])
+def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path, correct_prior: bool) -> None:
+    random, found = np.random.default_rng(4), []
+    photos = [encoded(square(int(random.integers(3)), random)) for _ in range(520)]
+    for path, temperature in zip(twins[:2], (2.0, 1.0), strict=True):
+        log = tmp_path / path.name
+        with TestClient(create_app(Settings(bundle=path, score_log=log))) as client:
+            for photo in photos:
+                client.post("/v1/identify", content=photo)
+        copy = make_bundle(tmp_path / f"{path.name}-copy", sharper=temperature).path
+        calibrate_bundle(
+            copy, twins.data, head="sccp", score_kind="softmax", temperatures=[temperature],
+            rejection_method=None,
+        )  # fmt: skip
+        outcome = recalibrate_bundle(copy, log, correct_prior=correct_prior, approve=True)
+        assert outcome.record is not None
+        assert (outcome.found.shift is not None) == correct_prior
+        found.append((outcome.found.thresholds, outcome.found.log_ratios, outcome.record))
+    (hot_thresholds, hot_ratios, hot), (thresholds, ratios, plain) = found
+    assert hot_thresholds == thresholds
+    assert hot_ratios == ratios
+    assert hot.temperature == 2.0
+    assert [replace(table, temperature=1.0) for table in hot.tables] == list(plain.tables)
+    assert hot.distribution.all_scores == plain.distribution.all_scores
+    random = np.random.default_rng(5)
+    logits = random.normal(size=(9, CLASSES)).astype(np.float32)
+    assert hot.scores(2 * logits).tolist() == plain.scores(logits).tolist()
+
+
+def test_the_watch_sees_equal_sets_and_scores(twins: Twins) -> None:
+    states = []
+    for path, record in zip(twins[:2], twins.records, strict=True):
+        watch, session = Watch(record, Metrics(), None), Session(open_bundle(path))
+        random = np.random.default_rng(6)
+        for _ in range(200):
+            view = square(int(random.integers(CLASSES)), random)[np.newaxis]
+            watch.hear(Seen(logits=session.logits(view)["sccp"]))
+        watch.close()
+        states.append(json.loads(watch.monitor.to_json())["tests"])
+    for name in ("set_size", "faint_photos", "best_score"):
+        assert states[0][name] == states[1][name]
