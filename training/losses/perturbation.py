@@ -1,6 +1,6 @@
 """The k-th largest score averaged over noise, one sample at a time."""
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Generator, Tensor
@@ -9,6 +9,8 @@ from training.losses.derivatives import first_derivative_only
 from training.losses.inputs import check_matrix, check_positive, is_integer, working
 
 Sharing: TypeAlias = Literal["per_sample", "shared"]
+SAMPLES: Final = 5
+"""Noise vectors where nothing is said."""
 
 
 def noised_kth_largest(
@@ -16,7 +18,7 @@ def noised_kth_largest(
     *,
     k: int,
     epsilon: float,
-    noise_samples: int = 5,
+    noise_samples: int | None = None,
     sharing: Sharing = "per_sample",
     generator: Generator | None = None,
     noise: Tensor | None = None,
@@ -30,11 +32,10 @@ def noised_kth_largest(
         scores: Shape ``(batch, classes)``, floating point.
         k: Rank, ``1 <= k <= classes``.
         epsilon: Size of the noise, positive.
-        noise_samples: Noise vectors.
+        noise_samples: Noise vectors, 5 or as many as ``noise`` holds.
         sharing: ``"per_sample"`` or ``"shared"``.
         generator: Source of the noise.
-        noise: ``(samples, batch, classes)`` or ``(samples, 1, classes)``, finite; its first
-            size counts instead of ``noise_samples``.
+        noise: ``(noise_samples, batch, classes)`` or ``(noise_samples, 1, classes)``, finite.
 
     Returns:
         Shape ``(batch,)``; float32 for half-precision scores. Its gradient is the share of
@@ -58,7 +59,7 @@ class Rank(NamedTuple):
 
     k: int
     epsilon: float
-    noise_samples: int
+    noise_samples: int | None
     sharing: Sharing
     generator: Generator | None
     noise: Tensor | None
@@ -66,11 +67,12 @@ class Rank(NamedTuple):
 
 def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
     """Mean k-th largest score under noise, less the score of the label where there is one."""
-    check_noise(rank.epsilon, rank.noise_samples, rank.sharing)
     samples, noise = rank.noise_samples, rank.noise
     if noise is not None:
-        _check_given_noise(noise, scores)
+        _check_given_noise(noise, scores, samples)
         samples = noise.shape[0]
+    samples = SAMPLES if samples is None else samples
+    check_noise(rank.epsilon, samples, rank.sharing)
     shared = rank.sharing == "shared"
     result: Tensor = _NoisedKthLargest.apply(
         scores, labels, rank.k, rank.epsilon, samples, shared, rank.generator, noise
@@ -135,12 +137,17 @@ def check_noise(epsilon: float, noise_samples: int, sharing: str) -> None:
         raise ValueError(f"sharing must be 'per_sample' or 'shared', got {sharing!r}")
 
 
-def _check_given_noise(noise: Tensor, scores: Tensor) -> None:
+def _check_given_noise(noise: Tensor, scores: Tensor, samples: int | None) -> None:
     rows, classes = scores.shape
     if noise.dim() != 3 or not len(noise) or noise.shape[1:] not in ((rows, classes), (1, classes)):
         raise ValueError(
             f"noise must have shape (noise_samples, {rows}, {classes}) with at least one sample, "
             f"got {tuple(noise.shape)}"
+        )
+    if samples not in (None, noise.shape[0]):
+        raise ValueError(
+            f"noise_samples must be {noise.shape[0]}, as many as noise holds, or left out, "
+            f"got {samples}"
         )
     readable = noise.device.type == "cpu" and not torch.compiler.is_compiling()
     if readable and not bool(torch.isfinite(noise).all()):
