@@ -25,7 +25,7 @@ def noised_top_k(
     *,
     k: int = 5,
     epsilon: float = 0.2,
-    noise_samples: int | None = None,
+    noise_samples: int = SAMPLES,
     sharing: Sharing = "per_sample",
     generator: Generator | None = None,
     noise: Tensor | None = None,
@@ -48,13 +48,12 @@ def noised_top_k(
         epsilon: Size of the noise, positive, in units of the logits. [N] uses 0.2 on
             CIFAR-100, [N2] 0.5 on ImageNet, [S] 1.0 on Pl@ntNet-300K; below 0.01 nothing is
             learnt.
-        noise_samples: :math:`B`, at least 1; 5, or as many as ``noise`` holds. 3 to 10 do
-            ([N] section 4.2).
+        noise_samples: :math:`B`, at least 1; 3 to 10 do ([N] section 4.2).
         sharing: ``"per_sample"`` draws noise for every row, as the authors' code does;
             ``"shared"`` draws B vectors for the whole batch, as the paper says: much cheaper.
         generator: Source of the noise, for reproducible runs.
-        noise: The noise itself, ``(noise_samples, batch, classes)``, finite; nothing is drawn
-            then.
+        noise: The noise itself, ``(samples, batch, classes)``, finite; nothing is drawn then,
+            and a ``noise_samples`` other than the default must be their number.
 
     Returns:
         One loss per example, shape ``(batch,)``; float32 for half-precision logits. A
@@ -87,7 +86,7 @@ def imbalanced_noised_top_k(
     class_counts: ClassCounts,
     k: int = 5,
     epsilon: float = 0.01,
-    noise_samples: int | None = None,
+    noise_samples: int = SAMPLES,
     max_margin: float = 0.2,
     scale: float = 60.0,
     sharing: Sharing = "per_sample",

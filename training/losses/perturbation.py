@@ -18,7 +18,7 @@ def noised_kth_largest(
     *,
     k: int,
     epsilon: float,
-    noise_samples: int | None = None,
+    noise_samples: int = SAMPLES,
     sharing: Sharing = "per_sample",
     generator: Generator | None = None,
     noise: Tensor | None = None,
@@ -32,10 +32,11 @@ def noised_kth_largest(
         scores: Shape ``(batch, classes)``, floating point.
         k: Rank, ``1 <= k <= classes``.
         epsilon: Size of the noise, positive.
-        noise_samples: Noise vectors, 5 or as many as ``noise`` holds.
+        noise_samples: Noise vectors, at least 1.
         sharing: ``"per_sample"`` or ``"shared"``.
         generator: Source of the noise.
-        noise: ``(noise_samples, batch, classes)`` or ``(noise_samples, 1, classes)``, finite.
+        noise: ``(samples, batch, classes)`` or ``(samples, 1, classes)``, finite; nothing is
+            drawn then, and a ``noise_samples`` other than the default must be their number.
 
     Returns:
         Shape ``(batch,)``; float32 for half-precision scores. Its gradient is the share of
@@ -59,7 +60,7 @@ class Rank(NamedTuple):
 
     k: int
     epsilon: float
-    noise_samples: int | None
+    noise_samples: int
     sharing: Sharing
     generator: Generator | None
     noise: Tensor | None
@@ -67,12 +68,11 @@ class Rank(NamedTuple):
 
 def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
     """Mean k-th largest score under noise, less the score of the label where there is one."""
+    check_noise(rank.epsilon, rank.noise_samples, rank.sharing)
     samples, noise = rank.noise_samples, rank.noise
     if noise is not None:
         _check_given_noise(noise, scores, samples)
         samples = noise.shape[0]
-    samples = SAMPLES if samples is None else samples
-    check_noise(rank.epsilon, samples, rank.sharing)
     shared = rank.sharing == "shared"
     result: Tensor = _NoisedKthLargest.apply(
         scores, labels, rank.k, rank.epsilon, samples, shared, rank.generator, noise
@@ -137,14 +137,14 @@ def check_noise(epsilon: float, noise_samples: int, sharing: str) -> None:
         raise ValueError(f"sharing must be 'per_sample' or 'shared', got {sharing!r}")
 
 
-def _check_given_noise(noise: Tensor, scores: Tensor, samples: int | None) -> None:
+def _check_given_noise(noise: Tensor, scores: Tensor, samples: int) -> None:
     rows, classes = scores.shape
     if noise.dim() != 3 or not len(noise) or noise.shape[1:] not in ((rows, classes), (1, classes)):
         raise ValueError(
             f"noise must have shape (noise_samples, {rows}, {classes}) with at least one sample, "
             f"got {tuple(noise.shape)}"
         )
-    if samples not in (None, noise.shape[0]):
+    if samples not in (SAMPLES, noise.shape[0]):
         raise ValueError(
             f"noise_samples must be {noise.shape[0]}, as many as noise holds, or left out, "
             f"got {samples}"

@@ -229,10 +229,8 @@ def test_soft_targets_have_the_slack_of_their_class_as_gradient() -> None:
 def test_noise_decides_how_many_samples_there_are() -> None:
     noise = torch.randn(3, 2, 4)
     expected = noise.topk(2).values[..., -1].mean(0)
-    for said in (None, 3):
-        value = noised_kth_largest(
-            torch.zeros(2, 4), k=2, epsilon=1, noise_samples=said, noise=noise
-        )
+    for said in ({}, {"noise_samples": 3}):
+        value = noised_kth_largest(torch.zeros(2, 4), k=2, epsilon=1, noise=noise, **said)  # type: ignore[arg-type]  # a mapping of one key
         torch.testing.assert_close(value, expected)
 
 
@@ -243,17 +241,6 @@ def test_another_number_of_samples_than_the_noise_holds_is_refused(
     loss: Callable[..., Tensor],
 ) -> None:
     logits, labels, noise = torch.zeros(2, 4), torch.tensor([0, 1]), torch.zeros(3, 2, 4)
-    for said in (5, 2):
+    for said in (4, 2):
         with pytest.raises(ValueError, match=f"noise_samples must be 3, .* got {said}"):
             loss(logits, labels, k=2, noise_samples=said, noise=noise)
-
-
-def test_without_noise_there_are_five_samples() -> None:
-    def value(said: int | None) -> Tensor:
-        seeded = Generator().manual_seed(0)
-        return noised_kth_largest(
-            torch.zeros(2, 4), k=2, epsilon=1, noise_samples=said, generator=seeded
-        )
-
-    assert value(None).equal(value(5))
-    assert not value(None).equal(value(4))
