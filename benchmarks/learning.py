@@ -32,20 +32,21 @@ K = 3.0
 DATA = "flora:train=4000,val=2000,test=2000"
 # The recipe's batches and rate suit cross-entropy; hinges want more and smaller steps.
 SMALL_STEPS = ["batch_size=32", "optimiser.learning_rate=0.02"]
-# The two plain ones want bounded logits as well, or their first steps settle the ranking.
-COSINE = ["head=cosine", "batch_size=32"]
+# The two plain ones want bounded logits and a slow start as well, or they settle for a constant set.
+SLOW_START = [
+    *["head=cosine", "head_scale=10", "batch_size=16", "schedule.warmup_epochs=3"],
+    *["optimiser.learning_rate=0.1", "optimiser.momentum=0", "optimiser.nesterov=false"],
+]
 SETTINGS: dict[str, list[str]] = {
-    "top_k_hinge": [*COSINE, "head_scale=5", "optimiser.learning_rate=0.05"],
+    "top_k_hinge": SLOW_START,
     "convex_top_k_hinge": SMALL_STEPS,
     "smooth_top_k": SMALL_STEPS,
-    "calibrated_top_k_hinge": [*COSINE, "head_scale=10", "optimiser.learning_rate=0.02"],
+    "calibrated_top_k_hinge": SLOW_START,
     "noised_top_k": [*SMALL_STEPS, "loss.epsilon=1"],
     "imbalanced_noised_top_k": [*SMALL_STEPS, "loss.scale=10", "loss.epsilon=0.1"],
     "expected_positive": ["batch_size=32"],
     "positive_bce": SMALL_STEPS,
 }
-# Epochs of cross-entropy to start from, where a ranking that all pictures share is a trap.
-WARM_START = {"calibrated_top_k_hinge": 2}
 
 
 def fitting(loss: str) -> list[str]:
@@ -61,14 +62,10 @@ def measure(loss: str, data: str, epochs: int, seed: int, folder: Path) -> dict[
     folder.mkdir(parents=True, exist_ok=True)
     result = folder / "result.json"
     if not result.exists():
-        flags = {"recipe": "demo", "data": data, "seed": seed}
-        first = min(WARM_START.get(loss, 0), epochs)
-        if first:
-            start = {**flags, "loss": "cross_entropy", "epochs": first}
-            _train(start, ["head=cosine"], folder / "first")
-            flags["weights"] = str(folder / "first" / "best.safetensors")
-        overrides = [*fitting(loss), *SETTINGS.get(loss, [])]
-        _train({**flags, "loss": loss, "epochs": epochs - first}, overrides, folder / "run")
+        flags = {"recipe": "demo", "data": data, "loss": loss, "epochs": epochs, "seed": seed}
+        overrides = [f"validation.average_k={K}", *fitting(loss), *SETTINGS.get(loss, [])]
+        config = resolve(flags, overrides=overrides)
+        train_run(config, folder / "run", resume=(folder / "run").exists())
         export_run(folder / "run", folder / "bundle")
         record = calibrate_bundle(folder / "bundle", data, ks=[K])
         rules = {
@@ -80,11 +77,6 @@ def measure(loss: str, data: str, epochs: int, seed: int, folder: Path) -> dict[
         result.write_text(json.dumps({**rules, **served}))
     content: dict[str, Any] = json.loads(result.read_text())
     return content
-
-
-def _train(flags: dict[str, Any], overrides: list[str], run: Path) -> None:
-    config = resolve(flags, overrides=[f"validation.average_k={K}", *overrides])
-    train_run(config, run, resume=run.exists())
 
 
 def spread(rates: Sequence[float]) -> str:
