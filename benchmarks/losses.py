@@ -2,16 +2,16 @@
 
 ``python -m benchmarks.losses`` prints a Markdown table with the project's goals beside. The
 repetitions of all losses are interleaved and medians compared, so that a busy moment of the
-machine meets all of them. ``--against module:callable`` times any other loss beside ours: the
-callable takes ``(classes, k)`` and returns ``loss(logits, labels)``. ``--step resnet50``
-times a whole training step instead.
+machine meets all of them. ``--against`` times any other installed loss beside ours, written as
+``benchmarks.against`` says; it may be given several times. ``--step resnet50`` times a whole
+training step instead.
 """
 
 import argparse
-import importlib
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.against import ThirdParty, parse
 from benchmarks.memory import peak_bytes
 from training.losses import LOSSES, build
 
@@ -83,7 +84,10 @@ def main() -> None:
     print("| loss | classes | k | ms | ratio | goal | peak memory, batch x classes |")
     print("|---|---|---|---|---|---|---|")
     for classes in arguments.classes:
-        cases = list(_cases(classes, arguments.k, arguments.device, arguments.against))
+        cases = [
+            *_cases(classes, arguments.k, arguments.device, arguments.losses),
+            *_others(classes, arguments.k, arguments.device, arguments.against),
+        ]
         for row in measure(cases, arguments.repetitions, arguments.device):
             print(_line(row), flush=True)
 
@@ -120,15 +124,15 @@ def _timed(step: Step, device: str) -> float:
     return passed / done
 
 
-def _cases(classes: int, sizes: list[int], device: str, against: str | None) -> Iterator[Case]:
+def _cases(classes: int, sizes: list[int], device: str, losses: Sequence[str]) -> Iterator[Case]:
     def case(name: str, k: int | None, loss: Callable[..., Tensor], heads: int = 1) -> Case:
         return Case(name=name, classes=classes, k=k, step=_step(loss, classes, heads, device))
 
     yield case(UNIT, None, F.cross_entropy)
     counts = torch.randint(1, 1000, (classes,))
     rows = torch.arange(BATCH)
-    for name, loss in LOSSES.items():
-        needs = _needs(loss, counts)
+    for name in losses:
+        needs = _needs(LOSSES[name], counts)
         for k in sizes if "k" in needs or "average_k" in needs else [None]:
             given = {key: k if value is None else value for key, value in needs.items()}
             module: Any = build(name, **given).to(device)
@@ -139,8 +143,24 @@ def _cases(classes: int, sizes: list[int], device: str, against: str | None) -> 
             if name == "noised_top_k":
                 shared = build(name, sharing="shared", **given).to(device)
                 yield case("noised_top_k (shared)", k, shared)
-    for k in sizes if against else []:
-        yield case(str(against), k, _load(str(against))(classes, k))
+
+
+def _others(
+    classes: int, sizes: list[int], device: str, against: Sequence[ThirdParty]
+) -> Iterator[Case]:
+    """Other people's losses; one that fails at a size is left out there and said on stderr."""
+    counts = torch.randint(1, 1000, (classes,)).tolist()
+    for other in against:
+        for k in sizes if other.names("k") else [None]:
+            try:
+                loss = other.loss(classes=classes, k=k, class_counts=counts, device=device)
+                step = _step(loss, classes, 1, device)
+                step()
+            except Exception as error:  # whatever other people's code raises
+                at = f"{classes:,} classes" + ("" if k is None else f", k = {k}")
+                print(f"{other.name} at {at}: {type(error).__name__}: {error}", file=sys.stderr)
+                continue
+            yield Case(name=other.name, classes=classes, k=k, step=step)
 
 
 def _needs(loss: type, counts: Tensor) -> dict[str, Any]:
@@ -161,13 +181,6 @@ def _step(loss: Callable[..., Tensor], classes: int, heads: int, device: str) ->
         torch.autograd.backward(loss(*logits, labels))
 
     return step
-
-
-def _load(against: str) -> Callable[[int, int], Callable[..., Tensor]]:
-    module, name = against.split(":")
-    found: Callable[[int, int], Callable[..., Tensor]]
-    found = getattr(importlib.import_module(module), name)
-    return found
 
 
 def _line(row: Row) -> str:
@@ -192,9 +205,24 @@ def _machine(device: str) -> str:
     return f"CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
+def _third_party(text: str) -> ThirdParty:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.losses", description=__doc__)
-    parser.add_argument("--against", metavar="MODULE:CALLABLE", help="another loss to time")
+    parser.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        type=_third_party,
+        metavar="MODULE:CALLABLE[(...)]",
+        help="another loss to time, see benchmarks/against.py; may be given several times",
+    )
+    parser.add_argument("--losses", nargs="*", choices=list(LOSSES), default=list(LOSSES))
     parser.add_argument("--classes", type=int, nargs="+", default=[100, 1_000, 10_000])
     parser.add_argument("--k", type=int, nargs="+", default=[5, 10])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

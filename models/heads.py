@@ -5,7 +5,8 @@
 =============  ====================================  ==========================================
 ``linear``     ``logits``                            every loss on one head
 ``cosine``     ``logits`` (cosines, see below)       the margin losses ``ldam`` and
-                                                     ``imbalanced_noised_top_k``
+                                                     ``imbalanced_noised_top_k``; on request
+                                                     every loss on one head
 ``two_head``   ``(multi_label_logits, sccp_logits)``  ``two_head_average_k`` ([A] section 4)
 =============  ====================================  ==========================================
 """
@@ -24,13 +25,14 @@ class CosineHead(nn.Module):
     """Cosines between the features and one direction a class.
 
     In training mode the output is the bare cosine: the margin losses subtract their margin in
-    cosine units and apply their own scale afterwards. In evaluation mode it is ``scale`` times
-    the cosine, so that the softmax of what is exported is the one the loss trained.
+    cosine units and apply their own scale afterwards, for others the training loop applies it.
+    In evaluation mode it is ``scale`` times the cosine, so that the softmax of what is exported
+    is the one the loss trained.
 
     Args:
         features: Length of a feature vector.
         classes: Number of classes.
-        scale: The scale of the loss; the training loop sets it.
+        scale: The scale in training; the training loop sets it.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",

@@ -171,6 +171,8 @@ class TrainConfig:
         backbone: A name of ``models.backbones.available()``.
         weights: ``imagenet``, a file, or None to train from scratch.
         head: ``auto`` takes the one that the loss asks for.
+        head_scale: What multiplies the cosines of a cosine head, positive, for a loss without
+            a scale of its own; None for 10.
         loss: ``name`` and the parameters of that loss.
         image_size: Side of the network's input in pixels.
         crop_fraction: Evaluation keeps the centre square of this share of the short side.
@@ -189,6 +191,7 @@ class TrainConfig:
     backbone: str = "resnet18"
     weights: str | None = None
     head: str = "auto"
+    head_scale: float | None = None
     loss: Mapping[str, Any] = field(default_factory=lambda: {"name": DEFAULT_LOSS})
     image_size: int = 224
     crop_fraction: float = 1.0
@@ -208,6 +211,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         heads = ("auto", *HEADS)
         _check(self.head in heads, "head", f"one of {', '.join(heads)}", self.head)
+        scale = self.head_scale
+        _check(scale is None or scale > 0, "head_scale", "positive or null", scale)
         _check(bool(self.loss.get("name")), "loss", "a mapping with a name", self.loss)
         _check(8 <= self.image_size <= 4096, "image_size", "in [8, 4096]", self.image_size)
         _check(0 < self.crop_fraction <= 1, "crop_fraction", "in (0, 1]", self.crop_fraction)

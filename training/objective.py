@@ -11,6 +11,7 @@ from models.errors import UsageError
 from training import losses
 
 _FROM_DATA: Final = ("class_counts", "rows")
+_HEAD_SCALE: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,15 @@ class Objective:
         head: The head it trains.
         takes_rows: Its forward wants ``row_index``, the rows of the batch in the data set.
         notes: What was chosen for the user and is worth saying.
+        head_scale: What multiplies the cosines before the loss, for a cosine head and a loss
+            without a scale of its own.
     """
 
     loss_fn: nn.Module
     head: str
     takes_rows: bool
     notes: tuple[str, ...]
+    head_scale: float | None = None
 
     def __call__(
         self, outputs: Tensor | tuple[Tensor, ...], labels: Tensor, rows: Tensor
@@ -41,13 +45,14 @@ class Objective:
         """
         logits = outputs if isinstance(outputs, tuple) else (outputs,)
         extra = {"row_index": rows} if self.takes_rows else {}
-        value: Tensor = self.loss_fn(*(item.float() for item in logits), labels, **extra)
+        scale = 1.0 if self.head_scale is None else self.head_scale
+        value: Tensor = self.loss_fn(*(scale * item.float() for item in logits), labels, **extra)
         return value
 
     @property
     def scale(self) -> float | None:
-        """What the loss multiplies cosines with, where it has such a scale."""
-        scale = getattr(self.loss_fn, "scale", None)
+        """What cosines are multiplied with, by the loss or before it, where anything is."""
+        scale = getattr(self.loss_fn, "scale", self.head_scale)
         return None if scale is None else float(scale)
 
     @property
@@ -62,6 +67,7 @@ def make_objective(
     parameters: Mapping[str, Any],
     *,
     head: str,
+    head_scale: float | None = None,
     class_counts: Sequence[int],
     rows: int,
 ) -> Objective:
@@ -71,6 +77,7 @@ def make_objective(
         name: A key of ``LOSSES``.
         parameters: What the user set.
         head: ``auto``, or a head the user insists on.
+        head_scale: Scale of a cosine head for a loss that has none; 10 where nothing is said.
         class_counts: Training pictures of each class.
         rows: Training pictures.
 
@@ -89,11 +96,18 @@ def make_objective(
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
     _check_sizes(parameters, classes=len(class_counts))
+    takes_scale = fitting == "cosine" and not hasattr(loss_fn, "scale")
+    if head_scale is not None and not takes_scale:
+        raise UsageError(
+            f"head_scale is for a cosine head and a loss without a scale; {name} trains a "
+            f"{fitting} head{' with loss.scale' if hasattr(loss_fn, 'scale') else ''}"
+        )
     return Objective(
         loss_fn=loss_fn,
         head=fitting,
         takes_rows="row_index" in inspect.signature(loss_fn.forward).parameters,
         notes=notes,
+        head_scale=(head_scale or _HEAD_SCALE) if takes_scale else None,
     )
 
 
@@ -142,6 +156,4 @@ def head_of(name: str, wanted: str) -> str:
     head = own if wanted == "auto" else wanted
     if (head == "two_head") != (own == "two_head"):
         raise UsageError(f"loss {name} trains a {own} head, not {head}; leave head at auto")
-    if head == "cosine" and "scale" not in inspect.signature(losses.LOSSES[name]).parameters:
-        raise UsageError(f"loss {name} has no scale for a cosine head; use a linear one")
     return head

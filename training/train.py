@@ -119,6 +119,7 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
         config.loss_name,
         config.loss_parameters,
         head=config.head,
+        head_scale=config.head_scale,
         class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
         rows=len(labels),
     )

@@ -124,12 +124,46 @@ def test_a_set_too_large_for_the_classes_is_refused(name: str, key: str, largest
     [
         ("cross_entropy", "two_head"),
         ("two_head_average_k", "linear"),
-        ("cross_entropy", "cosine"),
     ],
 )
 def test_a_head_the_loss_cannot_train_is_refused(loss: str, head: str) -> None:
     with pytest.raises(UsageError, match=f"loss {loss} "):
         head_of(loss, head)
+
+
+@pytest.mark.parametrize(("given", "scale"), [(None, 10.0), (4.0, 4.0)])
+def test_a_cosine_head_of_a_loss_without_scale_is_scaled_before_it(
+    given: float | None, scale: float
+) -> None:
+    objective = make_objective(
+        "cross_entropy", {}, head="cosine", head_scale=given, class_counts=[2, 1, 1], rows=4
+    )
+    cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
+    expected = F.cross_entropy(scale * cosines, LABELS)
+    torch.testing.assert_close(objective(cosines, LABELS, ROWS), expected)
+    assert (objective.head, objective.scale) == ("cosine", scale)
+
+
+def test_a_cosine_head_is_not_scaled_twice() -> None:
+    counts = [2, 1, 1]
+    objective = make_objective("ldam", {"scale": 7.0}, head="auto", class_counts=counts, rows=4)
+    cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
+    expected = losses.ldam(cosines, LABELS, class_counts=counts, scale=7.0).mean()
+    torch.testing.assert_close(objective(cosines, LABELS, ROWS), expected)
+    assert objective.scale == 7.0
+
+
+@pytest.mark.parametrize(
+    ("loss", "head", "message"),
+    [
+        ("cross_entropy", "auto", "cross_entropy trains a linear head$"),
+        ("ldam", "auto", "ldam trains a cosine head with loss.scale$"),
+        ("two_head_average_k", "auto", "two_head_average_k trains a two_head head$"),
+    ],
+)
+def test_a_head_scale_that_nothing_would_use_is_refused(loss: str, head: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_objective(loss, {}, head=head, head_scale=5.0, class_counts=[2, 1, 1], rows=4)
 
 
 def test_the_head_of_the_loss_is_the_default() -> None:

@@ -270,6 +270,19 @@ def test_a_cosine_head_takes_the_scale_of_its_loss(
     assert network.head.scale.item() == 20.0
 
 
+def test_a_cosine_head_of_any_loss_takes_the_scale_of_the_settings(
+    photos: Path, tmp_path: Path
+) -> None:
+    config = small_config(
+        photos, loss={"name": "top_k_hinge", "k": 1}, head="cosine", head_scale=4.0, epochs=1
+    )
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    network = train.build_network(config, "cosine", 3)
+    network.load_state_dict(_weights(tmp_path / "run"))
+    assert isinstance(network.head, CosineHead)
+    assert network.head.scale.item() == 4.0
+
+
 # Stopping -----------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from training.losses.inputs import (
     working,
 )
 from training.losses.margins import class_margins
-from training.losses.perturbation import Rank, Sharing, check_noise, kth_largest
+from training.losses.perturbation import SAMPLES, Rank, Sharing, check_noise, kth_largest
 
 
 def noised_top_k(
@@ -25,7 +25,7 @@ def noised_top_k(
     *,
     k: int = 5,
     epsilon: float = 0.2,
-    noise_samples: int = 5,
+    noise_samples: int = SAMPLES,
     sharing: Sharing = "per_sample",
     generator: Generator | None = None,
     noise: Tensor | None = None,
@@ -53,7 +53,7 @@ def noised_top_k(
             ``"shared"`` draws B vectors for the whole batch, as the paper says: much cheaper.
         generator: Source of the noise, for reproducible runs.
         noise: The noise itself, ``(samples, batch, classes)``, finite; nothing is drawn then,
-            and its first size counts instead of ``noise_samples``.
+            and a ``noise_samples`` other than the default must be their number.
 
     Returns:
         One loss per example, shape ``(batch,)``; float32 for half-precision logits. A
@@ -86,7 +86,7 @@ def imbalanced_noised_top_k(
     class_counts: ClassCounts,
     k: int = 5,
     epsilon: float = 0.01,
-    noise_samples: int = 5,
+    noise_samples: int = SAMPLES,
     max_margin: float = 0.2,
     scale: float = 60.0,
     sharing: Sharing = "per_sample",
@@ -107,7 +107,7 @@ def imbalanced_noised_top_k(
         class_counts: Training images per class, or the data set to count.
         k: Size of the set, ``1 <= k < classes``.
         epsilon: Size of the noise, positive, in units of the cosine.
-        noise_samples: Noise vectors, at least 1.
+        noise_samples: As in :func:`noised_top_k`.
         max_margin: Margin of the rarest class, at least 0; 0.2 on Pl@ntNet-300K.
         scale: :math:`c`, positive; 60 in [N], 50 as a default in [N2]. With a linear head
             take 1, and margin and epsilon in units of its logits.
@@ -157,7 +157,7 @@ class NoisedTopK(ExampleLoss):
         *,
         k: int = 5,
         epsilon: float = 0.2,
-        noise_samples: int = 5,
+        noise_samples: int = SAMPLES,
         sharing: Sharing = "per_sample",
         generator: Generator | None = None,
         **options: Unpack[Options],
@@ -197,7 +197,7 @@ class ImbalancedNoisedTopK(NoisedTopK):
         class_counts: ClassCounts,
         k: int = 5,
         epsilon: float = 0.01,
-        noise_samples: int = 5,
+        noise_samples: int = SAMPLES,
         max_margin: float = 0.2,
         scale: float = 60.0,
         sharing: Sharing = "per_sample",

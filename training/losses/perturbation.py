@@ -1,6 +1,6 @@
 """The k-th largest score averaged over noise, one sample at a time."""
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Generator, Tensor
@@ -9,6 +9,8 @@ from training.losses.derivatives import first_derivative_only
 from training.losses.inputs import check_matrix, check_positive, is_integer, working
 
 Sharing: TypeAlias = Literal["per_sample", "shared"]
+SAMPLES: Final = 5
+"""Noise vectors where nothing is said."""
 
 
 def noised_kth_largest(
@@ -16,7 +18,7 @@ def noised_kth_largest(
     *,
     k: int,
     epsilon: float,
-    noise_samples: int = 5,
+    noise_samples: int = SAMPLES,
     sharing: Sharing = "per_sample",
     generator: Generator | None = None,
     noise: Tensor | None = None,
@@ -30,11 +32,11 @@ def noised_kth_largest(
         scores: Shape ``(batch, classes)``, floating point.
         k: Rank, ``1 <= k <= classes``.
         epsilon: Size of the noise, positive.
-        noise_samples: Noise vectors.
+        noise_samples: Noise vectors, at least 1.
         sharing: ``"per_sample"`` or ``"shared"``.
         generator: Source of the noise.
-        noise: ``(samples, batch, classes)`` or ``(samples, 1, classes)``, finite; its first
-            size counts instead of ``noise_samples``.
+        noise: ``(samples, batch, classes)`` or ``(samples, 1, classes)``, finite; nothing is
+            drawn then, and a ``noise_samples`` other than the default must be their number.
 
     Returns:
         Shape ``(batch,)``; float32 for half-precision scores. Its gradient is the share of
@@ -69,7 +71,7 @@ def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
     check_noise(rank.epsilon, rank.noise_samples, rank.sharing)
     samples, noise = rank.noise_samples, rank.noise
     if noise is not None:
-        _check_given_noise(noise, scores)
+        _check_given_noise(noise, scores, samples)
         samples = noise.shape[0]
     shared = rank.sharing == "shared"
     result: Tensor = _NoisedKthLargest.apply(
@@ -135,12 +137,17 @@ def check_noise(epsilon: float, noise_samples: int, sharing: str) -> None:
         raise ValueError(f"sharing must be 'per_sample' or 'shared', got {sharing!r}")
 
 
-def _check_given_noise(noise: Tensor, scores: Tensor) -> None:
+def _check_given_noise(noise: Tensor, scores: Tensor, samples: int) -> None:
     rows, classes = scores.shape
     if noise.dim() != 3 or not len(noise) or noise.shape[1:] not in ((rows, classes), (1, classes)):
         raise ValueError(
             f"noise must have shape (noise_samples, {rows}, {classes}) with at least one sample, "
             f"got {tuple(noise.shape)}"
+        )
+    if samples not in (SAMPLES, noise.shape[0]):
+        raise ValueError(
+            f"noise_samples must be {noise.shape[0]}, as many as noise holds, or left out, "
+            f"got {samples}"
         )
     readable = noise.device.type == "cpu" and not torch.compiler.is_compiling()
     if readable and not bool(torch.isfinite(noise).all()):

@@ -109,6 +109,21 @@ def test_buffers_move_with_the_module(key: str) -> None:
     assert {buffer.device.type for buffer in buffers.values()} == {"meta"}
 
 
+@pytest.mark.parametrize("key", sorted({*LOSSES} - {"role", "two_head_average_k"}))
+def test_everything_is_computed_where_the_logits_are(key: str) -> None:
+    """On the meta device, which like a GPU refuses tensors of the CPU beside its own.
+
+    The two losses left out choose by value, which that device cannot.
+    """
+    loss = build(key, weight=examples.WEIGHT, **PARAMETERS[key]).to("meta")
+    logits = examples.scores().to("meta").requires_grad_()
+    value = loss(logits, examples.labels().to("meta"))
+    torch.autograd.backward(value)
+    assert value.is_meta
+    assert logits.grad is not None
+    assert logits.grad.is_meta
+
+
 def test_a_change_of_type_leaves_the_class_counts_whole() -> None:
     loss = build("ldam", class_counts=COUNTS).half()
     assert loss.class_counts.tolist() == COUNTS  # type: ignore[operator]

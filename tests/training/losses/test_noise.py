@@ -1,10 +1,13 @@
 """The noised losses: eq. 10 to 13 at fixed noise, the worked example, memory."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Generator
+from torch import Generator, Tensor
 
 from benchmarks.memory import peak_bytes
 from tests.training.losses import oracles
@@ -225,5 +228,19 @@ def test_soft_targets_have_the_slack_of_their_class_as_gradient() -> None:
 
 def test_noise_decides_how_many_samples_there_are() -> None:
     noise = torch.randn(3, 2, 4)
-    value = noised_kth_largest(torch.zeros(2, 4), k=2, epsilon=1, noise_samples=9, noise=noise)
-    torch.testing.assert_close(value, noise.topk(2).values[..., -1].mean(0))
+    expected = noise.topk(2).values[..., -1].mean(0)
+    for said in ({}, {"noise_samples": 3}):
+        value = noised_kth_largest(torch.zeros(2, 4), k=2, epsilon=1, noise=noise, **said)  # type: ignore[arg-type]  # a mapping of one key
+        torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize(
+    "loss", [noised_top_k, partial(imbalanced_noised_top_k, class_counts=[1] * 4)]
+)
+def test_another_number_of_samples_than_the_noise_holds_is_refused(
+    loss: Callable[..., Tensor],
+) -> None:
+    logits, labels, noise = torch.zeros(2, 4), torch.tensor([0, 1]), torch.zeros(3, 2, 4)
+    for said in (4, 2):
+        with pytest.raises(ValueError, match=f"noise_samples must be 3, .* got {said}"):
+            loss(logits, labels, k=2, noise_samples=said, noise=noise)
