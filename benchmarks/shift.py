@@ -84,7 +84,9 @@ def main() -> None:
     bundle = open_bundle(given.bundle)
     record = read_record(bundle)
     photos = open_dataset(given.data, splits=["test"], classes=bundle.classes).split("test")
-    print(f"K = {K:g}, {len(photos):,} test photos, {given.repeats} draws.\n")
+    print(f"K = {K:g}, {len(photos):,} test photos, {given.repeats} draws.", end=" ")
+    print(f"Calibrated on {record.measured.rows:,} photos of {record.classes} classes; the command")
+    print(f"refuses every correction with fewer than {FEWEST_A_CLASS * record.classes:,}.\n")
     print(f"| traffic | {' | '.join(THRESHOLDS)} | a correction is | none above | alarms |")
     print("|---|---|---|---|---|---|---|")
     for name, blur, weigh in _kinds():
@@ -139,7 +141,8 @@ def _drawn(labels: Labels, weigh: Weigh | None, random: np.random.Generator) -> 
         return random.permutation(rows)
     counts = np.bincount(labels)
     weights = (weigh(counts, random) / np.maximum(counts, 1))[labels]
-    return random.choice(rows, round(KEPT * rows), replace=False, p=weights / weights.sum())
+    kept = random.choice(rows, round(KEPT * rows), replace=False, p=weights / weights.sum())
+    return random.permutation(kept)  # those of large weight were drawn first
 
 
 def _line(
@@ -156,7 +159,7 @@ def _line(
         plain, corrected = (_recalibrated(live, record, correct=way) for way in (False, True))
         for title, found in zip(THRESHOLDS, (None, plain, corrected), strict=True):
             seen[title].append(_on(new, record, found))
-        verdicts[_verdict(corrected, record)] += 1
+        verdicts[_verdict(corrected)] += 1
         for watched, row in _alarms(photos, record):
             alarms[watched].append(row)
     cells = [_cell(seen[title], len(new.labels)) for title in THRESHOLDS]
@@ -203,10 +206,8 @@ def _on(new: Photos, record: CalibrationRecord, found: Recalibration | None) -> 
     )
 
 
-def _verdict(found: Recalibration, record: CalibrationRecord) -> str:
+def _verdict(found: Recalibration) -> str:
     assert found.shift is not None
-    if record.measured.rows < FEWEST_A_CLASS * record.classes:
-        return "refused for few photos"
     if not found.shift.evident:
         return "not evident"
     return "allowed" if found.explained else "refused"

@@ -174,7 +174,7 @@ def recalibrate(
 def check_correctable(record: CalibrationRecord) -> None:
     """Raise ValueError unless scores of this record can be corrected for other frequencies.
 
-    They have to be softmax scores, of five validation photos a class or more on average, and the
+    They have to be softmax scores, of ten calibration photos a class or more on average, and the
     record has to say what logits look like class by class.
     """
     if record.score_kind != "softmax":

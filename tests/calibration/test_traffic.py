@@ -154,10 +154,10 @@ def test_whether_frequencies_explain_the_logits_is_told(record: CalibrationRecor
 
 
 def test_a_record_that_says_too_little_cannot_be_corrected(record: CalibrationRecord) -> None:
-    few = replace(record, measured=replace(record.measured, rows=5 * CLASSES - 1))
-    with pytest.raises(ValueError, match="149 calibration photos of 30 classes"):
+    few = replace(record, measured=replace(record.measured, rows=10 * CLASSES - 1))
+    with pytest.raises(ValueError, match="299 calibration photos of 30 classes"):
         check_correctable(few)
-    check_correctable(replace(record, measured=replace(record.measured, rows=5 * CLASSES)))
+    check_correctable(replace(record, measured=replace(record.measured, rows=10 * CLASSES)))
     before = replace(record, distribution=replace(record.distribution, class_logsumexp=()))
     with pytest.raises(ValueError, match="calibrate again"):
         check_correctable(before)
