@@ -47,7 +47,7 @@ def new_prior(random: np.random.Generator) -> Floats:
 
 
 def test_changed_frequencies_are_refused_once_in_twenty_at_most() -> None:
-    random, trials = np.random.default_rng(0), 150
+    random, trials = np.random.default_rng(0), 100
     refused = sum(
         likelihood(random, logits_of(random, 1000, new_prior(random))) < UNLIKELY
         for _ in range(trials)
