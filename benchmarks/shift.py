@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,9 @@ def main() -> None:
     print(f"refuses every correction with fewer than {FEWEST_A_CLASS * record.classes:,}.\n")
     print(f"| traffic | {' | '.join(THRESHOLDS)} | a correction is | none above | alarms |")
     print("|---|---|---|---|---|---|---|")
+    scored = cache(partial(_photos, bundle, photos, record.head))
     for name, blur, weigh in _kinds():
-        every = _photos(bundle, photos, record.head, blur)
-        print(_line(name, every, weigh, record, given.repeats), flush=True)
+        print(_line(name, scored(blur), weigh, record, given.repeats), flush=True)
 
 
 def _kinds() -> Iterator[tuple[str, float, Weigh | None]]:
