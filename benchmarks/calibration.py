@@ -6,11 +6,14 @@ medians compared, so that a busy moment of the machine meets all of them. ``--st
 thresholds for 200,000 photos of 10,000 classes that are never in memory together, in a process of
 its own, and prints its peak memory. ``--against module:callable`` times any other calibration
 beside ours: the callable takes ``(scores, labels)``, float32 ``(rows, classes)`` and int64
-``(rows,)``.
+``(rows,)``; ``benchmarks.peers`` has those of other libraries. Memory is the peak of one run in a
+forked process, above what scores and imports hold.
 """
 
 import argparse
 import importlib
+import multiprocessing
+import os
 import resource
 import statistics
 import subprocess
@@ -18,6 +21,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +54,7 @@ class Method:
 
 def main() -> None:
     """Measure and print."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # for libraries that are yet to be imported
     arguments = _arguments()
     if arguments.inside:
         print(_stream_lines())
@@ -58,13 +64,15 @@ def main() -> None:
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         return
     scores, labels = synthetic(ROWS, CLASSES, GENERA)
-    methods = [*our_methods(scores, labels), *_others(arguments.against, scores, labels)]
+    every = chain(our_methods(scores, labels), _others(arguments.against, scores, labels))
+    methods, peaks = zip(*[(method, peak_mib(method)) for method in every], strict=True)
     unit, *times = interleaved([partition(scores), *methods], arguments.repeats)
     print(f"One np.partition of {ROWS:,} x {CLASSES:,} float32 scores: {unit * 1000:.0f} ms.\n")
-    print("| method | ms | x partition | goal |\n|---|---|---|---|")
-    for method, seconds in zip(methods, times, strict=True):
+    print("| method | ms | x partition | goal | peak MiB |\n|---|---|---|---|---|")
+    for method, seconds, peak in zip(methods, times, peaks, strict=True):
         goal = "" if method.goal is None else f"{method.goal:g}"
-        print(f"| {method.name} | {seconds * 1000:.0f} | {seconds / unit:.2f} | {goal} |")
+        figures = f"{seconds * 1000:.0f} | {seconds / unit:.2f} | {goal} | {peak:.0f}"
+        print(f"| {method.name} | {figures} |")
 
 
 def synthetic(rows: int, classes: int, genera: int, seed: int = 0) -> tuple[Scores, Labels]:
@@ -110,6 +118,8 @@ def our_methods(scores: Scores, labels: Labels) -> list[Method]:
                run=lambda: calibrate("average_k", scores, average_k=3)),
         Method(name="coverage rule, 0.9, min_size 1",
                run=lambda: calibrate("coverage", scores, labels, coverage=0.9)),
+        Method(name="coverage rule, 0.9, min_size 0",
+               run=lambda: calibrate("coverage", scores, labels, coverage=0.9, min_size=0)),
         Method(name="one full np.sort", run=lambda: np.sort(scores.reshape(-1))),
     ]  # fmt: skip
 
@@ -126,15 +136,29 @@ def interleaved(methods: list[Method], repeats: int) -> list[float]:
     return [statistics.median(seconds) for seconds in times]
 
 
-def _others(names: list[str], scores: Scores, labels: Labels) -> list[Method]:
-    methods = []
+def _others(names: list[str], scores: Scores, labels: Labels) -> Iterator[Method]:
     for name in names:
         module, _, attribute = name.partition(":")
         calibrate_other = getattr(importlib.import_module(module), attribute)
-        methods.append(
-            Method(name=name, run=lambda other=calibrate_other: other(scores, labels))  # type: ignore[misc]  # bound now
-        )
-    return methods
+        calibrate_other(scores[:BATCH], labels[:BATCH])  # what it imports is not to be counted
+        yield Method(name=name, run=partial(calibrate_other, scores, labels))
+
+
+def peak_mib(method: Method) -> float:
+    """Memory that one run takes above what is there before it, in a process forked for it."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(_peak_of(method)))
+    process.start()
+    peak: float = receiver.recv()
+    process.join()
+    return peak
+
+
+def _peak_of(method: Method) -> float:
+    before = _peak_bytes()
+    method.run()
+    return (_peak_bytes() - before) / MIB
 
 
 def _stream_lines() -> str:

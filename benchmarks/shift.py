@@ -1,15 +1,24 @@
 """Sets on traffic that is not like the validation photos: what thresholds from traffic restore.
 
-    python -m benchmarks.shift BUNDLE [--rows N]
+    python -m benchmarks.shift BUNDLE --data DATA [--repeats 10]
 
-BUNDLE serves softmax scores on the flora. Thresholds are chosen from N pictures without labels and
-measured on N others: usual pictures, species of other frequencies, and blurred pictures. Prints
-a Markdown table, and after how many pictures the monitor gave an alarm, and about what.
+BUNDLE serves softmax scores; DATA has a test split. From it come usual photos, photos with other
+class frequencies, and blurred ones, in a new draw and order each time. Thresholds are chosen from
+half of them without labels and measured on the other half; from the very same photos where halves
+would be small, which makes the mean size K by itself and leaves the hit rates honest. Prints a
+Markdown table of means over the draws: mean size and hit rate (95 % for the photos of one draw) at
+the threshold of the record, at that from traffic, and at that of scores corrected for frequencies,
+what is said of such a correction, the share of photos without a class above the first threshold,
+and after how many photos the monitor gave an alarm, and in how many draws.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +29,47 @@ from PIL import Image, ImageFilter
 from calibration.calibrating import read_record
 from calibration.distribution import logsumexp
 from calibration.drift import Monitor, expected_of
-from calibration.point import OperatingPoint
+from calibration.intervals import wilson
 from calibration.record import CalibrationRecord
-from calibration.traffic import recalibrate
+from calibration.scoring import View, score_split
+from calibration.shift_check import FEWEST_A_CLASS
+from calibration.traffic import Recalibration, recalibrate
 from calibration.traffic_scores import Guard
-from data.flora import Flora
-from data.flora_table import prior
-from models.bundle import open_bundle
+from data.dataset import Split
+from data.sources import open_dataset
+from models.bundle import Bundle, open_bundle
+from models.images import Preprocess, load
 from models.runtime import silence_telemetry
-from models.session import Session
 
-SEED = 77
 K = 3.0
-AT_ONCE = 64
+KEPT = 0.6
+ENOUGH_TO_HALVE = 2000
+BLURS = (0.7, 1.0, 1.5, 2.0)
+THRESHOLDS = ("validation", "traffic", "traffic, corrected")
 
-Logits = NDArray[np.float32]
 Labels = NDArray[np.int64]
-Traffic = tuple[Logits, Labels]
+Weigh = Callable[[Labels, np.random.Generator], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photos:
+    """Logits ``(rows, classes)`` of photos and what they show, ``(rows,)``."""
+
+    logits: NDArray[Any]
+    labels: Labels
+
+    def at(self, rows: Any) -> "Photos":
+        """Some of them."""
+        return Photos(logits=self.logits[rows], labels=self.labels[rows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One way to choose the threshold, on one draw of photos."""
+
+    size: float
+    hit_rate: float
+    above_none: float
 
 
 def main() -> None:
@@ -44,96 +77,147 @@ def main() -> None:
     silence_telemetry()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("bundle", type=Path)
-    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--repeats", type=int, default=10)
     given = parser.parse_args()
     bundle = open_bundle(given.bundle)
-    record, session = read_record(bundle), Session(bundle, device="cpu")
-    flora = Flora(SEED, {"test": 2 * given.rows})
-    print(f"K = {K:g}, {given.rows:,} pictures to choose thresholds from, as many to measure.\n")
-    print("| traffic | threshold from | mean size | hit rate | alarms after pictures |")
-    print("|---|---|---|---|---|")
-    for name, traffic in _kinds(flora, session, record.head).items():
-        half = given.rows
-        live, new = (tuple(part[at] for part in traffic) for at in (slice(half), slice(half, None)))
-        for line in _lines(name, live, new, record):
-            print(line, flush=True)
+    record = read_record(bundle)
+    photos = open_dataset(given.data, splits=["test"], classes=bundle.classes).split("test")
+    print(f"K = {K:g}, {len(photos):,} test photos, {given.repeats} draws.", end=" ")
+    print(f"Calibrated on {record.measured.rows:,} photos of {record.classes} classes; the command")
+    print(f"refuses every correction with fewer than {FEWEST_A_CLASS * record.classes:,}.\n")
+    print(f"| traffic | {' | '.join(THRESHOLDS)} | a correction is | none above | alarms |")
+    print("|---|---|---|---|---|---|---|")
+    scored = cache(partial(_photos, bundle, photos, record.head))
+    for name, blur, weigh in _kinds():
+        print(_line(name, scored(blur), weigh, record, given.repeats), flush=True)
 
 
-def _kinds(flora: Flora, session: Session, head: str) -> Mapping[str, Traffic]:
-    """Logits and labels of every kind of traffic, two halves that share no picture."""
-    labels, half = flora.labels("test"), flora.rows["test"] // 2
-    usual = _logits(flora, session, head, lambda picture: picture)
-    random, weights = np.random.default_rng(0), 1 / prior()[labels]
-    even = np.concatenate(
-        [
-            start + random.choice(half, half, p=part / part.sum())
-            for start, part in ((0, weights[:half]), (half, weights[half:]))
-        ]
-    )
-    blurred = {radius: _logits(flora, session, head, _blur(radius)) for radius in (0.7, 1.5)}
-    return {
-        "usual": (usual, labels),
-        "all species as frequent": (usual[even], labels[even]),
-        **{f"blurred by {radius:g} pixels": (found, labels) for radius, found in blurred.items()},
-    }
+def _kinds() -> Iterator[tuple[str, float, Weigh | None]]:
+    yield "usual", 0.0, None
+    yield "all classes as frequent", 0.0, _even
+    yield "frequencies times e^N(0,1)", 0.0, _tilted
+    yield "long tail in random order", 0.0, _long_tail
+    for radius in BLURS:
+        yield f"blurred by {radius:g} pixels", radius, None
+    yield "long tail, blurred by 1.5 pixels", 1.5, _long_tail
 
 
-def _blur(radius: float) -> Callable[[NDArray[np.uint8]], NDArray[np.uint8]]:
-    blurring = ImageFilter.GaussianBlur(radius)
-    return lambda picture: np.asarray(Image.fromarray(picture).filter(blurring))
+def _even(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+    del random
+    return np.ones(counts.size)
 
 
-def _logits(
-    flora: Flora,
-    session: Session,
-    head: str,
-    change: Callable[[NDArray[np.uint8]], NDArray[np.uint8]],
-) -> Logits:
-    rows = range(flora.rows["test"])
-    batches = [rows[at : at + AT_ONCE] for at in range(0, len(rows), AT_ONCE)]
-    return np.concatenate(
-        [
-            session.logits(np.stack([change(flora.picture("test", row)) for row in batch]))[head]
-            for batch in batches
-        ]
-    )
+def _tilted(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+    return counts.astype(np.float64) * np.exp(random.standard_normal(counts.size))
 
 
-def _lines(name: str, live: Any, new: Any, record: CalibrationRecord) -> Iterator[str]:
-    point = record.point("average_k", k=K)
-    size, hits = _measured(point, point.lambda_val, None, new)
-    yield f"| {name} | validation | {size:.2f} | {hits:.3f} | {_alarms(point, new[0], record)} |"
+def _long_tail(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+    return 1 / (1 + random.permutation(counts.size).astype(np.float64))
+
+
+def _photos(bundle: Bundle, split: Split, head: str, radius: float) -> Photos:
+    scoring = score_split(bundle, split, device="cpu", view=_blurred(radius))
+    with closing(scoring.logits) as found:
+        logits = np.concatenate([values for values, _ in found.blocks(head)])
+    return Photos(logits=logits, labels=split.labels)
+
+
+def _blurred(radius: float) -> View:
+    """The network's input, blurred."""
+
+    def view(content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
+        picture = Image.fromarray(load(content, preprocess))
+        return np.asarray(picture.filter(ImageFilter.GaussianBlur(radius)))[np.newaxis]
+
+    return view
+
+
+def _drawn(labels: Labels, weigh: Weigh | None, random: np.random.Generator) -> NDArray[np.int64]:
+    """Rows in random order, none twice: all of them, or three in five with other frequencies."""
+    rows = len(labels)
+    if weigh is None:
+        return random.permutation(rows)
+    counts = np.bincount(labels)
+    weights = (weigh(counts, random) / np.maximum(counts, 1))[labels]
+    kept = random.choice(rows, round(KEPT * rows), replace=False, p=weights / weights.sum())
+    return random.permutation(kept)  # those of large weight were drawn first
+
+
+def _line(
+    name: str, every: Photos, weigh: Weigh | None, record: CalibrationRecord, repeats: int
+) -> str:
+    seen, verdicts = defaultdict[str, list[Seen]](list), Counter[str]()
+    alarms = defaultdict[str, list[int]](list)
+    for draw in range(repeats):
+        photos = every.at(_drawn(every.labels, weigh, np.random.default_rng(draw)))
+        half = len(photos.labels) // 2
+        live, new = photos, photos
+        if half >= ENOUGH_TO_HALVE / 2:
+            live, new = photos.at(slice(half)), photos.at(slice(half, None))
+        plain, corrected = (_recalibrated(live, record, correct=way) for way in (False, True))
+        for title, found in zip(THRESHOLDS, (None, plain, corrected), strict=True):
+            seen[title].append(_on(new, record, found))
+        verdicts[_verdict(corrected)] += 1
+        for watched, row in _alarms(photos, record):
+            alarms[watched].append(row)
+    cells = [_cell(seen[title], len(new.labels)) for title in THRESHOLDS]
+    cells.append(", ".join(f"{verdict} {count}" for verdict, count in verdicts.items()))
+    cells.append(f"{statistics.fmean(one.above_none for one in seen[THRESHOLDS[0]]):.3f}")
+    rung = [f"{name} {statistics.median(rows):,.0f} ({len(rows)})" for name, rows in alarms.items()]
+    return f"| {name} | {' | '.join(cells)} | {', '.join(rung) or 'none'} |"
+
+
+def _cell(found: list[Seen], rows: int) -> str:
+    rate = statistics.fmean(one.hit_rate for one in found)
+    low, high = wilson(round(rate * rows), rows)
+    size = statistics.fmean(one.size for one in found)
+    return f"{size:.2f}, {rate:.3f} ({low:.3f}-{high:.3f})"
+
+
+def _recalibrated(live: Photos, record: CalibrationRecord, *, correct: bool) -> Recalibration:
     judge = record.rejection and record.rejection.from_logits
-    guard = None if judge is None else Guard(method=judge.method, threshold=judge.threshold)
-    for title, old_prior in (("traffic", None), ("traffic, corrected", record.mean_scores)):
-        found = recalibrate(
-            lambda: iter([live[0][:, np.newaxis]]), record, ks=[K], guard=guard, old_prior=old_prior
-        )
-        threshold = found.thresholds[0]
-        size, hits = _measured(point, threshold.new_lambda, found.log_ratios, new)
-        note = "" if found.shift is None or found.shift.evident else " (no change is evident)"
-        yield f"| {name} | {title}{note} | {size:.2f} | {hits:.3f} | |"
-
-
-def _measured(
-    point: OperatingPoint, lambda_val: float | None, log_ratios: Any, new: Any
-) -> tuple[float, float]:
-    """Mean size and hit rate on new traffic at a threshold, of corrected scores or as they are."""
-    changed = replace(
-        point,
-        lambda_val=lambda_val,
-        log_ratios=None if log_ratios is None else np.array(log_ratios),
+    if correct:  # also where the command refuses, to see what it is refused for
+        rows = max(record.measured.rows, FEWEST_A_CLASS * record.classes)
+        record = replace(record, measured=replace(record.measured, rows=rows))
+    return recalibrate(
+        lambda: iter([live.logits[:, np.newaxis]]),
+        record,
+        ks=[K],
+        guard=None if judge is None else Guard(method=judge.method, threshold=judge.threshold),
+        correct_prior=correct,
     )
-    logits, labels = new
-    sets = changed.sets(np.stack([changed.fused_scores(row[np.newaxis]) for row in logits]))
-    return float(sets.sum(axis=1).mean()), float(sets[np.arange(len(labels)), labels].mean())
 
 
-def _alarms(point: OperatingPoint, logits: Logits, record: CalibrationRecord) -> str:
-    served = np.stack([point.fused_scores(row[np.newaxis]) for row in logits])
+def _on(new: Photos, record: CalibrationRecord, found: Recalibration | None) -> Seen:
+    point = record.point("average_k", k=K)
+    ratios = None
+    if found is not None:
+        point = replace(point, lambda_val=found.thresholds[0].new_lambda)
+        ratios = found.log_ratios
+    assert point.lambda_val is not None
+    values = replace(record, log_ratios=ratios).scores(new.logits)
+    sets = point.sets(values)
+    return Seen(
+        size=float(sets.sum(axis=1).mean()),
+        hit_rate=float(sets[np.arange(len(new.labels)), new.labels].mean()),
+        above_none=float((values.max(axis=1) < point.lambda_val).mean()),
+    )
+
+
+def _verdict(found: Recalibration) -> str:
+    assert found.shift is not None
+    if not found.shift.evident:
+        return "not evident"
+    return "allowed" if found.explained else "refused"
+
+
+def _alarms(photos: Photos, record: CalibrationRecord) -> Iterator[tuple[str, int]]:
+    values = record.scores(photos.logits)
+    sizes = record.point("average_k", k=K).sets(values).sum(axis=1)
     monitor = Monitor(expected_of(record, k=K))
-    monitor.update(point.sets(served).sum(axis=1), served.max(axis=1), logsumexp(logits))
-    return ", ".join(f"{alarm.watched} {alarm.row:,}" for alarm in monitor.alarms) or "none"
+    monitor.update(sizes, values.max(axis=1), logsumexp(photos.logits))
+    yield from ((alarm.watched, alarm.row) for alarm in monitor.alarms)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How scores are distributed, small enough to travel with a bundle."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ class Distribution:
         logsumexp: Photos in each of them.
         mean_scores: Mean score of each class, to six digits: the class frequencies that the
             scores take for granted (:mod:`calibration.prior_shift`).
+        class_logsumexp: Mean log sum exp of the photos of each class, every photo belonging to a
+            class as far as its score says; empty in records of before.
+        class_spread: The same of the standard deviation of a photo's logits.
     """
 
     edges: tuple[float, ...]
@@ -37,6 +41,8 @@ class Distribution:
     logsumexp_edges: tuple[float, ...]
     logsumexp: tuple[int, ...]
     mean_scores: tuple[float, ...]
+    class_logsumexp: tuple[float, ...] = ()
+    class_spread: tuple[float, ...] = ()
 
 
 class DistributionOf:
@@ -45,21 +51,31 @@ class DistributionOf:
     def __init__(self) -> None:
         self._all = np.zeros(EDGES.size, dtype=np.int64)
         self._best = np.zeros(EDGES.size, dtype=np.int64)
-        self._logsumexp: list[NDArray[np.float64]] = []
+        self._traits: list[NDArray[np.float64]] = []
         self._sums: NDArray[np.float64] | None = None
+        self._class_traits: NDArray[np.float64] | None = None
 
     def update(self, logits: NDArray[np.float32], scores: NDArray[np.float64]) -> None:
         """Add some more rows: logits and scores in [0, 1], both ``(batch, classes)``."""
         self._all += in_bins(scores)
         self._best += in_bins(scores.max(axis=1))
-        self._logsumexp.append(logsumexp(logits))
-        summed = scores.sum(axis=0)
+        found = traits(logits)
+        self._traits.append(found)
+        summed, by_class = scores.sum(axis=0), scores.T @ found
         self._sums = summed if self._sums is None else self._sums + summed
+        self._class_traits = (
+            by_class if self._class_traits is None else self._class_traits + by_class
+        )
 
     def result(self) -> Distribution:
         """What was gathered, from one row up."""
         assert self._sums is not None  # a split has photos
-        values = np.concatenate(self._logsumexp)
+        assert self._class_traits is not None
+        every = np.concatenate(self._traits)
+        values = every[:, 0]
+        nowhere = self._sums[:, np.newaxis] == 0  # classes that no photo gives a score
+        by_class = self._class_traits / np.where(nowhere, 1, self._sums[:, np.newaxis])
+        by_class = np.where(nowhere, every.mean(axis=0), by_class)  # (classes, 2)
         edges = np.unique(np.quantile(values, np.arange(LOGSUMEXP_BINS) / LOGSUMEXP_BINS))
         places = np.maximum(np.searchsorted(edges, values, side="right") - 1, 0)
         means = self._sums / values.size
@@ -71,7 +87,9 @@ class DistributionOf:
             logsumexp_deviation=float(values.std()),
             logsumexp_edges=tuple(edges.tolist()),
             logsumexp=tuple(np.bincount(places, minlength=edges.size).tolist()),
-            mean_scores=tuple(float(f"{mean:.6g}") for mean in means),
+            mean_scores=_short(means),
+            class_logsumexp=_short(by_class[:, 0]),
+            class_spread=_short(by_class[:, 1]),
         )
 
 
@@ -81,7 +99,17 @@ def in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.bincount(places, minlength=EDGES.size).astype(np.int64)
 
 
-def logsumexp(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+def traits(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Log sum exp and standard deviation of each row of logits, shape ``(rows, 2)``."""
+    spread = logits.astype(np.float64).std(axis=1)
+    return np.stack([logsumexp(logits), spread], axis=1)
+
+
+def _short(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(float(f"{value:.6g}") for value in values)
+
+
+def logsumexp(logits: NDArray[Any]) -> NDArray[np.float64]:
     """Log of the sum of ``exp`` of each row, in float64, shape ``(rows,)``.
 
     Example:

@@ -9,7 +9,7 @@ from calibration.card import updated_files
 from calibration.from_traffic import record_from_traffic
 from calibration.record import CalibrationRecord
 from calibration.score_log_reader import ScoreLog, open_score_log
-from calibration.traffic import Recalibration, recalibrate
+from calibration.traffic import Recalibration, check_correctable, recalibrate
 from calibration.traffic_scores import Guard, Traffic
 from models.bundle import MODEL, open_bundle, replace_files
 from models.errors import DataError, UsageError
@@ -23,8 +23,12 @@ NOT_RESTORED = (
 )
 """What a calibration from traffic does not give, for whoever approves it."""
 ONLY_FREQUENCIES = (
-    "scores are corrected as if nothing but the frequencies had changed: look at some photos "
-    "first, since on blurred pictures such a correction halved the hit rate"
+    "scores are corrected as if nothing but the frequencies had changed, which the logits bear "
+    "out: look at some photos all the same"
+)
+NOT_EXPLAINED = (
+    "changed class frequencies do not explain its logits, so that a correction would do harm: "
+    "look for blur, another camera or new species, or leave out --correct-prior"
 )
 
 
@@ -67,7 +71,12 @@ class Outcome:
             "thresholds": [asdict(threshold) for threshold in self.found.thresholds],
             "shift": None
             if shift is None
-            else {"distance": shift.distance, "evident": shift.evident, "gain": shift.gain},
+            else {
+                "distance": shift.distance,
+                "evident": shift.evident,
+                "gain": shift.gain,
+                "likelihood": self.found.likelihood,
+            },
             "notes": list(self.notes),
             "not_restored": list(NOT_RESTORED),
         }
@@ -82,20 +91,19 @@ def recalibrate_bundle(
         path: The bundle's folder.
         log: Folder of the score log.
         correct_prior: Correct the scores for changed class frequencies, where the change is
-            evident.
+            evident and explains the logits.
         approve: Whether to replace the calibration inside the bundle.
 
     Raises:
-        DataError: No log of this network, or too few photos in it.
-        UsageError: A correction of sigmoid scores.
+        DataError: No log of this network, too few photos in it, or a correction for what is no
+            change of frequencies.
+        UsageError: A correction that this calibration does not allow.
         BundleError: The bundle is damaged or not calibrated.
     """
     bundle = open_bundle(path)
     record = read_record(bundle)
-    if correct_prior and record.score_kind != "softmax":
-        raise UsageError(
-            "--correct-prior works on softmax scores, this bundle serves sigmoid: leave it out"
-        )
+    if correct_prior:
+        _check(record)
     opened = open_score_log(log, model_sha256=bundle.manifest.files[MODEL])
     if (opened.header.head, opened.header.classes) != (record.head, record.classes):
         raise DataError(
@@ -117,6 +125,13 @@ def recalibrate_bundle(
     )
 
 
+def _check(record: CalibrationRecord) -> None:
+    try:
+        check_correctable(record)
+    except ValueError as error:
+        raise UsageError(f"--correct-prior: {error}") from error
+
+
 def _found(
     traffic: Traffic, record: CalibrationRecord, *, correct_prior: bool
 ) -> tuple[Recalibration, list[str]]:
@@ -124,10 +139,12 @@ def _found(
         traffic.requests,
         record,
         guard=traffic.guard,
-        old_prior=record.mean_scores if correct_prior else None,
+        correct_prior=correct_prior,
     )
     if found.shift is None:
         return found, []
+    if found.shift.evident and not found.explained:
+        raise ValueError(NOT_EXPLAINED)
     if found.shift.evident:
         return found, [ONLY_FREQUENCIES]
     plain = recalibrate(traffic.requests, record, guard=traffic.guard)

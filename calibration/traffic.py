@@ -9,14 +9,16 @@ rates measured before are not to be shown with thresholds chosen here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from calibration.evidence import Evidence
 from calibration.measure import Measurement
 from calibration.prior_shift import PriorShift, estimate_prior
 from calibration.record import CalibrationRecord
+from calibration.shift_check import FEWEST_A_CLASS, UNLIKELY, likelihood_of_logits
 from calibration.threshold import threshold_text
 from calibration.traffic_scores import Guard, Requests, Traffic
 
@@ -56,6 +58,8 @@ class Recalibration:
         left_out: Photos that look like none of our classes.
         thresholds: One for each K.
         shift: The class frequencies that scores were corrected for, or None.
+        likelihood: How likely the logits are if nothing but the frequencies changed
+            (:mod:`calibration.shift_check`); None without a correction.
         log_ratios: What is added to the logits from now on, shape ``(classes,)``: the change just
             found and those found before; None for nothing.
     """
@@ -65,7 +69,13 @@ class Recalibration:
     left_out: int
     thresholds: tuple[NewThreshold, ...]
     shift: PriorShift | None
+    likelihood: float | None
     log_ratios: tuple[float, ...] | None
+
+    @property
+    def explained(self) -> bool:
+        """Whether changed frequencies, if any are corrected for, explain the logits."""
+        return self.likelihood is None or self.likelihood >= UNLIKELY
 
     def lines(self) -> list[str]:
         """What a person needs to know before approving it."""
@@ -92,7 +102,7 @@ def recalibrate(
     *,
     ks: Sequence[float] | None = None,
     guard: Guard | None = None,
-    old_prior: ArrayLike | None = None,
+    correct_prior: bool = False,
 ) -> Recalibration:
     """Choose the thresholds of ``average_k`` anew from traffic.
 
@@ -106,16 +116,17 @@ def recalibrate(
         record: The calibration in use.
         ks: Mean sizes; those last asked for where None.
         guard: Which photos to leave out; none where None.
-        old_prior: Class frequencies behind the scores, for a correction by those of the traffic;
-            no correction where None. Softmax scores only. They count as estimated from as many
-            photos as the record was.
+        correct_prior: Correct the scores by the class frequencies of the traffic, estimated from
+            its latest photos; softmax scores only. The old frequencies are the record's mean
+            scores.
 
     Raises:
-        ValueError: Fewer than 500 photos, a correction of sigmoid scores, or an unknown method.
+        ValueError: Fewer than 500 photos, an unknown method, or a correction of sigmoid scores or
+            for a record that cannot be corrected (:func:`check_correctable`).
         NotCalibrated: The record has no threshold for one of ``ks``.
     """
-    if old_prior is not None and record.score_kind != "softmax":
-        raise ValueError("frequencies can be corrected for softmax scores only, these are sigmoid")
+    if correct_prior:
+        check_correctable(record)
     traffic = Traffic(
         requests=requests,
         score_kind=record.score_kind,
@@ -128,10 +139,9 @@ def recalibrate(
             f"{rows} photos are too few to choose thresholds ({seen - rows} left out): at least "
             f"{FEWEST_ROWS} are needed"
         )
-    before, shift = record.log_ratios, None
-    if old_prior is not None:
-        latest = traffic.latest(before, PRIOR_ROWS)
-        shift = estimate_prior(latest, old_prior, old_rows=record.measured.rows)
+    before, shift, likelihood = record.log_ratios, None, None
+    if correct_prior:
+        shift, likelihood = _shift(traffic.latest(PRIOR_ROWS)[:, 0], record)
     after = _together(before, shift)
     wanted = sorted(record.asked_k if ks is None else ks)
     points = [record.point("average_k", k=k) for k in wanted]
@@ -152,6 +162,7 @@ def recalibrate(
         rows=rows,
         left_out=seen - rows,
         shift=shift,
+        likelihood=likelihood,
         log_ratios=after,
         thresholds=tuple(
             NewThreshold(
@@ -164,6 +175,35 @@ def recalibrate(
             for index, (k, point, rule) in enumerate(zip(wanted, points, rules, strict=True))
         ),
     )
+
+
+def check_correctable(record: CalibrationRecord) -> None:
+    """Raise ValueError unless scores of this record can be corrected for other frequencies.
+
+    They have to be softmax scores, of ten calibration photos a class or more on average, and the
+    record has to say what logits look like class by class.
+    """
+    if record.score_kind != "softmax":
+        raise ValueError("frequencies can be corrected for softmax scores only, these are sigmoid")
+    if record.measured.rows < FEWEST_A_CLASS * record.classes:
+        raise ValueError(
+            f"{record.measured.rows} calibration photos of {record.classes} classes say too little "
+            f"about their frequencies: {FEWEST_A_CLASS} a class are needed"
+        )
+    if not record.distribution.class_logsumexp:
+        raise ValueError(
+            "the calibration does not know what logits of each class look like: calibrate again "
+            "on labelled photos"
+        )
+
+
+def _shift(logits: NDArray[Any], record: CalibrationRecord) -> tuple[PriorShift, float]:
+    """The frequencies of the traffic, and how likely its logits are if no more has changed."""
+    known = record.distribution
+    served = record.scores(logits)
+    shift = estimate_prior(served, known.mean_scores, old_rows=record.measured.rows)
+    by_class = np.stack([known.class_logsumexp, known.class_spread], axis=1)
+    return shift, likelihood_of_logits(logits, served, shift, by_class)
 
 
 def _together(

@@ -73,11 +73,11 @@ class Traffic:
         counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self.requests()]
         return sum(passed for passed, _ in counts), sum(seen for _, seen in counts)
 
-    def latest(self, log_ratios: ArrayLike | None, most: int) -> NDArray[np.float64]:
-        """Scores of the latest requests that pass, at most ``most``."""
-        kept: list[NDArray[np.float64]] = []
-        for values in self.scores(log_ratios):
-            kept.append(values)
+    def latest(self, most: int) -> NDArray[Any]:
+        """Logits of the latest requests that pass, at most ``most``."""
+        kept: list[NDArray[Any]] = []
+        for logits in self.logits():
+            kept.append(logits)
             while sum(map(len, kept[1:])) >= most:
                 kept.pop(0)
         return np.concatenate(kept)[-most:]

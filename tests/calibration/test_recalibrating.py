@@ -27,6 +27,7 @@ from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, squa
 Logits = NDArray[np.float32]
 EVEN = np.full(CLASSES, 1 / CLASSES)
 SHIFTED = np.array([0.55, 0.25, 0.08, 0.05, 0.04, 0.03])
+SHIFTED_BACK = np.array([0.12, 0.12, 0.14, 0.18, 0.2, 0.24])
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +207,7 @@ def test_a_second_round_starts_from_the_first_correction(bundle: Bundle, tmp_pat
     first = write_log(bundle, tmp_path / "one", live(bundle, 1000, SHIFTED)[0])
     recalibrate_bundle(bundle.path, first, correct_prior=True, approve=True)
     between = read_record(open_bundle(bundle.path))
-    again = write_log(bundle, tmp_path / "two", live(bundle, 1000, SHIFTED[::-1], seed=2)[0])
+    again = write_log(bundle, tmp_path / "two", live(bundle, 1000, SHIFTED_BACK, seed=2)[0])
     found = recalibrate_bundle(bundle.path, again, correct_prior=True).found
     assert found.shift is not None
     assert between.log_ratios is not None
@@ -224,6 +225,22 @@ def test_no_evident_shift_is_not_corrected(bundle: Bundle, tmp_path: Path) -> No
     assert outcome.record is not None
     assert outcome.record.log_ratios is None
     assert outcome.found.shift is None
+
+
+def test_what_frequencies_do_not_explain_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    logits, _ = live(bundle, 900, SHIFTED)
+    log = write_log(bundle, tmp_path / "log", (logits / 3).astype(np.float32))
+    with pytest.raises(DataError, match="do not explain its logits"):
+        recalibrate_bundle(bundle.path, log, correct_prior=True, approve=True)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+    assert recalibrate_bundle(bundle.path, log, approve=True).record is not None
+
+
+def test_few_calibration_photos_do_not_allow_a_correction(bundle: Bundle, tmp_path: Path) -> None:
+    few = str(make_data(tmp_path / "few", rows=4, splits=("val",)))
+    calibrate_bundle(bundle.path, few, ks=[2], head="sccp", score_kind="softmax")
+    with pytest.raises(UsageError, match="--correct-prior: 24 calibration photos of 6 classes"):
+        recalibrate_bundle(bundle.path, tmp_path, correct_prior=True)
 
 
 def test_requests_of_several_photos_get_thresholds_of_their_own(

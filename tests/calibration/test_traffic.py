@@ -15,9 +15,9 @@ from calibration.rules import calibrate
 from calibration.score_log import LogHeader, ScoreLogWriter
 from calibration.score_log_reader import open_score_log
 from calibration.scores import scores
-from calibration.traffic import recalibrate
+from calibration.traffic import check_correctable, recalibrate
 from calibration.traffic_scores import Guard, Requests
-from tests.calibration.simulation import CLASSES, MEANS, PRIOR
+from tests.calibration.simulation import CLASSES, MEANS, PRIOR, draw
 from tests.calibration.test_record import make_record
 
 Logits = NDArray[np.float32]
@@ -64,7 +64,7 @@ def test_under_label_shift_sizes_are_restored_and_hits_only_by_correction(
 ) -> None:
     traffic, _ = photos(2, 6000, PRIOR[::-1])
     plain = recalibrate(blocks_of(traffic), record, ks=[3])
-    fixed = recalibrate(blocks_of(traffic), record, ks=[3], old_prior=PRIOR)
+    fixed = recalibrate(blocks_of(traffic), record, ks=[3], correct_prior=True)
     assert plain.thresholds[0].old_size > 3.3
     assert plain.thresholds[0].new_size == fixed.thresholds[0].new_size == 3.0
     assert fixed.shift is not None
@@ -115,8 +115,8 @@ def test_frequencies_come_from_the_latest_photos(
 ) -> None:
     monkeypatch.setattr("calibration.traffic.PRIOR_ROWS", kept)
     logits, _ = photos(10, 700)
-    found = recalibrate(blocks_of(logits), record, ks=[3], old_prior=PRIOR).shift
-    latest = estimate_prior(scores(logits[-kept:], "softmax"), PRIOR)
+    found = recalibrate(blocks_of(logits), record, ks=[3], correct_prior=True).shift
+    latest = estimate_prior(scores(logits[-kept:], "softmax"), record.mean_scores)
     assert found is not None
     assert (found.rows, found.new_prior.tolist()) == (kept, latest.new_prior.tolist())
 
@@ -135,13 +135,32 @@ def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> No
 def test_the_lines_to_approve_say_what_changes_and_what_is_unknown(
     record: CalibrationRecord,
 ) -> None:
-    found = recalibrate(blocks_of(photos(8, 800)[0]), record, ks=[3], old_prior=PRIOR)
+    found = recalibrate(blocks_of(photos(8, 800)[0]), record, ks=[3], correct_prior=True)
     lines = found.lines()
     assert lines[0] == "800 photos of traffic, 0 more left out as unfamiliar"
     assert "NOT evident" in lines[1]
     assert lines[2].startswith("K = 3: lambda 0.0")
     assert lines[2].endswith("-> 3.00")
     assert "hit rates are unknown" in lines[3]
+
+
+def test_whether_frequencies_explain_the_logits_is_told(record: CalibrationRecord) -> None:
+    usual = np.log(draw(np.random.default_rng(11), 2000).scores).astype(np.float32)
+    found = recalibrate(blocks_of(usual), record, ks=[3], correct_prior=True)
+    assert found.explained
+    flat = recalibrate(blocks_of(usual / np.float32(2)), record, ks=[3], correct_prior=True)
+    assert not flat.explained
+    assert recalibrate(blocks_of(usual / np.float32(2)), record, ks=[3]).explained  # nothing is corrected
+
+
+def test_a_record_that_says_too_little_cannot_be_corrected(record: CalibrationRecord) -> None:
+    few = replace(record, measured=replace(record.measured, rows=10 * CLASSES - 1))
+    with pytest.raises(ValueError, match="299 calibration photos of 30 classes"):
+        check_correctable(few)
+    check_correctable(replace(record, measured=replace(record.measured, rows=10 * CLASSES)))
+    before = replace(record, distribution=replace(record.distribution, class_logsumexp=()))
+    with pytest.raises(ValueError, match="calibrate again"):
+        check_correctable(before)
 
 
 def test_wrong_arguments_are_named(record: CalibrationRecord) -> None:
@@ -152,6 +171,6 @@ def test_wrong_arguments_are_named(record: CalibrationRecord) -> None:
     with pytest.raises(ValueError, match="method must be one of"):
         recalibrate(enough, record, guard=Guard(method="nose", threshold=0.0))
     with pytest.raises(ValueError, match="softmax scores only"):
-        recalibrate(enough, replace(record, score_kind="sigmoid"), old_prior=PRIOR)
+        recalibrate(enough, replace(record, score_kind="sigmoid"), correct_prior=True)
     with pytest.raises(NotCalibrated):
         recalibrate(enough, record, ks=[2.12345])
