@@ -19,9 +19,8 @@ from models.session import FEATURES, Session
 
 TRAIN = "train"
 MOST_PHOTOS = 1000
-"""Or one a class where there are more classes. With 2,000 or 4,000 the areas of docs/calibration.md
-grow by .002 or .006 on average, and the work of a server in proportion: 0.1 ms a photo for 1,000.
-"""
+"""Or one a class where there are more classes. With 2,000 or 4,000 the area grew by .002 or .006 on
+average over eight networks, the work of a server in proportion: 0.1 ms a photo for 1,000."""
 SEED = 0
 
 

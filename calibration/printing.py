@@ -46,7 +46,7 @@ def calibration_table(record: CalibrationRecord) -> RichTable:
     """The thresholds as a table for people."""
     table = new_table(
         f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
-        f"{record.score_kind}",
+        f"{record.score_kind}, rejection by {record.rejection.method if record.rejection else 'none'}",
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
     )
     for point in asked_points(record):
