@@ -44,9 +44,10 @@ def summary(record: CalibrationRecord) -> dict[str, object]:
 
 def calibration_table(record: CalibrationRecord) -> RichTable:
     """The thresholds as a table for people."""
+    judge = record.rejection
     table = new_table(
         f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
-        f"{record.score_kind}, rejection by {record.rejection.method if record.rejection else 'none'}",
+        f"{record.score_kind}, rejection by {judge.method if judge else 'nothing'}",
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
     )
     for point in asked_points(record):
