@@ -104,7 +104,7 @@ class Scoring:
         observations: One id a row, shared by photos of one plant; None where unknown.
         features: Features in place of logits, under the head ``features``; None where they were
             not asked for.
-        photos: Hash of each photo's bytes, in order.
+        photos: Hash of each photo's bytes, in order; kept along with features.
     """
 
     logits: ScoredSplit

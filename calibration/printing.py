@@ -55,9 +55,11 @@ def summary(record: CalibrationRecord) -> dict[str, object]:
 
 def calibration_table(record: CalibrationRecord) -> RichTable:
     """The thresholds as a table for people."""
+    judge = record.rejection
     table = new_table(
         f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
-        f"{named(record.score_kind, record.temperature)}",
+        f"{named(record.score_kind, record.temperature)}, "
+        f"rejection by {judge.method if judge else 'nothing'}",
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
     )
     for point in [*asked_points(record), *promised_points(record)]:

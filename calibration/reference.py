@@ -20,9 +20,9 @@ class Reference:
     """Features of training photos.
 
     A row of the results is the same whatever stands beside it, so that what is calibrated in
-    blocks is what is served one by one. Any number of threads may ask at once: products are sums
-    over rows by NumPy itself, since BLAS would start threads of its own inside each of them, which
-    cost a server with a thread a core a hundred times as long (13 ms in place of 0.1).
+    blocks is what is served one by one. Any number of threads may ask at once: products go row by
+    row, since a matrix product starts threads of its own in each of them. On two busy cores that
+    took 13 ms for 1,000 photos of 2,048 numbers in place of 0.3.
 
     Attributes:
         directions: Of length 1, float32 ``(photos, dimensions)``, rounded to half precision.
@@ -139,6 +139,6 @@ def _rounded(values: Floats) -> Singles:
 
 
 def _products(rows: Singles, vector: Singles) -> Singles:
-    """``rows @ vector`` without BLAS."""
-    products: Singles = np.einsum("ij,j->i", rows, vector)
+    """``rows @ vector``, row by row."""
+    products: Singles = np.vecdot(rows, vector)
     return products

@@ -59,7 +59,8 @@ def score_split(
         view: What the network sees of a photo.
         views: How many inputs that is; their logits stand one after the other in a row of
             ``views * classes``.
-        features: Whether features are kept too; the graph must give them, and of one view.
+        features: Whether features and the hashes of photos are kept too; the graph must give
+            features, and there is one view.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -77,7 +78,7 @@ def score_split(
         dimensions = Session(bundle, device="cpu").dimensions or 0
         kept = LogitStore((FEATURES,), dimensions, split.labels)
     stores = [store] if kept is None else [store, kept]
-    photos: list[bytes] = []
+    photos: list[bytes] | None = [] if features else None
     try:
         with (
             progress(len(split), f"scoring {split.name}") as advance,
@@ -95,14 +96,14 @@ def score_split(
         model_sha256=bundle.manifest.files[MODEL],
         observations=split.observations,
         features=kept,
-        photos=tuple(photos),
+        photos=tuple(photos or ()),
     )
 
 
 def _gather(
     results: Iterator["_Scored"],
     stores: list[LogitStore],
-    photos: list[bytes],
+    photos: list[bytes] | None,
     bundle: Bundle,
     split: Split,
     advance: Callable[[int], None],
@@ -116,7 +117,8 @@ def _gather(
         elif not failures:
             for store in stores:
                 store.append(scored.outcome)
-        photos.append(scored.sha256)
+        if photos is not None:
+            photos.append(scored.sha256)
         digest.update(scored.sha256)
         digest.update(bundle.classes.ids[split.labels[row]].encode() + b"\0")
     _refuse(failures, len(split))

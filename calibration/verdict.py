@@ -65,7 +65,9 @@ class Rejection:
                 f"{self.centres} and {self.scales}"
             )
         parts = PARTS if self.method == COMBINED else 0
-        if (len(self.centres), len(self.scales)) != (parts, parts) or 0 in self.scales:
+        if (len(self.centres), len(self.scales)) != (parts, parts) or min(
+            self.scales, default=1
+        ) <= 0:
             raise ValueError(f"{self.method} needs {parts} centres and {parts} scales above 0")
 
     @property

@@ -134,7 +134,7 @@ class Rejection(Shape):
         "untouched; `rejected`: the same with reject=true, the set is empty; `not_judged`: the "
         "bundle has nothing to judge by."
     )
-    method: str | None = Field(description="How `value` is computed from the logits.")
+    method: str | None = Field(description="How `value` is computed.")
     value: float | None = Field(description="How familiar the photo looks; more is more.")
     threshold: float | None = Field(description="Below it a photo is suspect.")
 

@@ -148,6 +148,7 @@ def test_combined_keeps_its_promise_up_to_what_vanishes_with_the_photos(share: f
         {"centres": (0.0, 0.0)},
         {"scales": ()},
         {"scales": (1.0, 0.0, 1.0)},
+        {"scales": (1.0, 1.0, -1.0)},
         {"scales": (1.0, float("inf"), 1.0)},
         {"method": "energy"},
     ],

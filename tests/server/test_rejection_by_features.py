@@ -18,7 +18,7 @@ from models.bundle import open_bundle, replace_files
 from models.errors import BundleError
 from models.images import load
 from models.session import Session
-from server.answer import Ask
+from server.answer import Ask, judge
 from server.app import create_app
 from server.cli import app
 from server.pipeline import open_pipeline
@@ -58,11 +58,11 @@ def by_hand(bundle: Path, photo: bytes) -> float:
     """The familiarity of one photo from the stored reference, by loops."""
     opened = open_bundle(bundle)
     record = read_record(opened)
-    judge = record.rejection
-    assert judge is not None
+    rule = record.rejection
+    assert rule is not None
     session = Session(opened, device="cpu")
     logits, features = session.outputs(load(photo, opened.preprocess)[np.newaxis], features=True)
-    reference = open_reference(opened, judge.reference_sha256, session.dimensions)
+    reference = open_reference(opened, rule.reference_sha256, session.dimensions)
     assert features is not None
     assert reference is not None
     row = [float(value) for value in features[0]]
@@ -74,21 +74,21 @@ def by_hand(bundle: Path, photo: bytes) -> float:
     (unused,) = reference.unused.tolist()
     off = sum((a - m) * u for a, m, u in zip(row, reference.mean.tolist(), unused, strict=True))
     entropy = float(METHODS["generalised_entropy"](logits[record.head], record.score_kind)[0])
-    parts = zip((nearest, -abs(off), entropy), judge.centres, judge.scales, strict=True)
+    parts = zip((nearest, -abs(off), entropy), rule.centres, rule.scales, strict=True)
     return float(sum((part - centre) / scale for part, centre, scale in parts))
 
 
 def test_the_answer_holds_what_loops_over_the_stored_features_give(
     planted: Path, http: TestClient
 ) -> None:
-    judge = read_record(open_bundle(planted)).rejection
-    assert judge is not None
+    rule = read_record(open_bundle(planted)).rejection
+    assert rule is not None
     for photo in (garden.photo(9), garden.photo(3, blur=0.4, other=5), garden.DULL, MINT):
         found = identify(http, photo)["rejection"]
         assert found.keys() == {"verdict", "method", "value", "threshold"}
-        assert (found["method"], found["threshold"]) == ("combined", judge.threshold)
+        assert (found["method"], found["threshold"]) == ("combined", rule.threshold)
         assert found["value"] == pytest.approx(by_hand(planted, photo), abs=1e-3)
-        assert found["verdict"] == ("suspect" if found["value"] < judge.threshold else "accepted")
+        assert found["verdict"] == ("suspect" if found["value"] < rule.threshold else "accepted")
 
 
 def test_a_photo_of_something_else_is_suspect_and_rejected_where_asked(http: TestClient) -> None:
@@ -157,3 +157,17 @@ def test_a_bundle_without_its_reference_is_not_served(planted: Path, tmp_path: P
     (copy / "reference.npy").write_bytes(b"damaged")
     with pytest.raises(BundleError, match="calibrate it again"):
         open_pipeline(copy, device="cpu")
+
+
+def test_logits_alone_are_judged_by_the_threshold_made_for_them(planted: Path) -> None:
+    opened = open_bundle(planted)
+    record, session = read_record(opened), Session(opened, device="cpu")
+    assert record.rejection is not None
+    for photo in (garden.photo(9), garden.DULL):
+        logits = session.logits(load(photo, opened.preprocess)[np.newaxis])
+        found = judge(logits, Ask(), record)
+        by_logits = record.rejection.by_logits
+        assert by_logits is not None
+        assert (found.method, found.threshold) == ("generalised_entropy", by_logits.threshold)
+        value, suspect = by_logits.verdict(logits[record.head])
+        assert (found.value, found.verdict) == (value, "suspect" if suspect else "accepted")
