@@ -240,10 +240,15 @@ def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classe
     assert Settings(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
 
 
-@pytest.mark.parametrize("batch", [1, 7, 50, 200])
-def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(batch: int) -> None:
+@pytest.mark.parametrize("batch", [7, 200])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
+    batch: int, ties: bool
+) -> None:
     random = np.random.default_rng(batch)
-    rest = 2.0 ** -random.integers(0, 8, (200, 9))  # some thresholds are powers of two as well
+    rest = random.random((200, 9)) ** 4
+    if ties:  # with thresholds, some of which are powers of two as well
+        rest = 2.0 ** -random.integers(0, 8, (200, 9))
     rest[random.random(rest.shape) < 0.1] = -np.inf
     gathered = BestOfRows(200, 4, largest=1, highest=1.0)
     for start in range(0, 200, batch):
