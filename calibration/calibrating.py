@@ -189,13 +189,14 @@ def cautions(record: CalibrationRecord) -> list[str]:
             )
     found += _out_of_reach(record)
     for level in record.asked_coverage:
-        small = record.point("class_coverage", coverage=level).small_classes
-        if small:
+        point = record.point("class_coverage", coverage=level)
+        if point.small_classes:
             found.append(
-                f"class_coverage {level:g} is promised for {record.classes - small:,} of "
-                f"{record.classes:,} classes: the others have fewer than {fewest_rows(level)} "
-                "photos here, see --small-classes"
-            )
+                f"{point.small_classes:,} of {record.classes:,} classes have fewer than the "
+                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it "
+                + ("promises nothing for them alone" if point.unpromised_classes else
+                   "puts them into every set") + ", see --small-classes"
+            )  # fmt: skip
     seen = record.measured.classes_seen
     absent = 0 if seen is None else record.classes - seen
     if absent:

@@ -102,6 +102,10 @@ class ByClass:
         for column in (self.small, *self.thresholds):
             _check_numbers("of class thresholds", column)
 
+    def unpromised(self, index: int) -> int:
+        """Classes without a promise of their own; those in every set have one."""
+        return 0 if self.small_classes == "always" else self.small[index]
+
     @cached_property
     def arrays(self) -> tuple[NDArray[np.float64], ...]:
         """The thresholds, shape ``(classes,)`` for each coverage."""

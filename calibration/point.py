@@ -58,6 +58,7 @@ class OperatingPoint(SetRule):
         guarantee: What the threshold was chosen to promise about new photos: the coverage, or a
             mean size of at most ``k``; None where figures are measured only.
         delta: For ``probability``: how often a calibration may break the promise.
+        unpromised_classes: For ``class_coverage``: classes it promises nothing for by themselves.
         guaranteed: Whether the promise holds: the split chose neither checkpoint nor head, and
             traffic did not correct the scores; for several photos, if groups were of one plant
             besides.
@@ -81,6 +82,7 @@ class OperatingPoint(SetRule):
     size_deviation: float
     guarantee: Guarantee | None
     delta: float | None
+    unpromised_classes: int
     guaranteed: bool
     log_ratios: NDArray[np.float64] | None = None
 

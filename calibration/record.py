@@ -278,6 +278,7 @@ class CalibrationRecord:
             size_deviation=row.size_deviation,
             guarantee=table.guarantee,
             delta=table.delta,
+            unpromised_classes=0 if table.by_class is None else table.by_class.unpromised(index),
             guaranteed=table.guarantee is not None
             and table.made_from != "same_class"
             and self._chose_nothing,

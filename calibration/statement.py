@@ -42,7 +42,7 @@ class Figures(Protocol):
     def max_size(self) -> int | None: ...
 
     @property
-    def small_classes(self) -> int: ...
+    def unpromised_classes(self) -> int: ...
 
     @property
     def size_and_interval(self) -> tuple[float, float, float]: ...
@@ -94,24 +94,24 @@ def _promise(figures: Figures) -> str:
     if figures.guarantee is None:
         return ""
     if not figures.guaranteed:
-        return f" {_wanted(figures)} was asked for; it is no guarantee, because {_why(figures)}."
+        return (
+            f" This was asked for, but is no guarantee, since {_why(figures)}: {_wanted(figures)}."
+        )
     which = "on average over calibrations"
     if figures.delta is not None:
-        which = f"for all but {_percent(figures.delta)} of calibrations, photos drawn independently"
-    return f" {_wanted(figures)} is guaranteed on such photos, {which}."
+        which = f"for all but {_percent(figures.delta)} of calibrations on independent photos"
+    return f" This is guaranteed on such photos, {which}: {_wanted(figures)}."
 
 
 def _wanted(figures: Figures) -> str:
     if figures.coverage is None:
-        return (
-            f"A mean of at most {figures.k:g} {_candidates(figures.k or 0)}, no set above "
-            f"{figures.max_size},"
-        )
-    held = f"At least {_percent(figures.coverage)} of sets holding the right one"
+        most = f"at most {figures.k:g} {_candidates(figures.k or 0)} on average"
+        return f"{most}, and never more than {figures.max_size}"
+    held = f"at least {_percent(figures.coverage)} of the sets hold the right one"
     if figures.rule != "class_coverage":
         return held
-    small = f", but for {figures.small_classes:,} classes with too few photos,"
-    return f"{held}, for each class{small if figures.small_classes else ''}"
+    left_out = f" but the {figures.unpromised_classes:,} with too few photos"
+    return f"{held}, for each class{left_out if figures.unpromised_classes else ''}"
 
 
 def _why(figures: Figures) -> str:

@@ -99,9 +99,9 @@ def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
 
 def _point_line(point: Mapping[str, Any]) -> str:
     shown = "" if point["lambda_val"] is None else f"lambda {point['lambda_val']:.6g}"
+    hits = "not measured" if point["hit_rate"] is None else f"{point['hit_rate']:.4f}"
     return (
-        f"  {point['value']:>6g}  mean size {point['size']:6.3f}"
-        f"  hit rate {point['hit_rate']:.4f}  {shown}"
+        f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}  {shown}"
     ).rstrip()
 
 

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,13 +167,23 @@ def _served(plain: Mapping[str, Any]) -> dict[str, Any]:
         "rows": plain["measured"]["rows"],
         "asked_k": plain["asked_k"],
         "asked_coverage": plain["asked_coverage"],
-        "rules": {
-            table["rule"]: _points(table["columns"])
+        "rules": _rules(
+            table
             for table in plain["tables"]
             if (table["head"], table["score_kind"], table.get("temperature", 1.0), table["images"])
             == served
-        },
+        ),
     }
+
+
+def _rules(tables: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Thresholds by rule; a second table of a rule is one with a guarantee, and named after it."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for table in tables:
+        rule = table["rule"]
+        name = f"{rule}, {table['guarantee']}" if rule in found else rule
+        found[name] = _points(table["columns"])
+    return found
 
 
 def _points(columns: Mapping[str, Any]) -> list[dict[str, Any]]:

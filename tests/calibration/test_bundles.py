@@ -99,10 +99,12 @@ def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -
     (mean,) = [caution for caution in told if "guarantee=mean" in caution]
     assert "at K = 1.05 needs more photos or a smaller --max-size" in mean
     assert any(
-        "class_coverage 0.95 is promised for 0 of 6 classes: the others have fewer than 19 photos"
-        in caution
+        "6 of 6 classes have fewer than the 19 photos that class_coverage 0.95 needs: it promises "
+        "nothing for them alone" in caution
         for caution in told
     )
+    always = calibrate_bundle(bundle.path, data, coverages=[0.95], small_classes="always")
+    assert any("it puts them into every set" in caution for caution in cautions(always))
     told = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
     assert not any("guarantee" in caution or "class_coverage" in caution for caution in told)
 

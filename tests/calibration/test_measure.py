@@ -1,11 +1,13 @@
 """Sizes and hits over a data set, against the sets themselves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.measure import Measurement, reaching, size_bins
+from calibration.measure import Measurement, reaching, size_bins, together
 from calibration.rules import calibrate
 from calibration.sets import SetRule
 from tests.calibration.strategies import Scores, score_arrays
@@ -89,3 +91,30 @@ def test_reaching_counts_a_value_that_equals_the_threshold() -> None:
     values = np.array([[0.5, 0.25, 0.5], [0.0, 0.1, 0.2]])
     found = reaching(values, np.array([0.5, 0.1, 0.6]))
     assert found.tolist() == [[2, 3, 0], [0, 2, 0]]
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_sets_that_are_cut_down_are_measured_as_cut(min_size: int) -> None:
+    random = np.random.default_rng(min_size)
+    scores = np.round(random.random((300, 6)), 1)  # many tie
+    labels = random.integers(0, 6, 300)
+    rules = [
+        SetRule(rule="average_k", lambda_val=value, min_size=min_size, rows=300, max_size=2)
+        for value in (0.3, 0.8, 2.0)
+    ]
+    measured = Measurement(rules, 6)
+    measured.update(scores, labels)
+    for index, rule in enumerate(rules):
+        members = rule.sets(scores)
+        assert measured.mean_size(index) == members.sum() / 300
+        assert measured.hits[index] == members[np.arange(300), labels].sum()
+
+
+def test_rules_of_other_kinds_are_measured_apart() -> None:
+    plain = SetRule(rule="average_k", lambda_val=0.3, min_size=1, rows=3)
+    cut = replace(plain, max_size=2)
+    thresholds = replace(plain, class_thresholds=np.zeros(4))
+    found = together([plain, cut, replace(plain, lambda_val=0.5), thresholds], 4)
+    assert [len(measurement.rules) for measurement in found] == [2, 1, 1]
+    with pytest.raises(ValueError, match="share all but their threshold"):
+        Measurement([plain, cut], 4)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from calibration.calibrating import calibrate_bundle, read_record
 from calibration.cli import app
 from calibration.distribution import in_bins
 from calibration.drift import Monitor, expected_of
+from calibration.guarantees import Guarantee
 from calibration.pictures import write_pictures
 from calibration.prior_shift import corrected, estimate_prior
 from calibration.recalibrating import recalibrate_bundle
@@ -121,10 +123,10 @@ def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, dat
     recalibrate_bundle(path, log, approve=True)
     record = read_record(open_bundle(path))
     assert record.promises == (("average_k", "mean"), ("average_k", "probability"))
-    for rule, guarantee in record.promises:
-        point = record.point(rule, k=2, guarantee=guarantee)
+    for guarantee in get_args(Guarantee):
+        point = record.point("average_k", k=2, guarantee=guarantee)
         expected = calibrate(
-            rule, scores(logits, "softmax"), average_k=2, guarantee=guarantee, delta=0.3,
+            "average_k", scores(logits, "softmax"), average_k=2, guarantee=guarantee, delta=0.3,
             max_size=5,
         )  # fmt: skip
         assert point.lambda_val == expected.lambda_val
@@ -135,7 +137,7 @@ def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, dat
     recalibrate_bundle(path, log, correct_prior=True, approve=True)
     point = read_record(open_bundle(path)).point("average_k", guarantee="mean")
     assert not point.guaranteed
-    assert "because the same traffic corrected the scores" in point.statement
+    assert "since the same traffic corrected the scores" in point.statement
 
 
 def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from tests.models.bundles import HEADS, contents, make_bundle, network
 def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
     """The part of calibration.json that is shown, with tables that do not serve beside it."""
 
-    def table(rule: str, head: str, values: list[float], images: int = 1) -> dict[str, Any]:
+    def table(
+        rule: str, head: str, values: list[float], images: int = 1, guarantee: str | None = None
+    ) -> dict[str, Any]:
         lambdas = [None if rule == "top_k" else factor / (10 * value) for value in values]
         columns = {
             "value": values,
@@ -31,7 +33,7 @@ def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
             "ties": [0 for _ in values],
         }
         served = {"rule": rule, "head": head, "score_kind": "softmax", "images": images}
-        return served | {"min_size": 1, "columns": columns}
+        return served | {"min_size": 1, "guarantee": guarantee, "columns": columns}
 
     content = {
         "schema_version": CALIBRATION_SCHEMA,
@@ -47,7 +49,9 @@ def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
             table("average_k", head, [1.0, 1.1, 2.0]),
             table("average_k", head, [1.5], images=2),
             table("top_k", head, [1.0]),
-            table("coverage", head, [0.9]),
+            table("coverage", head, [0.9], guarantee="mean"),
+            table("average_k", head, [2.0], guarantee="mean"),
+            table("average_k", head, [2.0], images=2, guarantee="mean"),
         ],
     }
     return json.dumps(content).encode()
@@ -95,7 +99,7 @@ def test_inspect_gives_the_card_as_one_object(calibrated: str) -> None:
 def test_inspect_shows_the_thresholds_that_serve(calibrated: str) -> None:
     shown = run_json("inspect", calibrated)["calibration"]
     assert (shown["split"], shown["rows"], shown["asked_k"]) == ("val", 80, [1.0, 2.0])
-    assert list(shown["rules"]) == ["average_k", "top_k", "coverage"]
+    assert list(shown["rules"]) == ["average_k", "top_k", "coverage", "average_k, mean"]
     assert [point["value"] for point in shown["rules"]["average_k"]] == [1.0, 1.1, 2.0]
     assert shown["rules"]["average_k"][2] == {
         "value": 2.0,
@@ -118,6 +122,16 @@ def test_inspect_reads_well(calibrated: str) -> None:
     assert "0.9 mean size 0.910 hit rate 0.8889 lambda 0.111111" in lines  # a coverage
     assert "seed 7" in lines
     assert any(line.endswith(" model.onnx") and "7 bytes" in line for line in lines)
+
+
+def test_inspect_reads_well_where_traffic_gave_no_hit_rates(tmp_path: Path) -> None:
+    plain = json.loads(calibration())
+    for table in plain["tables"]:
+        table["columns"]["hit_rate"] = [None for _ in table["columns"]["value"]]
+    make_bundle(tmp_path / "b", calibration=json.dumps(plain).encode())
+    assert "2 mean size 2.010 hit rate not measured lambda 0.05" in words(
+        "inspect", str(tmp_path / "b")
+    )
 
 
 def test_inspect_says_how_to_calibrate(tmp_path: Path) -> None:

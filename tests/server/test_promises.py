@@ -29,7 +29,7 @@ from server.settings import Settings
 from tests.server import garden
 from tests.server.running import Running
 
-ASKED = [
+ASKED: list[dict[str, Any]] = [
     {"rule": "average_k", "k": 3, "guarantee": "mean"},
     {"rule": "average_k", "k": 3, "guarantee": "probability"},
     {"rule": "coverage", "coverage": 0.9, "guarantee": "probability"},
@@ -71,7 +71,7 @@ class Promising:
                 "average_k", self.scores, average_k=3, guarantee=asked["guarantee"], delta=0.2,
                 max_size=6,
             )  # fmt: skip
-        sure = {"delta": 0.2} if asked.get("guarantee") else {}
+        sure: dict[str, Any] = {"delta": 0.2} if asked.get("guarantee") else {}
         if asked["rule"] == "class_coverage":
             genera = [flower[2] or flower[0] for flower in garden.FLOWERS]
             sure = {"small_classes": "group", "groups": genera}
@@ -90,7 +90,7 @@ def client(promising: Promising) -> Iterator[TestClient]:
 
 
 def identify(
-    client: TestClient, photo: bytes, asked: dict[str, Any], **more: object
+    client: TestClient, photo: bytes, asked: dict[str, Any], **more: str
 ) -> dict[str, Any]:
     response = client.post("/v1/identify", params={**asked, **more}, content=photo)
     assert response.status_code == 200, response.text
@@ -140,7 +140,7 @@ def test_the_answer_of_a_running_server_says_what_is_promised(promising: Promisi
             point = promising.record.point(**asked)
             assert found["set"]["statement"] == point.statement
             assert found["set"]["guaranteed"] is point.guaranteed is False
-            assert "it is no guarantee" in point.statement  # nobody wrote down what chose it
+            assert "but is no guarantee" in point.statement  # nobody wrote down what chose it
         plain = ask({})
         assert plain["set"]["guarantee"] is plain["query"]["guarantee"] is None
         assert (plain["set"]["guaranteed"], plain["set"]["max_size"]) == (False, None)
