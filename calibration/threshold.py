@@ -47,8 +47,8 @@ def threshold_text(lambda_val: float | None, digits: int = 6) -> str:
     class with any score at all.
 
     Example:
-        >>> threshold_text(0.0321456789), threshold_text(5e-324), threshold_text(None)
-        ('0.0321457', '> 0', '-')
+        >>> [threshold_text(value) for value in (0.0321456789, 5e-324, 0.0, None)]
+        ['0.0321457', '> 0', '0', '-']
     """
     if lambda_val is None:
         return "-"

@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import calibration.scoring
 from calibration.calibrating import calibrate_bundle
 from calibration.processes import in_processes
 from models.bundle import Bundle, open_bundle
@@ -90,7 +92,7 @@ def test_processes_end_when_they_are_no_longer_asked() -> None:
             os.kill(pid, 0)
 
 
-def calibration(bundle: Path) -> dict[str, object]:
+def written(bundle: Path) -> dict[str, object]:
     """``calibration.json`` without its time, and the name that this gives it."""
     plain = json.loads(open_bundle(bundle).read("calibration.json"))
     return {name: plain[name] for name in plain if name not in ("created", "calibration_id")}
@@ -100,7 +102,7 @@ def test_any_number_of_processes_gives_the_same_calibration(bundle: Bundle, data
     texts = []
     for workers in (1, 2, 3):
         calibrate_bundle(bundle.path, str(data), workers=workers)
-        texts.append(json.dumps(calibration(bundle.path)))
+        texts.append(json.dumps(written(bundle.path)))
     assert texts[1] == texts[0]
     assert texts[2] == texts[0]
 
@@ -114,10 +116,17 @@ def test_photos_that_cannot_be_read_are_listed_whoever_reads_them(
 
 
 def test_more_processes_than_photos_are_not_started_and_none_is_refused(
-    bundle: Bundle, tmp_path: Path
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = make_data(tmp_path / "few", rows=1, splits=("val",))
+    data, started = make_data(tmp_path / "few", rows=1, splits=("val",)), list[int]()
+
+    def counted(prepare: Any, count: int, processes: int) -> Iterator[Any]:
+        started.append(processes)
+        return in_processes(prepare, count, processes)
+
+    monkeypatch.setattr(calibration.scoring, "in_processes", counted)
     assert calibrate_bundle(bundle.path, str(data), workers=99).measured.rows == CLASSES
+    assert started == [CLASSES]
     with pytest.raises(UsageError, match="--workers must be at least 1, got 0"):
         calibrate_bundle(bundle.path, str(data), workers=0)
 
@@ -131,6 +140,7 @@ def start(*arguments: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        process_group=0,
     )
 
 
@@ -170,7 +180,7 @@ def test_an_interrupt_ends_every_process_quietly(
     begun: Callable[..., subprocess.Popen[str]], bundle: Bundle, program: list[str]
 ) -> None:
     process = begun(*program)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors

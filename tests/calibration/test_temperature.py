@@ -1,24 +1,30 @@
 """Temperatures, and bundles, as candidates of the nested choice."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import calibration.choosing
 from calibration.calibrating import calibrate_bundle, read_record
 from calibration.choosing import choose_bundle
 from calibration.cli import app
+from calibration.logits import Scoring
 from calibration.nested import choose
+from calibration.pictures import size_histogram
 from calibration.record import CalibrationRecord
 from calibration.rules import calibrate
 from calibration.scores import adjusted, scores
 from calibration.scoring import score_split
 from calibration.settings import Settings
 from data.sources import open_dataset
-from models.bundle import open_bundle
-from models.errors import UsageError
+from models.bundle import Bundle, open_bundle
+from models.errors import DataError, UsageError
+from models.inspection import card
 from tests.calibration.small_bundle import make_bundle, make_data
 
 TEMPERATURES = (0.5, 1.0, 8.0)
@@ -74,6 +80,9 @@ def test_the_temperature_with_most_hits_serves_and_its_rate_is_honest(folder: Pa
         for temperature, row in zip(TEMPERATURES, hits, strict=True)
     }
     assert CalibrationRecord.from_json(record.to_json()) == record
+    assert len(set(record.rules)) == len(record.rules)
+    rules = card(open_bundle(folder / "sharp"))["calibration"]["rules"]
+    assert [point["value"] for point in rules["average_k"]] == record.ks("average_k")
 
 
 def test_one_temperature_chooses_nothing(folder: Path) -> None:
@@ -82,6 +91,7 @@ def test_one_temperature_chooses_nothing(folder: Path) -> None:
     )
     assert (record.temperature, record.selection.candidates) == (2.0, 1)
     assert not record.measured.chose_head
+    assert size_histogram(record).axes
 
 
 def test_the_command_takes_temperatures_and_shows_them(folder: Path) -> None:
@@ -140,5 +150,22 @@ def test_bundles_are_candidates_with_all_their_heads_and_temperatures(folder: Pa
     name, *rest = candidates[expected.best]
     assert [found.path, found.head, found.score_kind, found.temperature] == [folder / name, *rest]
     assert (found.choice, found.k) == (expected, 3.0)
+
+
+def test_a_bundle_with_swollen_sets_is_not_chosen_for_their_hits(folder: Path) -> None:
+    data = folder / "d"
+    swollen = hits_of(folder / "sharp", data, "linear", "sigmoid", 1)
+    found = choose_bundle([folder / "sharp"], str(data))
+    assert found.score_kind == "softmax"
+    assert found.choice.hit_rate < swollen.mean()
+
+
+def test_bundles_are_shown_the_same_photos(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(bundle: Bundle, *args: Any, **options: Any) -> Scoring:
+        return replace(score_split(bundle, *args, **options), data_sha256=str(bundle.path))
+
+    monkeypatch.setattr(calibration.choosing, "score_split", changed)
+    with pytest.raises(DataError, match="other photos"):
+        choose_bundle([folder / "a", folder / "sharp"], str(folder / "d"))
     with pytest.raises(ValueError, match="at least one bundle"):
         choose_bundle([], str(folder / "d"))

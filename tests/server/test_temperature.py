@@ -53,8 +53,8 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     hot, plain = make_bundle(root / "hot", sharper=2).path, make_bundle(root / "plain").path
     for path, temperature in ((hot, 2.0), (plain, 1.0)):
         calibrate_bundle(
-            path, data, head="sccp", score_kind="softmax", temperatures=[temperature],
-            rejection_method=None,
+            path, data, ks=[1, 2, 2.5, 3], head="sccp", score_kind="softmax",
+            temperatures=[temperature], rejection_method=None,
         )  # fmt: skip
     return Twins(hot=hot, plain=plain, data=data)
 
