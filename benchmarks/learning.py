@@ -32,7 +32,7 @@ K = 3.0
 DATA = "flora:train=4000,val=2000,test=2000"
 # The recipe's batches and rate suit cross-entropy; hinges want more and smaller steps.
 SMALL_STEPS = ["batch_size=32", "optimiser.learning_rate=0.02"]
-# The two plain ones want bounded logits and a slow start as well, or they settle for a constant set.
+# The two plain ones also want bounded logits and a slow start, or they settle on a constant set.
 SLOW_START = [
     *["head=cosine", "head_scale=10", "batch_size=16", "schedule.warmup_epochs=3"],
     *["optimiser.learning_rate=0.1", "optimiser.momentum=0", "optimiser.nesterov=false"],

@@ -14,9 +14,10 @@ def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
 
     .. math:: \ell(s, y) = \max(0,\; 1 + (s_{\setminus y})_{[k]} - s_y)
 
-    A baseline: neither convex nor top-k calibrated, and a deep network barely learns with it
-    because at most two entries of its gradient are not zero. ``calibrated_top_k_hinge``
-    compares with the (k+1)-th score of *all* classes instead.
+    A baseline: neither convex nor top-k calibrated, and at most two entries of its gradient
+    are not zero. A deep network learns it with a cosine head and small steps, which keep the
+    logits near the margin. ``calibrated_top_k_hinge`` compares with the (k+1)-th score of *all*
+    classes instead.
 
     Args:
         logits: Raw class scores, shape ``(batch, classes)``, floating point.
@@ -96,7 +97,9 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
     .. math:: \ell(s, y) = \max(0,\; 1 + s_{[k+1]} - s_y)
 
     Its minimiser ranks the k likeliest classes first, which ``top_k_hinge`` does not
-    guarantee. Deep networks still learn badly with it; ``noised_top_k`` is its smoothing.
+    guarantee. A label that comes (k+1)-th is its own rival and gets no gradient, so a deep
+    network learns it only with a cosine head and a slow start; ``noised_top_k`` is its
+    smoothing.
 
     Args:
         logits: Raw class scores, shape ``(batch, classes)``, floating point.

@@ -37,6 +37,13 @@ def test_the_unit_is_taken_in_the_same_run(monkeypatch: pytest.MonkeyPatch) -> N
     assert (first.seconds, second.seconds, second.ratio) == (2.0, 6.0, 3.0)
 
 
+def test_time_is_that_of_the_clock_asked_for() -> None:
+    ticks = iter(range(1000))
+    case = benchmark.Case(name="focal", classes=5, k=None, step=lambda: None)
+    (row,) = benchmark.measure([case], 3, "cpu", lambda: float(next(ticks)))
+    assert row.seconds == 1.0
+
+
 def test_peak_memory_counts_what_was_held_at_once() -> None:
     def work() -> Tensor:
         held = torch.zeros(1000)
