@@ -150,7 +150,9 @@ def test_whether_frequencies_explain_the_logits_is_told(record: CalibrationRecor
     assert found.explained
     flat = recalibrate(blocks_of(usual / np.float32(2)), record, ks=[3], correct_prior=True)
     assert not flat.explained
-    assert recalibrate(blocks_of(usual / np.float32(2)), record, ks=[3]).explained  # nothing is corrected
+    assert recalibrate(
+        blocks_of(usual / np.float32(2)), record, ks=[3]
+    ).explained  # nothing is corrected
 
 
 def test_a_record_that_says_too_little_cannot_be_corrected(record: CalibrationRecord) -> None:
