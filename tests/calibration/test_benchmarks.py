@@ -17,12 +17,12 @@ def first_class_only(counts: Labels, random: np.random.Generator) -> NDArray[np.
 
 
 def test_a_draw_takes_no_photo_twice_and_mixes_its_order() -> None:
-    rows = shift._drawn(LABELS, first_class_only, np.random.default_rng(0))
+    rows = shift.drawn(LABELS, first_class_only, np.random.default_rng(0))
     assert len(rows) == len(set(rows.tolist())) == 120
     shown = LABELS[rows]
     assert (shown == 0).sum() == 50  # all there are of the only class that is wanted
     assert 15 < (shown[:60] == 0).sum() < 35
-    everything = shift._drawn(LABELS, None, np.random.default_rng(0))
+    everything = shift.drawn(LABELS, None, np.random.default_rng(0))
     assert sorted(everything.tolist()) == list(range(200))
 
 
