@@ -88,35 +88,39 @@ def main() -> None:
     print(f"refuses every correction with fewer than {FEWEST_A_CLASS * record.classes:,}.\n")
     print(f"| traffic | {' | '.join(THRESHOLDS)} | a correction is | none above | alarms |")
     print("|---|---|---|---|---|---|---|")
-    scored = cache(partial(_photos, bundle, photos, record.head))
+    scored = cache(partial(photos_of, bundle, photos, record.head))
     for name, blur, weigh in _kinds():
         print(_line(name, scored(blur), weigh, record, given.repeats), flush=True)
 
 
 def _kinds() -> Iterator[tuple[str, float, Weigh | None]]:
     yield "usual", 0.0, None
-    yield "all classes as frequent", 0.0, _even
-    yield "frequencies times e^N(0,1)", 0.0, _tilted
-    yield "long tail in random order", 0.0, _long_tail
+    yield "all classes as frequent", 0.0, even
+    yield "frequencies times e^N(0,1)", 0.0, tilted
+    yield "long tail in random order", 0.0, long_tail
     for radius in BLURS:
         yield f"blurred by {radius:g} pixels", radius, None
-    yield "long tail, blurred by 1.5 pixels", 1.5, _long_tail
+    yield "long tail, blurred by 1.5 pixels", 1.5, long_tail
 
 
-def _even(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+def even(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+    """All classes as frequent."""
     del random
     return np.ones(counts.size)
 
 
-def _tilted(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+def tilted(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+    """Each frequency times a log-normal factor."""
     return counts.astype(np.float64) * np.exp(random.standard_normal(counts.size))
 
 
-def _long_tail(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+def long_tail(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+    """One over the rank of the class in a random order."""
     return 1 / (1 + random.permutation(counts.size).astype(np.float64))
 
 
-def _photos(bundle: Bundle, split: Split, head: str, radius: float) -> Photos:
+def photos_of(bundle: Bundle, split: Split, head: str, radius: float) -> Photos:
+    """The test photos, blurred."""
     scoring = score_split(bundle, split, device="cpu", view=_blurred(radius))
     with closing(scoring.logits) as found:
         logits = np.concatenate([values for values, _ in found.blocks(head)])
@@ -133,14 +137,17 @@ def _blurred(radius: float) -> View:
     return view
 
 
-def _drawn(labels: Labels, weigh: Weigh | None, random: np.random.Generator) -> NDArray[np.int64]:
+def drawn(
+    labels: Labels, weigh: Weigh | None, random: np.random.Generator, most: int | None = None
+) -> NDArray[np.int64]:
     """Rows in random order, none twice: all of them, or three in five with other frequencies."""
     rows = len(labels)
     if weigh is None:
-        return random.permutation(rows)
+        return random.permutation(rows)[:most]
     counts = np.bincount(labels)
     weights = (weigh(counts, random) / np.maximum(counts, 1))[labels]
-    kept = random.choice(rows, round(KEPT * rows), replace=False, p=weights / weights.sum())
+    wanted = most or round(KEPT * rows)
+    kept = random.choice(rows, wanted, replace=False, p=weights / weights.sum())
     return random.permutation(kept)  # those of large weight were drawn first
 
 
@@ -150,15 +157,15 @@ def _line(
     seen, verdicts = defaultdict[str, list[Seen]](list), Counter[str]()
     alarms = defaultdict[str, list[int]](list)
     for draw in range(repeats):
-        photos = every.at(_drawn(every.labels, weigh, np.random.default_rng(draw)))
+        photos = every.at(drawn(every.labels, weigh, np.random.default_rng(draw)))
         half = len(photos.labels) // 2
         live, new = photos, photos
         if half >= ENOUGH_TO_HALVE / 2:
             live, new = photos.at(slice(half)), photos.at(slice(half, None))
-        plain, corrected = (_recalibrated(live, record, correct=way) for way in (False, True))
+        plain, corrected = (recalibrated(live, record, correct=way) for way in (False, True))
         for title, found in zip(THRESHOLDS, (None, plain, corrected), strict=True):
             seen[title].append(_on(new, record, found))
-        verdicts[_verdict(corrected)] += 1
+        verdicts[verdict_of(corrected)] += 1
         for watched, row in _alarms(photos, record):
             alarms[watched].append(row)
     cells = [_cell(seen[title], len(new.labels)) for title in THRESHOLDS]
@@ -175,11 +182,9 @@ def _cell(found: list[Seen], rows: int) -> str:
     return f"{size:.2f}, {rate:.3f} ({low:.3f}-{high:.3f})"
 
 
-def _recalibrated(live: Photos, record: CalibrationRecord, *, correct: bool) -> Recalibration:
+def recalibrated(live: Photos, record: CalibrationRecord, *, correct: bool) -> Recalibration:
+    """Thresholds from live photos; corrected also where the command refuses."""
     judge = record.rejection and record.rejection.from_logits
-    if correct:  # also where the command refuses, to see what it is refused for
-        rows = max(record.measured.rows, FEWEST_A_CLASS * record.classes)
-        record = replace(record, measured=replace(record.measured, rows=rows))
     return recalibrate(
         lambda: iter([live.logits[:, np.newaxis]]),
         record,
@@ -205,7 +210,8 @@ def _on(new: Photos, record: CalibrationRecord, found: Recalibration | None) -> 
     )
 
 
-def _verdict(found: Recalibration) -> str:
+def verdict_of(found: Recalibration) -> str:
+    """What the command says of a correction, few calibration photos apart."""
     assert found.shift is not None
     if not found.shift.evident:
         return "not evident"

@@ -9,6 +9,7 @@ from calibration.card import updated_files
 from calibration.from_traffic import record_from_traffic
 from calibration.record import CalibrationRecord
 from calibration.score_log_reader import ScoreLog, open_score_log
+from calibration.shift_check import FEWEST_A_CLASS
 from calibration.traffic import Recalibration, check_correctable, recalibrate
 from calibration.traffic_scores import Guard, Traffic
 from models.bundle import MODEL, open_bundle, replace_files
@@ -130,6 +131,12 @@ def _check(record: CalibrationRecord) -> None:
         check_correctable(record)
     except ValueError as error:
         raise UsageError(f"--correct-prior: {error}") from error
+    rows, classes = record.measured.rows, record.classes
+    if rows < FEWEST_A_CLASS * classes:
+        raise UsageError(
+            f"--correct-prior: {rows} calibration photos of {classes} classes say too little about "
+            f"frequencies: {FEWEST_A_CLASS} a class are needed"
+        )
 
 
 def _found(

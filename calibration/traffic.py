@@ -18,7 +18,7 @@ from calibration.evidence import Evidence
 from calibration.measure import Measurement
 from calibration.prior_shift import PriorShift, estimate_prior
 from calibration.record import CalibrationRecord
-from calibration.shift_check import FEWEST_A_CLASS, UNLIKELY, likelihood_of_logits
+from calibration.shift_check import UNLIKELY, likelihood_of_logits
 from calibration.threshold import threshold_text
 from calibration.traffic_scores import Guard, Requests, Traffic
 
@@ -180,16 +180,12 @@ def recalibrate(
 def check_correctable(record: CalibrationRecord) -> None:
     """Raise ValueError unless scores of this record can be corrected for other frequencies.
 
-    They have to be softmax scores, of ten calibration photos a class or more on average, and the
-    record has to say what logits look like class by class.
+    They have to be softmax scores, and the record has to say what logits look like class by class.
+    Whether it knows the frequencies well enough is another matter: with fewer than
+    ``FEWEST_A_CLASS`` calibration photos a class the command refuses.
     """
     if record.score_kind != "softmax":
         raise ValueError("frequencies can be corrected for softmax scores only, these are sigmoid")
-    if record.measured.rows < FEWEST_A_CLASS * record.classes:
-        raise ValueError(
-            f"{record.measured.rows} calibration photos of {record.classes} classes say too little "
-            f"about their frequencies: {FEWEST_A_CLASS} a class are needed"
-        )
     if not record.distribution.class_logsumexp:
         raise ValueError(
             "the calibration does not know what logits of each class look like: calibrate again "

@@ -239,10 +239,14 @@ def test_what_frequencies_do_not_explain_is_refused(bundle: Bundle, tmp_path: Pa
 
 
 def test_few_calibration_photos_do_not_allow_a_correction(bundle: Bundle, tmp_path: Path) -> None:
-    few = str(make_data(tmp_path / "few", rows=4, splits=("val",)))
-    calibrate_bundle(bundle.path, few, ks=[2], head="sccp", score_kind="softmax")
-    with pytest.raises(UsageError, match="--correct-prior: 24 calibration photos of 6 classes"):
-        recalibrate_bundle(bundle.path, tmp_path, correct_prior=True)
+    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    for rows in (9, 10):
+        data = str(make_data(tmp_path / str(rows), rows=rows, splits=("val",)))
+        calibrate_bundle(bundle.path, data, ks=[2], head="sccp", score_kind="softmax")
+        if rows == 9:
+            with pytest.raises(UsageError, match="--correct-prior: 54 calibration photos of 6"):
+                recalibrate_bundle(bundle.path, log, correct_prior=True)
+    recalibrate_bundle(bundle.path, log, correct_prior=True)
 
 
 def test_requests_of_several_photos_get_thresholds_of_their_own(

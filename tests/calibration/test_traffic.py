@@ -15,7 +15,7 @@ from calibration.rules import calibrate
 from calibration.score_log import LogHeader, ScoreLogWriter
 from calibration.score_log_reader import open_score_log
 from calibration.scores import scores
-from calibration.traffic import check_correctable, recalibrate
+from calibration.traffic import recalibrate
 from calibration.traffic_scores import Guard, Requests
 from tests.calibration.simulation import CLASSES, MEANS, PRIOR, draw
 from tests.calibration.test_record import make_record
@@ -150,17 +150,17 @@ def test_whether_frequencies_explain_the_logits_is_told(record: CalibrationRecor
     assert found.explained
     flat = recalibrate(blocks_of(usual / np.float32(2)), record, ks=[3], correct_prior=True)
     assert not flat.explained
-    assert recalibrate(blocks_of(usual / np.float32(2)), record, ks=[3]).explained  # nothing is corrected
+    assert recalibrate(
+        blocks_of(usual / np.float32(2)), record, ks=[3]
+    ).explained  # nothing is corrected
 
 
-def test_a_record_that_says_too_little_cannot_be_corrected(record: CalibrationRecord) -> None:
-    few = replace(record, measured=replace(record.measured, rows=10 * CLASSES - 1))
-    with pytest.raises(ValueError, match="299 calibration photos of 30 classes"):
-        check_correctable(few)
-    check_correctable(replace(record, measured=replace(record.measured, rows=10 * CLASSES)))
+def test_a_record_that_does_not_know_its_logits_cannot_be_corrected(
+    record: CalibrationRecord,
+) -> None:
     before = replace(record, distribution=replace(record.distribution, class_logsumexp=()))
     with pytest.raises(ValueError, match="calibrate again"):
-        check_correctable(before)
+        recalibrate(blocks_of(photos(9, 500)[0]), before, correct_prior=True)
 
 
 def test_wrong_arguments_are_named(record: CalibrationRecord) -> None:

@@ -1,0 +1,57 @@
+"""The benchmarks measure what they say: draws, groups, agreement with others, memory."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from benchmarks import calibration as timing
+from benchmarks import fusion, peers, shift
+
+Labels = NDArray[np.int64]
+LABELS = np.repeat(np.arange(4), 50)
+
+
+def first_class_only(counts: Labels, random: np.random.Generator) -> NDArray[np.float64]:
+    del random
+    return np.where(np.arange(counts.size) == 0, 1.0, 1e-6)
+
+
+def test_a_draw_takes_no_photo_twice_and_mixes_its_order() -> None:
+    rows = shift.drawn(LABELS, first_class_only, np.random.default_rng(0))
+    assert len(rows) == len(set(rows.tolist())) == 120
+    shown = LABELS[rows]
+    assert (shown == 0).sum() == 50  # all there are of the only class that is wanted
+    assert 15 < (shown[:60] == 0).sum() < 35
+    everything = shift.drawn(LABELS, None, np.random.default_rng(0))
+    assert sorted(everything.tolist()) == list(range(200))
+
+
+def test_strangers_take_the_place_of_later_photos_only() -> None:
+    rows, shown = fusion._groups(LABELS, 2, None, 0.0, seed=1)
+    assert (LABELS[rows] == shown[:, np.newaxis]).all()
+    rows, shown = fusion._groups(LABELS, 2, None, 1.0, seed=1)
+    assert (LABELS[rows[:, 0]] == shown).all()
+    assert 0.1 < (LABELS[rows[:, 1]] == shown).mean() < 0.45
+
+
+def test_another_library_that_keeps_one_rank_more_or_less_is_noticed() -> None:
+    assert peers.disagreements(peers.ours, 40, ties=True) == (33, 0, 0, 0)
+
+    def generous(scores: peers.Scores, labels: Labels, coverage: float) -> peers.Sets:
+        lower = coverage + 1 / (len(labels) + 1)
+        if lower >= 1:
+            return lambda new: np.ones(new.shape, dtype=np.bool_)
+        return peers.ours(scores, labels, lower)
+
+    seen, differing, larger, smaller = peers.disagreements(generous, 40, ties=False)
+    assert (seen, smaller) == (33, 0)
+    assert differing == larger > 20
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the fork only measures
+def test_memory_is_that_of_the_run_alone() -> None:
+    held = np.ones(1 << 22)
+    large = timing.Method(name="64 MiB", run=lambda: np.ones(1 << 23).sum())
+    small = timing.Method(name="nothing", run=lambda: held.sum())
+    assert timing.peak_mib(large) == pytest.approx(64, abs=8)
+    assert timing.peak_mib(small) < 8
