@@ -45,6 +45,7 @@ SETTINGS: dict[str, list[str]] = {
     "noised_top_k": [*SMALL_STEPS, "loss.epsilon=1"],
     "imbalanced_noised_top_k": [*SMALL_STEPS, "loss.scale=10", "loss.epsilon=0.1"],
     "expected_positive": ["batch_size=32"],
+    "role": ["batch_size=32"],
     "positive_bce": SMALL_STEPS,
 }
 
