@@ -116,11 +116,14 @@ def coverages(pool: Pool, splits: int) -> Iterator[Line]:
     yield Line(claim="`coverage`, `min_size=1`: hit rate", promised=">= 0.9", values=kept)
     sure = measured(pool, splits, hit_rate, rule="coverage", coverage=0.9, min_size=0, delta=0.1)
     yield Line(claim="`coverage`, `delta=0.1`: hit rate", promised=">= 0.9", values=sure)
-    for delta, promised in ((None, "about 0.5"), (0.1, "<= 0.1")):
+    for how, delta, promised in (
+        ("without `delta`", None, "about 0.5"),
+        ("`delta=0.1`", 0.1, "<= 0.1"),
+    ):
         known = measured(
             pool, splits, true_mass, rule="coverage", coverage=0.9, min_size=0, delta=delta
         )
-        claim = f"`coverage`, `delta={delta}`: share of calibrations that cover less than 0.9"
+        claim = f"`coverage`, {how}: share of calibrations that cover less than 0.9"
         yield Line(claim=claim, promised=promised, values=1.0 * (known < 0.9))
     balanced = measured(
         pool, splits, hit_rate, rule="balanced_coverage", coverage=0.9, class_counts=pool.counts

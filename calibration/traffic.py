@@ -8,11 +8,9 @@ rates measured before are not to be shown with thresholds chosen here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibration.evidence import Evidence
 from calibration.measure import Measurement
@@ -58,8 +56,8 @@ class Recalibration:
         left_out: Photos that look like none of our classes.
         thresholds: One for each K.
         shift: The class frequencies that scores were corrected for, or None.
-        likelihood: How likely the logits are if nothing but the frequencies changed
-            (:mod:`calibration.shift_check`); None without a correction.
+        likelihood: How likely the logits, unfamiliar photos included, are if nothing but the
+            frequencies changed (:mod:`calibration.shift_check`); None without a correction.
         log_ratios: What is added to the logits from now on, shape ``(classes,)``: the change just
             found and those found before; None for nothing.
     """
@@ -141,7 +139,8 @@ def recalibrate(
         )
     before, shift, likelihood = record.log_ratios, None, None
     if correct_prior:
-        shift, likelihood = _shift(traffic.latest(PRIOR_ROWS)[:, 0], record)
+        shift, _ = _shift(traffic, record)
+        _, likelihood = _shift(replace(traffic, guard=None), record)  # as the record was made
     after = _together(before, shift)
     wanted = sorted(record.asked_k if ks is None else ks)
     points = [record.point("average_k", k=k) for k in wanted]
@@ -193,9 +192,9 @@ def check_correctable(record: CalibrationRecord) -> None:
         )
 
 
-def _shift(logits: NDArray[Any], record: CalibrationRecord) -> tuple[PriorShift, float]:
+def _shift(traffic: Traffic, record: CalibrationRecord) -> tuple[PriorShift, float]:
     """The frequencies of the traffic, and how likely its logits are if no more has changed."""
-    known = record.distribution
+    logits, known = traffic.latest(PRIOR_ROWS)[:, 0], record.distribution
     served = record.scores(logits)
     shift = estimate_prior(served, known.mean_scores, old_rows=record.measured.rows)
     by_class = np.stack([known.class_logsumexp, known.class_spread], axis=1)
