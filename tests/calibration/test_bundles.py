@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from calibration.calibrating import calibrate_bundle, cautions, chose_checkpoint, read_record
+from calibration.calibrating import (
+    calibrate_bundle,
+    cautions,
+    chose_checkpoint,
+    genera,
+    read_record,
+)
 from calibration.cli import app
 from calibration.evaluating import evaluate_bundle
 from calibration.record import CalibrationRecord
 from calibration.scores import scores
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle, replace_files
+from models.classes import ClassInfo, ClassTable
 from models.errors import BundleError, DataError, FlorilegeError, UsageError
 from models.images import load
 from models.session import Session
@@ -92,6 +99,14 @@ def test_a_class_without_photos_is_a_caution_not_a_failure(tmp_path: Path, bundl
     assert any("1 of 6 classes have no photo" in caution for caution in told)
     assert any("only 21 photos" in caution for caution in told)
     assert any("coverage 0.99 needs more than 21 photos" in caution for caution in told)
+
+
+def test_classes_without_a_genus_are_no_group_together() -> None:
+    names = [("a", "Rosa"), ("b", None), ("Rosa", None), ("c", "Rosa")]
+    table = ClassTable(tuple(ClassInfo(id=n, scientific_name=n, genus=g) for n, g in names))
+    rosa, b, other, again = genera(table)
+    assert rosa == again
+    assert len({rosa, b, other}) == 3
 
 
 def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -> None:

@@ -136,5 +136,6 @@ def test_what_no_guarantee_can_use_is_refused(changes: dict[str, object], messag
 
 
 def test_scores_outside_0_to_1_have_no_probability_guarantee() -> None:
-    with pytest.raises(ValueError, match=r"scores must be in \[0, 1\]"):
-        calibrate("average_k", [[5.0, 3.0]], average_k=1, guarantee="probability")
+    for scores in ([[1.01, 0.3]], [[0.5, -0.01]]):
+        with pytest.raises(ValueError, match=r"scores must be in \[0, 1\]"):
+            calibrate("average_k", scores, average_k=1, guarantee="probability")

@@ -248,7 +248,7 @@ def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
     random = np.random.default_rng(batch)
     rest = random.random((200, 9)) ** 4
     if ties:  # with thresholds, some of which are powers of two as well
-        rest = np.exp2(-random.integers(0, 8, (200, 9)).astype(np.float64))
+        rest = np.ldexp(1.0, -random.integers(0, 8, (200, 9)))
     rest[random.random(rest.shape) < 0.1] = -np.inf
     gathered = BestOfRows(200, 4, largest=1, highest=1.0)
     for start in range(0, 200, batch):
