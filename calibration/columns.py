@@ -4,19 +4,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import isfinite
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.class_conditional import SMALL_CLASSES, SmallClasses
-from calibration.fusion import FUSIONS, Fusion
+from calibration.class_conditional import SmallClasses
+from calibration.fusion import Fusion
 from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
 from calibration.scores import ScoreKind, check_temperature
-
-UNKNOWN_AS_NONE = ("lambda_val", "hit_rate", "hit_low", "hit_high", "macro_hit_rate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +66,13 @@ class Columns:
     ties: tuple[int, ...]
     size_histogram: tuple[tuple[int, ...], ...]
 
+    def __post_init__(self) -> None:
+        for name, column in vars(self).items():
+            if len(column) != len(self.value):
+                raise ValueError(
+                    f"column {name} has {len(column)} entries, value has {len(self.value)}"
+                )
+
     def row(self, index: int) -> Row:
         """The threshold at ``index``."""
         return Row(**{field.name: getattr(self, field.name)[index] for field in fields(Row)})
@@ -95,12 +99,6 @@ class ByClass:
     small_classes: SmallClasses
     small: tuple[int, ...]
     thresholds: tuple[tuple[float, ...], ...]
-
-    def __post_init__(self) -> None:
-        if self.small_classes not in SMALL_CLASSES:
-            raise ValueError(f"unknown policy {self.small_classes!r} for small classes")
-        for column in (self.small, *self.thresholds):
-            _check_numbers("of class thresholds", column)
 
     def unpromised(self, index: int) -> int:
         """Classes without a promise of their own; those in every set have one."""
@@ -146,8 +144,6 @@ class Table:
     columns: Columns
 
     def __post_init__(self) -> None:
-        if self.guarantee not in (None, *get_args(Guarantee)):
-            raise ValueError(f"unknown guarantee {self.guarantee!r}")
         if (self.guarantee == "probability") != (self.delta is not None):
             raise ValueError(f"guarantee {self.guarantee!r} does not go with delta {self.delta}")
         if (self.by_class is None) != (self.rule != "class_coverage"):
@@ -157,57 +153,12 @@ class Table:
             if lengths != {len(self.columns.value)}:
                 raise ValueError(f"{lengths} thresholds by class for {self.columns.value}")
         check_temperature(self.temperature)
-        if self.fusion not in FUSIONS or self.made_from not in (None, *get_args(MadeFrom)):
-            raise ValueError(f"unknown fusion {self.fusion!r} or groups {self.made_from!r}")
         if (self.made_from is None) != (self.images == 1):
             raise ValueError(f"{self.images} photos cannot come from {self.made_from!r}")
 
     def index(self, value: float) -> int | None:
         """Where ``value`` stands, or None."""
         return self.columns.value.index(value) if value in self.columns.value else None
-
-
-def by_class_from_plain(plain: Mapping[str, Any] | None) -> ByClass | None:
-    """Thresholds by class from what json gives.
-
-    Raises:
-        ValueError: An unknown policy, or something that is no finite number.
-        TypeError: A key is missing or unknown.
-    """
-    if plain is None:
-        return None
-    thresholds = tuple(tuple(entry) for entry in plain["thresholds"])
-    return ByClass(**{**scalars(plain), "thresholds": thresholds})
-
-
-def table_from_plain(plain: Mapping[str, Any]) -> Columns:
-    """Columns from what json gives.
-
-    Raises:
-        ValueError: Columns of different lengths, or something that is no finite number.
-        TypeError: A column is missing or unknown.
-    """
-    columns = Columns(**{name: tuple(column) for name, column in plain.items()})
-    length = len(columns.value)
-    for field in fields(Columns):
-        column = getattr(columns, field.name)
-        if len(column) != length:
-            raise ValueError(f"column {field.name} has {len(column)} entries, value has {length}")
-        if field.name in UNKNOWN_AS_NONE:
-            _check_numbers(field.name, [entry for entry in column if entry is not None])
-        elif field.name != "size_histogram":
-            _check_numbers(field.name, column)
-    histograms = tuple(tuple(entry) for entry in columns.size_histogram)
-    for entry in histograms:
-        _check_numbers("size_histogram", entry)
-    return Columns(**{**vars(columns), "size_histogram": histograms})
-
-
-def scalars(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The same mapping with tuples in place of lists."""
-    return {
-        name: tuple(entry) if isinstance(entry, list) else entry for name, entry in plain.items()
-    }
 
 
 def dump(plain: Any) -> str:
@@ -227,9 +178,3 @@ def _lines(plain: Any, margin: str) -> str:
         return json.dumps(plain, allow_nan=False, separators=(",", ":"))
     inside = f",\n{deeper}".join(entries)
     return f"{opening}\n{deeper}{inside}\n{margin}{closing}"
-
-
-def _check_numbers(name: str, column: Sequence[Any]) -> None:
-    for entry in column:
-        if isinstance(entry, bool) or not isinstance(entry, int | float) or not isfinite(entry):
-            raise ValueError(f"column {name} must hold finite numbers, got {entry!r}")

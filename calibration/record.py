@@ -6,7 +6,6 @@ file gives the very thresholds that were chosen.
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,12 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.balance import class_weights
 from calibration.by_shots import ShotGroup
 from calibration.class_conditional import SmallClasses
-from calibration.columns import Row, Table, by_class_from_plain, dump, scalars, table_from_plain
+from calibration.columns import Row, Table, dump
 from calibration.distribution import Distribution
 from calibration.guarantees import COVERAGE_RULES, Guarantee, usual_guarantee
 from calibration.measured import Measured, Selection
 from calibration.point import Estimate, NotCalibrated, OperatingPoint
 from calibration.scores import ScoreKind, adjusted, scores
+from calibration.typed import from_plain
 from calibration.verdict import Rejection
 from models.errors import BundleError
 
@@ -93,6 +93,14 @@ class CalibrationRecord:
     log_ratios: tuple[float, ...] | None
     shots: tuple[ShotGroup, ...]
     tables: tuple[Table, ...]
+
+    def __post_init__(self) -> None:
+        if self._table("average_k", 1) is None:
+            raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
+        for table in self.tables:
+            for thresholds in () if table.by_class is None else table.by_class.thresholds:
+                if len(thresholds) != self.classes:
+                    raise ValueError(f"{len(thresholds)} thresholds for {self.classes} classes")
 
     @property
     def default_k(self) -> float:
@@ -209,7 +217,7 @@ class CalibrationRecord:
             version = plain.pop("schema_version")
             if version != SCHEMA_VERSION:
                 raise BundleError(_other_version(version))
-            return _from_plain(plain)
+            return from_plain(cls, plain)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BundleError(
                 f"calibration.json is damaged ({error}): calibrate the bundle again"
@@ -307,44 +315,3 @@ def _other_version(version: object) -> str:
         f"calibration.json has schema version {version}, this program reads {SCHEMA_VERSION}: "
         + ("calibrate the bundle again" if older else "update florilege")
     )
-
-
-def _rejection(plain: Mapping[str, Any]) -> Rejection:
-    entries = scalars(plain)
-    by_logits = entries.pop("by_logits", None)  # absent in bundles of before
-    return Rejection(**entries, by_logits=None if by_logits is None else _rejection(by_logits))
-
-
-def _from_plain(plain: Mapping[str, Any]) -> CalibrationRecord:
-    entries = dict(plain)
-    measured = Measured(**scalars(entries.pop("measured")))
-    selection = Selection(**scalars(entries.pop("selection")))
-    distribution = Distribution(**scalars(entries.pop("distribution")))
-    rejection = entries.pop("rejection")
-    shots = tuple(ShotGroup(**scalars(entry)) for entry in entries.pop("shots"))
-    tables = tuple(
-        Table(
-            **{
-                **entry,
-                "by_class": by_class_from_plain(entry["by_class"]),
-                "columns": table_from_plain(entry["columns"]),
-            }
-        )
-        for entry in entries.pop("tables")
-    )
-    record = CalibrationRecord(
-        measured=measured,
-        selection=selection,
-        distribution=distribution,
-        rejection=None if rejection is None else _rejection(rejection),
-        shots=shots,
-        tables=tables,
-        **scalars(entries),
-    )
-    if record._table("average_k", 1) is None:
-        raise ValueError(f"no average_k table for head {record.head} and {record.score_kind}")
-    for table in tables:
-        for thresholds in () if table.by_class is None else table.by_class.thresholds:
-            if len(thresholds) != record.classes:
-                raise ValueError(f"{len(thresholds)} thresholds for {record.classes} classes")
-    return record

@@ -1,11 +1,14 @@
 """The calibration record: exact round trip, look-ups, refusals."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from calibration.columns import ByClass
 from calibration.fitting import fit_record, passes
@@ -18,6 +21,7 @@ from calibration.settings import Settings, default_ks
 from models.errors import BundleError
 from tests.calibration.estimates import hits_of
 from tests.calibration.simulation import CLASSES, draw
+from tests.calibration.write_schema import SCHEMA, schema
 
 ROWS = 700
 COUNTS = np.arange(1, CLASSES + 1)
@@ -394,6 +398,46 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
     for text in texts:
         with pytest.raises(BundleError, match="calibrate the bundle again"):
             CalibrationRecord.from_json(text)
+
+
+def places(plain: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths to every entry; of lists the first and the last."""
+    if place:
+        yield place
+    if isinstance(plain, dict):
+        names: list[Any] = list(plain)
+    else:
+        names = sorted({0, len(plain) - 1}) if isinstance(plain, list) and plain else []
+    for name in names:
+        yield from places(plain[name], (*place, name))
+
+
+def test_an_entry_of_another_type_is_refused_wherever_it_stands(record: CalibrationRecord) -> None:
+    few = replace(
+        record,
+        tables=tuple(t for t in record.tables if t.rule in ("average_k", "class_coverage"))[:3],
+    )
+    text = few.to_json()
+    for turn, place in enumerate(places(json.loads(text))):
+        plain = json.loads(text)
+        parent = plain
+        for name in place[:-1]:
+            parent = parent[name]
+        right = parent[place[-1]]
+        parent[place[-1]] = ({"a": 1}, [["x"]], 1 if isinstance(right, bool) else True)[turn % 3]
+        with pytest.raises(BundleError):
+            CalibrationRecord.from_json(json.dumps(plain))
+
+
+def test_the_published_schema_is_that_of_the_record() -> None:
+    """After a wanted change: `python -m tests.calibration.write_schema`."""
+    assert json.loads(SCHEMA.read_text()) == schema()
+
+
+def test_pydantic_reads_the_same_record(record: CalibrationRecord) -> None:
+    plain = json.loads(record.to_json())
+    del plain["schema_version"]
+    assert TypeAdapter(CalibrationRecord).validate_python(plain) == record
 
 
 def test_an_older_record_is_refused(record: CalibrationRecord) -> None:

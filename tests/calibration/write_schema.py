@@ -1,0 +1,23 @@
+"""Write `docs/calibration.schema.json` anew: `python -m tests.calibration.write_schema`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from calibration.record import SCHEMA_VERSION, CalibrationRecord
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "calibration.schema.json"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of ``calibration.json``."""
+    found = TypeAdapter(CalibrationRecord).json_schema()
+    found["properties"] = {"schema_version": {"const": SCHEMA_VERSION}, **found["properties"]}
+    found["required"] = ["schema_version", *found["required"]]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(json.dumps(schema(), indent=1) + "\n")
