@@ -35,6 +35,11 @@ def one_per_row(logits: Tensor, targets: Tensor, *, power: float = 1.0) -> Tenso
     return power * (logits * targets).sum(1)
 
 
+def unreduced(classes: int, k: int) -> Any:
+    del classes, k
+    return nn.CrossEntropyLoss(reduction="none")
+
+
 def broken_above_two(classes: int, k: int) -> Any:
     if k > 2:
         raise AssertionError("k must be small")
@@ -69,6 +74,7 @@ def test_without_a_call_the_callable_takes_the_classes_and_k() -> None:
     other = parse(f"{HERE}:broken_above_two")
     assert other.names("k")
     assert _loss(f"{HERE}:broken_above_two")(LOGITS, LABELS) == F.cross_entropy(LOGITS, LABELS)
+    assert _loss(f"{HERE}:unreduced")(LOGITS, LABELS) == F.cross_entropy(LOGITS, LABELS)
 
 
 @pytest.mark.parametrize(
