@@ -6,6 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.arrays import FloatArray, as_labels, as_scores
 from calibration.conformal import check_coverage, conformal_rank, pac_rank, true_score_quantile
 from calibration.guarantees import BestOfRows, Guarantee, conformal_size_threshold
+from calibration.largest import BLOCK
 from calibration.selection import TopScores
 from calibration.sets import SetRule, best_class
 from calibration.threshold import (
@@ -85,6 +86,13 @@ class Evidence:
         values = as_scores(scores)
         if values.shape[1] != self.classes:
             raise ValueError(f"scores must have {self.classes} classes, got {values.shape[1]}")
+        true = None if labels is None else as_labels(labels, rows=len(values), classes=self.classes)
+        step = max(1, BLOCK // self.classes)  # what the processor's cache holds
+        for start in range(0, len(values), step):
+            part = slice(start, start + step)
+            self._add(values[part], None if true is None else true[part])
+
+    def _add(self, values: FloatArray, labels: NDArray[np.int64] | None) -> None:
         if self.class_weights is not None:
             values = values * self.class_weights
         best = best_class(values)[:, np.newaxis]  # (batch, 1)
@@ -98,7 +106,7 @@ class Evidence:
             self._best.add(rest)
         self._largest_rest = max(self._largest_rest, float(rest.max()))
         if labels is not None:
-            self._add_true(values, as_labels(labels, rows=len(values), classes=self.classes))
+            self._add_true(values, labels)
 
     def average_k(self, average_k: RealNumber, *, rule: str = "average_k") -> SetRule:
         """Rule for sets of ``average_k`` classes on average.
