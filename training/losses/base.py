@@ -152,3 +152,12 @@ def _reduce(values: Tensor, counted: Tensor, reduction: Reduction) -> Tensor:
 def divide(total: Tensor, count: Tensor) -> Tensor:
     """``total / count``, and 0 with a gradient where nothing was counted."""
     return total / count.where(count > 0, 1.0)
+
+
+def mix(values: Tensor, targets: Tensor) -> Tensor:
+    """``sum_c t_c values_c``, shape ``(batch,)``; a target of 0 leaves out an infinite value too.
+
+    A masked class (``-inf``) has one, and 0 times infinity would be NaN.
+    """
+    shares = targets.to(values.dtype)
+    return (shares * values.masked_fill(shares == 0, 0.0)).sum(1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Options
+from training.losses.base import ExampleLoss, Options, mix
 from training.losses.inputs import check_at_least, check_batch, check_number, working
 
 
@@ -107,7 +107,7 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
     scores = working(logits)
     if not labels.is_floating_point():
         return _fade(F.cross_entropy(scores, labels, reduction="none"), gamma)
-    return (labels.to(scores.dtype) * _fade(-F.log_softmax(scores, dim=1), gamma)).sum(1)
+    return mix(_fade(-F.log_softmax(scores, dim=1), gamma), labels)
 
 
 def _fade(entropy: Tensor, gamma: float) -> Tensor:

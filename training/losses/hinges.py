@@ -149,6 +149,7 @@ def _true(scores: Tensor, labels: Tensor) -> Tensor:
 
 def _mixture(slack: Tensor, targets: Tensor) -> Tensor:
     """``sum_c t_c max(0, slack_c)``, shape ``(batch,)``; writes into ``slack``."""
+    slack.detach().masked_fill_(targets == 0, 0.0)  # that of a masked class is infinite
     share = slack.detach().sign().clamp_min_(0).mul_(targets.to(slack.dtype))
     return slack.mul_(share).sum(1)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Head, Options
+from training.losses.base import ExampleLoss, Head, Options, mix
 from training.losses.derivatives import first_derivative_only
 from training.losses.inputs import (
     ClassCounts,
@@ -123,7 +123,7 @@ def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:
     without_best = scores.scatter(1, best, -torch.inf).logsumexp(1, keepdim=True)
     others = (log_sum + torch.log1p(-share)).scatter(1, best, without_best)
     values = F.softplus(others - scores + margins, threshold=40.0)
-    return (targets * values).sum(1)
+    return mix(values, targets)
 
 
 class Ldam(ExampleLoss):

@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Loss, Options, Reduction, check_weight, divide
+from training.losses.base import (
+    ExampleLoss,
+    Loss,
+    Options,
+    Reduction,
+    check_weight,
+    divide,
+    mix,
+)
 from training.losses.inputs import check_at_least, check_batch, whole, working
 
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
@@ -46,7 +54,7 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point():
         targets = labels.to(scores.dtype)
         refusals = (targets.sum(1, keepdim=True) - targets) / negatives
-        return (targets * _softplus(-scores) + refusals * _softplus(scores)).sum(1)
+        return mix(_softplus(-scores), targets) + (refusals * _softplus(scores)).sum(1)
     others = scores.scatter(1, labels.unsqueeze(1), -torch.inf)
     return _positive(scores, labels) + _softplus(others).sum(1) / negatives
 
@@ -161,7 +169,7 @@ def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> 
 
 def _positive(scores: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point():
-        return (labels.to(scores.dtype) * _softplus(-scores)).sum(1)
+        return mix(_softplus(-scores), labels)
     return _softplus(-scores.gather(1, labels.unsqueeze(1)).squeeze(1))
 
 

@@ -289,6 +289,26 @@ def test_an_ignored_row_whose_first_class_is_masked_leaves_finite_gradients(
     assert torch.isfinite(logits.grad).all()
 
 
+@pytest.mark.parametrize(
+    ("key", "parameters"),
+    # cross_entropy gives torch's values; the estimates of role know no masked class
+    [(key, given) for key, given in ALL if key not in ("cross_entropy", "role")],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_masked_class_without_a_target_leaves_value_and_gradient_finite(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    logits, targets = examples.scores(), torch.zeros(8, CLASSES)
+    logits[:, 4] = -torch.inf
+    targets[:, 0], targets[:, 2] = 0.25, 0.75
+    logits.requires_grad_()
+    value = call(key, build(key, **parameters), logits, targets)
+    torch.autograd.backward(value)
+    assert torch.isfinite(value)
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
 @EVERY
 def test_labels_of_one_byte_are_those_of_eight_also_beside_an_ignored_negative_number(
     key: str, parameters: dict[str, Any]
