@@ -85,7 +85,11 @@ def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> 
         temperature: :math:`T`, positive. [B] predicts at 1 whatever the loss was trained at.
 
     Returns:
-        Shape ``(batch, classes)``, in ``[0, 1]``, summing to k; no gradient.
+        Shape ``(batch, classes)``, in ``[0, 1]``, summing to k; float32 for half-precision
+        logits; no gradient.
+
+    Raises:
+        ValueError: ``k`` or ``temperature`` out of range, or logits that do not fit.
 
     References:
         [B] appendix C; :math:`\sigma_i` in eq. 64 to 66 should be :math:`\sigma_k`.
