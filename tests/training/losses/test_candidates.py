@@ -37,6 +37,7 @@ def test_many_keys_with_few_levels_are_chosen_in_order(count: int, levels: int) 
 
 def test_what_is_minus_infinite_is_never_chosen() -> None:
     keys = torch.tensor([-torch.inf, 1.0, -torch.inf])
+    assert largest(keys, 3).tolist() == [1]
     assert select(keys, 3).indices.tolist() == [1]
     assert select(keys, 3).total == 1
 
