@@ -4,6 +4,7 @@ The resolved ``config.yaml`` of a run folder holds all of them and can be given 
 ``--config``. ``training.settings`` merges flags, files and recipes into one of these.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -212,7 +213,8 @@ class TrainConfig:
         heads = ("auto", *HEADS)
         _check(self.head in heads, "head", f"one of {', '.join(heads)}", self.head)
         scale = self.head_scale
-        _check(scale is None or scale > 0, "head_scale", "positive or null", scale)
+        usable = scale is None or 0 < scale < math.inf
+        _check(usable, "head_scale", "finite and positive, or null", scale)
         _check(bool(self.loss.get("name")), "loss", "a mapping with a name", self.loss)
         _check(8 <= self.image_size <= 4096, "image_size", "in [8, 4096]", self.image_size)
         _check(0 < self.crop_fraction <= 1, "crop_fraction", "in (0, 1]", self.crop_fraction)

@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -40,7 +41,8 @@ from training.config import (
         (ValidationConfig, {"patience": 0}, "validation.patience must be at least 1 or null"),
         (CheckpointConfig, {"every_seconds": 0.0}, "checkpoint.every_seconds must be positive"),
         (CheckpointConfig, {"every_steps": 0}, "checkpoint.every_steps must be at least 1"),
-        (TrainConfig, {"head_scale": 0.0}, "head_scale must be positive or null, got 0.0"),
+        (TrainConfig, {"head_scale": 0.0}, "head_scale must be finite and positive"),
+        (TrainConfig, {"head_scale": math.inf}, "head_scale must be finite and positive"),
         (TrainConfig, {"head": "softmax"}, "head must be one of auto, linear, cosine, two_head"),
         (TrainConfig, {"loss": {}}, "loss must be a mapping with a name"),
         (TrainConfig, {"image_size": 7}, r"image_size must be in \[8, 4096\], got 7"),
