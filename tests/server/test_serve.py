@@ -110,11 +110,11 @@ def test_a_calibration_of_another_network_is_refused(bundle: Path, tmp_path: Pat
 
     copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
     record = CalibrationRecord.from_json(open_bundle(copy).read("calibration.json"))
-    for other in (replace(record, classes=11), replace(record, head="linear")):
-        tables = tuple(
-            replace(table, head=other.head) for table in record.tables if table.by_class is None
-        )
-        content = replace(other, tables=tables).to_json().encode()
+    usual = [table for table in record.tables if table.by_class is None]
+    for classes, head in ((11, record.head), (record.classes, "linear")):
+        tables = tuple(replace(table, head=head) for table in usual)
+        other = replace(record, classes=classes, head=head, tables=tables)
+        content = other.to_json().encode()
         replace_files(copy, {"calibration.json": content})
         with pytest.raises(BundleError, match="another network"):
             create_app(Settings(bundle=copy))
