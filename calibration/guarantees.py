@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.arrays import FloatArray
-from calibration.largest import Largest
+from calibration.largest import BLOCK, Largest
 from calibration.threshold import RealNumber, as_fraction, next_above
 
 Guarantee = Literal["mean", "probability"]
@@ -126,14 +126,18 @@ class BestOfRows:
                 chosen = float(self._thresholds[start + step])
         return chosen
 
-    def _reaching_first(self, start: int) -> NDArray[np.int64]:
+    def _reaching_first(self, start: int) -> NDArray[np.uint16]:
         """Scores of each row by the first threshold they reach, ``(thresholds, rows)``."""
         stop = min(start + AT_ONCE, self._thresholds.size)
-        first = self._first[: self._seen]
-        rows, columns = np.nonzero((first >= start) & (first < stop))
-        cells = (first[rows, columns] - np.int64(start)) * self._seen + rows
-        counts = np.bincount(cells, minlength=(stop - start) * self._seen)
-        return counts.reshape(stop - start, self._seen)
+        counts = np.empty((stop - start, self._seen), dtype=np.uint16)
+        step = max(1, BLOCK // self._first.shape[1])  # what the processor's cache holds
+        for row in range(0, self._seen, step):
+            first = self._first[row : min(row + step, self._seen)]
+            rows, columns = np.nonzero((first >= start) & (first < stop))
+            cells = (first[rows, columns] - np.int64(start)) * len(first) + rows
+            found = np.bincount(cells, minlength=(stop - start) * len(first))
+            counts[:, row : row + len(first)] = found.reshape(stop - start, len(first))
+        return counts
 
 
 def usual_guarantee(rule: str) -> Guarantee | None:

@@ -22,11 +22,12 @@ class Largest:
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
-        self._held: list[FloatArray] = []  # the `keep` largest so far and some more
+        self._full = keep + max(keep // 2, BLOCK)  # values held before all but `keep` are forgotten
+        self._held: FloatArray | None = None  # the `keep` largest so far, some more, and room
         self._held_size = 0
         self._floor: np.floating[Any] = np.float16(-np.inf)  # the smallest of those `keep`
         self._forgotten = 0  # numbers equal to the floor that are not held
-        self._sorted: FloatArray | None = None
+        self._is_sorted = True
 
     def add(self, values: FloatArray) -> None:
         """Look at some more numbers, shape ``(size,)``, free of NaN; no reference is kept."""
@@ -36,8 +37,7 @@ class Largest:
     def merge(self, other: "Largest") -> None:
         """Add what another one holds for the same ``keep``; ``other`` stays as it is."""
         forgotten = other._forgotten
-        for part in list(other._held):
-            self.add(part)
+        self.add(other._values.copy() if other is self else other._values)
         self._compact()
         if other._floor == self._floor:
             self._forgotten += forgotten
@@ -49,16 +49,24 @@ class Largest:
 
     @property
     def ascending(self) -> FloatArray:
-        """The numbers held, ascending: at least the ``keep`` largest, or all that there are."""
-        if self._sorted is None:
-            self._sorted = np.sort(np.concatenate(self._held or [np.empty(0, dtype=np.float64)]))
-        return self._sorted
+        """The numbers held, ascending: at least the ``keep`` largest, or all that there are.
+
+        A view, good until more numbers are added.
+        """
+        if not self._is_sorted:
+            self._values.sort()
+            self._is_sorted = True
+        return self._values
 
     def reaching(self, value: float) -> int:
         """How many of all numbers seen are at least ``value``, one of the ``keep`` largest."""
         values = self.ascending
         held = values.size - int(np.searchsorted(values, value))
         return held + (self._forgotten if value == self._floor else 0)
+
+    @property
+    def _values(self) -> FloatArray:
+        return np.empty(0) if self._held is None else self._held[: self._held_size]
 
     def _add_block(self, values: FloatArray) -> None:
         """Hold a copy of the values above the floor; of those equal to it keep count."""
@@ -68,24 +76,35 @@ class Largest:
             reaching = values.compress(values >= self._floor)  # faster than a mask in brackets
             above = reaching[reaching > self._floor]
             self._forgotten += reaching.size - above.size
-        if above.size:
-            self._held.append(above)
-            self._held_size += above.size
-            self._sorted = None
-        if self._held_size > self.keep + max(self.keep // 2, BLOCK):
+        if not above.size:
+            return
+        end = self._held_size + above.size
+        self._room_for(above)[self._held_size : end] = above
+        self._held_size, self._is_sorted = end, False
+        if end > self._full:
             self._compact()
+
+    def _room_for(self, values: FloatArray) -> FloatArray:
+        """What is held, with room for a block more, in a type that holds ``values`` exactly."""
+        if self._held is None:
+            self._held = np.empty(self._full + BLOCK, dtype=values.dtype)
+        elif not np.can_cast(values.dtype, self._held.dtype):
+            narrow, self._held = self._values, np.empty(self._held.size, dtype=values.dtype)
+            self._held[: narrow.size] = narrow
+        return self._held
 
     def _compact(self) -> None:
         """Forget all but the ``keep`` largest values held, and raise the floor to the smallest."""
-        surplus = self._held_size - self.keep
+        values = self._values
+        surplus = values.size - self.keep
         if surplus < 0:
             return
-        values = np.concatenate(self._held)
         values.partition(surplus)
         floor = values[surplus]
         if floor > self._floor:
             self._forgotten = 0
         self._forgotten += int(np.count_nonzero(values[:surplus] == floor))
         self._floor = floor
-        self._held, self._held_size = [values[surplus:].copy()], self.keep
-        self._sorted = None
+        moved = min(surplus, self.keep)  # from the end over those forgotten
+        values[:moved] = values[values.size - moved :]
+        self._held_size, self._is_sorted = self.keep, False

@@ -14,6 +14,8 @@ from models.errors import DataError
 Logits = NDArray[np.float32]
 
 ROWS_AT_ONCE = 512
+LOGITS_AT_ONCE = 1 << 19
+"""With many classes this means fewer rows: whoever reads a block makes several copies of it."""
 IN_MEMORY_BYTES = 1 << 26
 """Logits of a head up to this size never touch the disk."""
 
@@ -77,8 +79,9 @@ class LogitStore:
     def blocks(self, head: str) -> Iterator[tuple[Logits, NDArray[np.int64]]]:
         """Logits ``(batch, classes)`` of a head with their labels ``(batch,)``, rows in order."""
         file = self._files[head]
-        for start in range(0, len(self.labels), ROWS_AT_ONCE):
-            labels = self.labels[start : start + ROWS_AT_ONCE]
+        step = min(ROWS_AT_ONCE, max(1, LOGITS_AT_ONCE // self.classes))
+        for start in range(0, len(self.labels), step):
+            labels = self.labels[start : start + step]
             file.seek(start * self.classes * 4)
             content = file.read(len(labels) * self.classes * 4)
             yield np.frombuffer(content, np.float32).reshape(len(labels), -1), labels

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.arrays import FloatArray
+from calibration.largest import BLOCK
 from calibration.metrics import true_class_ranks
 from calibration.sets import SetRule, best_class
 
@@ -62,8 +63,8 @@ class Measurement:
         self._size_squares += (sizes * sizes).sum(axis=0)
         self.hits += hits.sum(axis=0)
         if self._watched is not None:
-            self._watched_hits.append(hits[:, self._watched])
-            self._watched_sizes.append(sizes[:, self._watched])
+            self._watched_hits.append(hits[:, self._watched].copy())
+            self._watched_sizes.append(sizes[:, self._watched].copy())
         self.empty += (sizes == 0).sum(axis=0)
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
         self.class_rows += np.bincount(labels, minlength=self.class_rows.size)
@@ -140,6 +141,18 @@ def sizes_and_hits(
     rules: Sequence[SetRule], scores: FloatArray, labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Set size and whether the set holds the truth, each of shape ``(batch, rules)``."""
+    step = max(1, BLOCK // scores.shape[1])  # what the processor's cache holds
+    parts = [
+        _sizes_and_hits(rules, scores[row : row + step], labels[row : row + step])
+        for row in range(0, max(1, len(labels)), step)
+    ]
+    sizes, hits = zip(*parts, strict=True)
+    return np.concatenate(sizes), np.concatenate(hits)
+
+
+def _sizes_and_hits(
+    rules: Sequence[SetRule], scores: FloatArray, labels: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     values = rules[0].compare(scores)
     if rules[0].top_k is not None:
         ks = np.array([rule.top_k for rule in rules], dtype=np.int64)

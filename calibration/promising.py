@@ -46,6 +46,13 @@ def promised_tables(
         class_groups: Group of each class, such as its genus, shape ``(classes,)``; for small
             classes under the policy ``group``.
     """
+    return _measured(source, settings, _promises(source, settings, class_groups))
+
+
+def _promises(
+    source: Source, settings: Settings, class_groups: Sequence[str] | None
+) -> list[Promise]:
+    """The rules with what they promise; the evidence is forgotten."""
     evidence, labels = _evidence(source, settings)
     ks, levels = settings.compared, sorted(settings.coverages)
     promises = [
@@ -57,7 +64,7 @@ def promised_tables(
         promises.append(Promise(rules=sure, values=levels, guarantee="probability"))
         if source.images == 1:
             promises.append(_by_class(evidence, labels, settings, levels, class_groups))
-    return _measured(source, settings, promises)
+    return promises
 
 
 def _evidence(source: Source, settings: Settings) -> tuple[Evidence, NDArray[np.int64]]:

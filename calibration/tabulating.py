@@ -107,13 +107,10 @@ def tabulate(
         fixed: Whether ``top_k`` is measured on these scores too.
     """
     name = "balanced_" if weights is not None else ""
-    evidence = _evidence(source, settings, max(ks), weights)
-    by_size = [evidence.average_k(k, rule=f"{name}average_k") for k in ks]
-    by_level = [evidence.coverage(c, rule=f"{name}coverage") for c in settings.coverages]
+    rules = _rules(source, settings, ks, name, weights)
     sizes = settings.sizes(ks) if fixed and not name else ()
-    watched = ks.index(settings.default_k)
-    free = Measurement([*by_size, *by_level], settings.classes, watched=watched)
-    exact = Measurement([top_k_rule(k, evidence.rows) for k in sizes], settings.classes)
+    free = Measurement(rules, settings.classes, watched=ks.index(settings.default_k))
+    exact = Measurement([top_k_rule(k, source.rows) for k in sizes], settings.classes)
     for values, labels in source.blocks():
         free.update(values, labels)
         exact.update(values, labels)
@@ -138,19 +135,26 @@ def rows_of(measurement: Measurement, values: Sequence[float]) -> list[Row]:
     return [_row(measurement, index, float(value)) for index, value in enumerate(values)]
 
 
-def _evidence(
-    source: Source, settings: Settings, largest_k: float, weights: NDArray[np.float64] | None
-) -> Evidence:
+def _rules(
+    source: Source,
+    settings: Settings,
+    ks: Sequence[float],
+    name: str,
+    weights: NDArray[np.float64] | None,
+) -> list[SetRule]:
+    """One for each K, then one for each coverage; the evidence is forgotten."""
     evidence = Evidence(
         rows=source.rows,
         classes=settings.classes,
-        max_average_k=largest_k,
+        max_average_k=max(ks),
         min_size=settings.min_size,
         class_weights=weights,
     )
     for values, labels in source.blocks():
         evidence.update(values, labels)
-    return evidence
+    by_size = [evidence.average_k(k, rule=f"{name}average_k") for k in ks]
+    by_level = [evidence.coverage(c, rule=f"{name}coverage") for c in settings.coverages]
+    return [*by_size, *by_level]
 
 
 def _row(measurement: Measurement, index: int, value: float) -> Row:

@@ -1,5 +1,6 @@
 """Sizes and hits over a data set, against the sets themselves."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +69,26 @@ def test_the_macro_rate_of_some_classes_only() -> None:
     assert measurement.macro_hit_rate(0) == 0.5
     assert measurement.macro_hit_rate(0, np.array([True, False, True])) == 1.0
     assert measurement.macro_hit_rate(0, np.array([False, False, True])) is None
+
+
+def test_a_block_without_rows_changes_nothing() -> None:
+    measurement = Measurement([threshold_rule(0.5, 1)], 3)
+    measurement.update(np.empty((0, 3)), np.empty(0, dtype=np.int64))
+    measurement.update(np.array([[0.9, 0.6, 0]]), np.array([0]))
+    assert (measurement.rows, measurement.mean_size(0)) == (1, 2.0)
+
+
+def test_watching_one_rule_keeps_nothing_of_the_others() -> None:
+    rules = [threshold_rule(level, 0) for level in np.linspace(0, 1, 200)]
+    measurement = Measurement(rules, 4, watched=3)
+    scores, labels = np.random.default_rng(0).random((500, 4)), np.zeros(500, dtype=np.int64)
+    measurement.update(scores, labels)
+    tracemalloc.start()
+    for _ in range(10):
+        measurement.update(scores, labels)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 5000 <= kept < 10 * 500 * len(rules)  # a byte for the hit and eight for the size
 
 
 def test_rules_of_different_kinds_are_not_measured_together() -> None:

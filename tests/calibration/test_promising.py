@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import calibration.guarantees
 from calibration.class_conditional import SMALL_CLASSES
 from calibration.fitting import fit_record
 from calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_thresholds
@@ -240,11 +241,12 @@ def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classe
     assert Settings(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
 
 
-@pytest.mark.parametrize("batch", [7, 200])
+@pytest.mark.parametrize(("batch", "at_once"), [(7, 20), (200, 20), (200, 1 << 16)])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
-    batch: int, ties: bool
+    monkeypatch: pytest.MonkeyPatch, batch: int, at_once: int, ties: bool
 ) -> None:
+    monkeypatch.setattr(calibration.guarantees, "BLOCK", at_once)
     random = np.random.default_rng(batch)
     rest = random.random((200, 9)) ** 4
     if ties:  # with thresholds, some of which are powers of two as well

@@ -83,9 +83,13 @@ def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None
         score_split(bundle, empty, device="cpu")
 
 
-def test_logits_that_outgrow_memory_lie_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rows", "numbers", "expected"), [(7, 99, 7), (99, 14, 4), (99, 2, 1)])
+def test_logits_that_outgrow_memory_lie_on_disk(
+    monkeypatch: pytest.MonkeyPatch, rows: int, numbers: int, expected: int
+) -> None:
     monkeypatch.setattr(calibration.logits, "IN_MEMORY_BYTES", 100)
-    monkeypatch.setattr(calibration.logits, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(calibration.logits, "ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(calibration.logits, "LOGITS_AT_ONCE", numbers)
     logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     store = LogitStore(("linear",), 3, np.arange(50) % 3)
     for row in logits:
@@ -93,7 +97,7 @@ def test_logits_that_outgrow_memory_lie_on_disk(monkeypatch: pytest.MonkeyPatch)
     for _ in range(2):
         found = [block for block, _ in store.blocks("linear")]
         assert (np.concatenate(found) == logits).all()
-        assert max(len(block) for block in found) == 7
+        assert max(len(block) for block in found) == expected
     store.close()
 
 

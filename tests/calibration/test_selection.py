@@ -74,6 +74,28 @@ def test_batches_of_different_precision_are_exact_together() -> None:
     assert top.threshold(1.5) == average_k_threshold(everything, 1.5)
 
 
+def test_merging_a_worker_with_only_small_scores_keeps_the_order() -> None:
+    top, low = TopScores(9, 0.25), TopScores(9, 0.25)
+    top.update([[4.0], [5.0], [6.0], [7.0]])
+    assert top.threshold(0.25).lambda_val == 6.5
+    low.update([[-np.inf]])
+    top.merge(low)
+    assert top.threshold(0.25) == average_k_threshold([[4.0], [5.0], [6.0], [7.0], [-np.inf]], 0.25)
+    assert top.threshold(0.25).lambda_val == 6.5
+
+
+@pytest.mark.parametrize("keep", [3, 40])
+def test_what_is_held_may_be_added_to_itself(monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
+    monkeypatch.setattr(calibration.largest, "BLOCK", 4)
+    values = np.random.default_rng(0).permutation(50).astype(np.float64)
+    largest = calibration.largest.Largest(keep)
+    largest.add(values)
+    largest.merge(largest)
+    expected = np.sort(np.concatenate([values, values]))[-keep:]
+    assert largest.ascending[-keep:].tolist() == expected.tolist()
+    assert largest.reaching(expected[0]) == (np.concatenate([values, values]) >= expected[0]).sum()
+
+
 def test_memory_stays_at_the_scores_that_can_matter() -> None:
     top = TopScores(1000, 2)
     random = np.random.default_rng(0)
