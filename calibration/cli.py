@@ -179,7 +179,7 @@ def evaluate(
     reasons: list[str] = []
     if data is not None:
         if against is not None:
-            check_comparable(bundle, against)
+            check_comparable(bundle, against, gated=gate is not None)
         allowed = None if gate is None else read_gate(gate)
         score = partial(scored_bundle, data=data, split=split, device=device, workers=workers)
         with score(bundle) as new:
