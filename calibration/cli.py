@@ -36,6 +36,11 @@ from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
 
 NO_METHOD = "none"
+WITH_SCORES = {
+    *("--scores", "--correct-prior", "--approve"),
+    *("--device", "--workers", "--json", "--config"),
+}
+"""The flags of ``calibrate`` that go with a score log."""
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
@@ -50,6 +55,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @app.command()
 def calibrate(
+    ctx: typer.Context,
     bundle: BundlePath,
     data: Data = None,
     split: Annotated[
@@ -107,12 +113,16 @@ def calibrate(
 ) -> None:
     """Choose every threshold of a bundle on validation photos and put them into it.
 
-    With --scores thresholds are chosen from unlabelled traffic instead: the difference is printed,
-    and nothing is changed without --approve.
+    With --scores thresholds are chosen from unlabelled traffic instead, for what was asked for
+    before: the difference is printed, and nothing is changed without --approve.
     """
     if scores is not None:
         if data is not None or report is not None:
             raise UsageError("--scores takes traffic in place of --data, and no --report")
+        if others := _flags_given(ctx) - WITH_SCORES:
+            raise UsageError(
+                f"--scores keeps what was asked for before: leave out {', '.join(sorted(others))}"
+            )
         _from_traffic(bundle, scores, correct_prior, approve, as_json)
         return
     if data is None:
@@ -230,6 +240,18 @@ def numbers(text: str, flag: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise UsageError(f"{flag} takes numbers separated by commas, got {text!r}") from error
+
+
+def _flags_given(ctx: typer.Context) -> set[str]:
+    """The flags on the command line, not those that environment and configuration file set."""
+    given = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if (source := ctx.get_parameter_source(parameter.name or "")) is not None
+        and source.name == "COMMANDLINE"
+        and parameter.param_type_name == "option"
+    ]
+    return set(given)
 
 
 def _show(record: CalibrationRecord, as_json: bool) -> None:

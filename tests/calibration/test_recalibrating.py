@@ -352,3 +352,15 @@ def test_flags_that_do_not_go_together_are_usage_errors(bundle: Bundle, flags: l
     result = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags])
     assert isinstance(result.exception, UsageError)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_what_a_calibration_from_traffic_would_ignore_is_refused(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    log = str(write_log(bundle, tmp_path / "log", live(bundle, 600)[0]))
+    arguments = ["calibrate", str(bundle.path), "--scores", log, "--approve", "--device", "cpu"]
+    result = CliRunner().invoke(app, [*arguments, "--min-size", "0", "--k", "4"])
+    assert isinstance(result.exception, UsageError)
+    assert "leave out --k, --min-size" in str(result.exception)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+    assert CliRunner().invoke(app, [*arguments, "--json"]).exit_code == 0
