@@ -129,7 +129,7 @@ def calibrate(
         raise UsageError("--data is missing: name the photos to calibrate on, or --scores LOG")
     if correct_prior or approve:
         raise UsageError("--correct-prior and --approve go with --scores LOG")
-    write_report = None if report is None else _pictures()
+    write_report = None if report is None else _pictures(report)
     record = calibrate_bundle(
         bundle,
         data,
@@ -274,14 +274,18 @@ def _from_traffic(
         typer.echo(line)
 
 
-def _pictures() -> Any:
-    """What writes the pictures; asked for before anything takes time."""
+def _pictures(folder: Path) -> Any:
+    """What writes the pictures; asked for, and the folder made, before anything takes time."""
     try:
         from calibration.pictures import write_pictures
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--report needs {error.name}: pip install 'florilege[report]', or leave it out"
         ) from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--report {folder} can be no folder: {error.strerror}") from error
     return write_pictures
 
 

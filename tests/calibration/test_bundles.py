@@ -319,6 +319,17 @@ def test_a_report_without_its_extra_is_a_usage_error_before_anything_is_done(
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 
+def test_a_report_that_cannot_be_written_is_a_usage_error_before_anything_is_done(
+    bundle: Bundle, data: str, tmp_path: Path
+) -> None:
+    (tmp_path / "r").write_text("no folder")
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, UsageError)
+    assert "can be no folder" in str(result.exception)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
 def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: str) -> None:
     arguments = ["calibrate", str(bundle.path), "--data", data, "--json"]
     flags = ["--rejection-method", "energy", "--suspect-share", "0.25"]
