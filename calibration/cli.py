@@ -187,6 +187,9 @@ def evaluate(
     content: dict[str, Any] = {}
     tables = []
     reasons: list[str] = []
+    if audit is not None:
+        record = read_record(open_bundle(bundle))
+        report = audit_file(audit, calibration_id=record.calibration_id)
     if data is not None:
         if against is not None:
             check_comparable(bundle, against, gated=gate is not None)
@@ -209,8 +212,6 @@ def evaluate(
                 )
                 tables.append(comparison_table(compared, str(against)))
     if audit is not None:
-        record = read_record(open_bundle(bundle))
-        report = audit_file(audit, calibration_id=record.calibration_id)
         content["audit"] = report.to_plain()
         tables.append(audit_table(report))
         for count, why in ((report.other_calibrations, "answered by another calibration"),
