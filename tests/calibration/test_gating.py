@@ -137,6 +137,14 @@ def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path
     assert content["rules"]
 
 
+def test_a_single_photo_tells_nothing_of_a_change_of_size(folder: Path) -> None:
+    flags = ("--against", str(folder / "same"), "--split", "test:0-0.001", "--json")
+    code, text, _ = evaluate(folder, "good", *flags)
+    assert code == 0
+    first = json.loads(text)["against"][0]
+    assert (first["rows"], first["size"]["ci95"]) == (1, [None, None])
+
+
 def test_a_worse_bundle_is_stopped_with_exit_code_5(folder: Path, tmp_path: Path) -> None:
     gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.1\nsize_growth: 9\nproof: worse\n")
     flags = ("--against", str(folder / "good"), "--gate", gate)
