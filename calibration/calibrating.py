@@ -10,7 +10,7 @@ from calibration.card import updated_files
 from calibration.class_conditional import SmallClasses
 from calibration.conformal import conformal_rank, fewest_rows
 from calibration.fitting import SWOLLEN, fit_record, passes
-from calibration.known_photos import score_known, training_photos
+from calibration.known_photos import TRAIN, score_known, training_photos
 from calibration.parts import Part
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
@@ -23,6 +23,7 @@ from calibration.settings import (
     Settings,
     default_ks,
 )
+from data.dataset import split_name
 from data.sources import open_dataset
 from models.bundle import CALIBRATION, REFERENCE, Bundle, open_bundle, replace_files
 from models.classes import ClassTable
@@ -155,11 +156,14 @@ def read_record(bundle: Bundle) -> CalibrationRecord:
 
 
 def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
-    """Whether the split also chose the checkpoint; None where ``provenance.json`` is silent."""
+    """Whether the split also chose the checkpoint; None where ``provenance.json`` is silent.
+
+    Photos trained on did, whatever split chose among the epochs.
+    """
     told = json.loads(bundle.read(PROVENANCE)) if bundle.has(PROVENANCE) else {}
     if CHOSEN_ON not in told:
         return None
-    return bool(told[CHOSEN_ON] == split)  # null where no split chose
+    return split_name(split) in (TRAIN, told[CHOSEN_ON])  # null where no split chose
 
 
 def genera(classes: ClassTable) -> list[str]:

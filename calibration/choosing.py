@@ -62,7 +62,8 @@ def choose_bundle(
         workers: Processes that score photos.
 
     Raises:
-        ValueError: No bundle, or a temperature out of range.
+        ValueError: No bundle, a temperature out of range, or bundles of so few classes that their
+            default K differ.
         DataError: The data cannot be opened, photos cannot be read, or changed meanwhile.
         BundleError: A bundle is damaged.
     """
@@ -94,6 +95,10 @@ def _best(found: Sequence[tuple[Path, Fit, float, Tabulated]]) -> Chosen:
     if not found:
         raise ValueError("paths must name at least one bundle, got none")
     k = found[0][2]
+    if any(other != k for _, _, other, _ in found):
+        raise ValueError(
+            "bundles can be compared at one default K alone: some have too few classes"
+        )
     fair = comparable([float(tabulated.sizes.mean()) for *_, tabulated in found], k)
     choice = choose([found[index][-1].hits for index in fair])
     path, fit, _, _ = found[fair[choice.best]]

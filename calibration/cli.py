@@ -36,6 +36,11 @@ from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
 
 NO_METHOD = "none"
+WITH_SCORES = {
+    *("--scores", "--correct-prior", "--approve"),
+    *("--device", "--workers", "--json", "--config"),
+}
+"""The flags of ``calibrate`` that go with a score log."""
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
@@ -50,6 +55,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @app.command()
 def calibrate(
+    ctx: typer.Context,
     bundle: BundlePath,
     data: Data = None,
     split: Annotated[
@@ -107,19 +113,23 @@ def calibrate(
 ) -> None:
     """Choose every threshold of a bundle on validation photos and put them into it.
 
-    With --scores thresholds are chosen from unlabelled traffic instead: the difference is printed,
-    and nothing is changed without --approve.
+    With --scores thresholds are chosen from unlabelled traffic instead, for what was asked for
+    before: the difference is printed, and nothing is changed without --approve.
     """
     if scores is not None:
         if data is not None or report is not None:
             raise UsageError("--scores takes traffic in place of --data, and no --report")
+        if others := _flags_given(ctx) - WITH_SCORES:
+            raise UsageError(
+                f"--scores keeps what was asked for before: leave out {', '.join(sorted(others))}"
+            )
         _from_traffic(bundle, scores, correct_prior, approve, as_json)
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --scores LOG")
     if correct_prior or approve:
         raise UsageError("--correct-prior and --approve go with --scores LOG")
-    write_report = None if report is None else _pictures()
+    write_report = None if report is None else _pictures(report)
     record = calibrate_bundle(
         bundle,
         data,
@@ -177,9 +187,12 @@ def evaluate(
     content: dict[str, Any] = {}
     tables = []
     reasons: list[str] = []
+    if audit is not None:
+        record = read_record(open_bundle(bundle))
+        report = audit_file(audit, calibration_id=record.calibration_id)
     if data is not None:
         if against is not None:
-            check_comparable(bundle, against)
+            check_comparable(bundle, against, gated=gate is not None)
         allowed = None if gate is None else read_gate(gate)
         score = partial(scored_bundle, data=data, split=split, device=device, workers=workers)
         with score(bundle) as new:
@@ -199,8 +212,6 @@ def evaluate(
                 )
                 tables.append(comparison_table(compared, str(against)))
     if audit is not None:
-        record = read_record(open_bundle(bundle))
-        report = audit_file(audit, calibration_id=record.calibration_id)
         content["audit"] = report.to_plain()
         tables.append(audit_table(report))
         for count, why in ((report.other_calibrations, "answered by another calibration"),
@@ -232,6 +243,18 @@ def numbers(text: str, flag: str) -> list[float]:
         raise UsageError(f"{flag} takes numbers separated by commas, got {text!r}") from error
 
 
+def _flags_given(ctx: typer.Context) -> set[str]:
+    """The flags on the command line, not those that environment and configuration file set."""
+    given = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if (source := ctx.get_parameter_source(parameter.name or "")) is not None
+        and source.name == "COMMANDLINE"
+        and parameter.param_type_name == "option"
+    ]
+    return set(given)
+
+
 def _show(record: CalibrationRecord, as_json: bool) -> None:
     if as_json:
         print_json(summary(record))
@@ -252,14 +275,18 @@ def _from_traffic(
         typer.echo(line)
 
 
-def _pictures() -> Any:
-    """What writes the pictures; asked for before anything takes time."""
+def _pictures(folder: Path) -> Any:
+    """What writes the pictures; asked for, and the folder made, before anything takes time."""
     try:
         from calibration.pictures import write_pictures
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--report needs {error.name}: pip install 'florilege[report]', or leave it out"
         ) from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--report {folder} can be no folder: {error.strerror}") from error
     return write_pictures
 
 

@@ -53,8 +53,8 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
     check_coverage(coverage)
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}")
-    at_least = np.cumsum(binomial(rows, float(1 - as_fraction(coverage)))[::-1])[::-1]
-    return int(np.flatnonzero(at_least >= 1 - delta)[-1])
+    fewer = np.cumsum(binomial(rows, float(1 - as_fraction(coverage))))[:-1]  # than 1, 2, ... rows
+    return int(np.count_nonzero(fewer <= delta))  # small sums: 1 - delta may round to 1
 
 
 def binomial(rows: int, probability: float) -> NDArray[np.float64]:

@@ -130,8 +130,7 @@ def crops_of(content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
 
 def _all(record: CalibrationRecord) -> Iterator[tuple[str, float, Fusion]]:
     for k in sorted(record.asked_k):
-        if k >= 1:
-            yield "average_k", k, "mean_score"
+        yield "average_k", k, "mean_score"
     for k in sorted(record.asked_k):
         if k in record.ks("top_k") and k <= LARGEST_K:
             yield "top_k", k, "mean_marginal"

@@ -245,7 +245,8 @@ _WHAT = {
 
 
 def _size_test(expected: Expected, z: float) -> MeanTest:
-    tolerance = z * expected.size_deviation / sqrt(expected.rows)
+    error = expected.size_deviation / sqrt(expected.rows)
+    tolerance = max(z * error, z * z / expected.rows)  # where all sets are of one size, Wilson's
     low = max(0.0, expected.mean_size - tolerance)
     largest = max(expected.largest_size, low + 1)
     return MeanTest(low=low, high=expected.mean_size + tolerance, largest=largest)

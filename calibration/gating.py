@@ -45,7 +45,8 @@ def compare_bundles(
 
     Returns:
         One comparison for each rule and value that both can answer: first ``average_k`` at the new
-        bundle's default K, which a gate looks at, then everything last asked for of the new one.
+        bundle's default K, which a gate looks at, where the old one has it; then everything last
+        asked for of the new one.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
@@ -60,15 +61,26 @@ def compare_bundles(
         return compare_scored(new, old)
 
 
-def check_comparable(path: str | Path, against: str | Path) -> None:
+def check_comparable(path: str | Path, against: str | Path, *, gated: bool = False) -> None:
     """Refuse two bundles that cannot be compared, before any photo is scored.
+
+    Args:
+        path: The new bundle's folder.
+        against: The old one's.
+        gated: Whether a gate looks at ``average_k`` at the new bundle's default K.
 
     Raises:
         BundleError: A bundle is damaged or not calibrated.
-        UsageError: The two have no rule and value in common.
+        UsageError: The two have no rule and value in common, or not that of the gate.
     """
-    if not _common(read_record(open_bundle(path)), read_record(open_bundle(against))):
+    record, older = read_record(open_bundle(path)), read_record(open_bundle(against))
+    common, looked_at = _common(record, older), _asked(record)[0]
+    if not common:
         raise UsageError(f"{against} is calibrated for none of the rules and values of {path}")
+    if gated and common[0] != looked_at:
+        raise UsageError(
+            f"--gate judges {_named(looked_at)}, and {against} is not calibrated for it"
+        )
 
 
 def compare_scored(new: ScoredBundle, old: ScoredBundle) -> list[Comparison]:

@@ -93,7 +93,7 @@ def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
 
 def set_sizes(scores: FloatArray, lambda_val: float) -> NDArray[np.int64]:
     """Classes in each row's set, shape ``(rows,)``."""
-    return np.asarray(np.count_nonzero(scores >= np.float64(lambda_val), axis=1), dtype=np.int64)
+    return np.asarray(np.count_nonzero(scores >= _threshold(lambda_val), axis=1), dtype=np.int64)
 
 
 def class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
@@ -124,8 +124,15 @@ def check_k(k: int, *, classes: int) -> None:
 def _threshold_hits(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> NDArray[np.bool_]:
     array = as_scores(scores)
     true = as_labels(labels, rows=array.shape[0], classes=array.shape[1])
-    hits: NDArray[np.bool_] = array[np.arange(len(true)), true] >= np.float64(lambda_val)
+    hits: NDArray[np.bool_] = array[np.arange(len(true)), true] >= _threshold(lambda_val)
     return hits
+
+
+def _threshold(lambda_val: float) -> np.float64:
+    threshold = np.float64(lambda_val)
+    if np.isnan(threshold):  # what NumPy makes of None, too: that of a rule without a threshold
+        raise ValueError(f"lambda_val must be a number, got {lambda_val}")
+    return threshold
 
 
 def _top_k_hits(scores: ArrayLike, labels: ArrayLike, k: int) -> NDArray[np.bool_]:

@@ -1,7 +1,8 @@
 """What ``calibrate`` and ``evaluate`` print: tables for people, JSON for programs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isinf
 
 import typer
 from rich.console import Console
@@ -167,8 +168,17 @@ def print_table(table: RichTable) -> None:
 
 
 def print_json(content: object) -> None:
-    """One JSON object on stdout, every float with all its digits."""
-    typer.echo(json.dumps(content, allow_nan=False))
+    """One JSON object on stdout, every float with all its digits, an infinite one as null."""
+    typer.echo(json.dumps(_finite(content), allow_nan=False))
+
+
+def _finite(content: object) -> object:
+    """JSON has no infinity, which the interval of a change has on a single photo."""
+    if isinstance(content, Mapping):
+        return {name: _finite(entry) for name, entry in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(entry) for entry in content]
+    return None if isinstance(content, float) and isinf(content) else content
 
 
 def warn(sentence: str) -> None:

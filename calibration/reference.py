@@ -125,6 +125,9 @@ class Reference:
             raise ValueError(
                 f"features must have shape (rows, {self.mean.size}), got {values.shape}"
             )
+        if not np.isfinite(values).all():
+            row = np.argwhere(~np.isfinite(values))[0][0]
+            raise ValueError(f"features must be finite, those of row {row} are not")
         return values
 
 

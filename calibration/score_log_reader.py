@@ -1,5 +1,6 @@
 """Reading a score log back, in blocks, so that memory does not grow with the traffic."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def open_score_log(folder: str | Path, *, model_sha256: str | None = None) -> Sc
             "collect traffic with this bundle first"
         )
     header = headers[matching[-1]]
-    files = tuple((path, path.stat().st_size) for path in matching if headers[path] == header)
+    files = tuple((path, _size(path)) for path in matching if headers[path] == header)
     requests, torn = _count(files, header)
     return ScoreLog(
         header=header,
@@ -101,15 +102,23 @@ def _count(files: tuple[tuple[Path, int], ...], header: LogHeader) -> tuple[dict
 
 
 def _header(path: Path) -> LogHeader | None:
-    """What the first line says; None where the file is empty or ends within it."""
-    with path.open("rb") as file:
-        line = file.readline(HEADER_BYTES)
+    """What the first line says; None where the file is empty, ends within it, or is gone."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(HEADER_BYTES)
+    except FileNotFoundError:  # rotated away since it was listed
+        return None
     if not line.endswith(b"\n"):
         return None
     try:
         return LogHeader.of_line(line)
     except ValueError as error:
         raise DataError(f"{path}: {error}; remove the file") from error
+
+
+def _size(path: Path) -> int:
+    with _opened(path) as file:
+        return file.seek(0, os.SEEK_END)
 
 
 def _read(path: Path, size: int, header: LogHeader) -> Iterator[NDArray[np.void]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from calibration.evidence import Evidence
 from calibration.measure import Measurement
+from calibration.measured import TRAFFIC
 from calibration.prior_shift import PriorShift, estimate_prior
 from calibration.record import CalibrationRecord
 from calibration.shift_check import UNLIKELY, likelihood_of_logits
@@ -56,8 +57,9 @@ class Recalibration:
         left_out: Photos that look like none of our classes.
         thresholds: One for each K.
         shift: The class frequencies that scores were corrected for, or None.
-        likelihood: How likely the logits, unfamiliar photos included, are if nothing but the
-            frequencies changed (:mod:`calibration.shift_check`); None without a correction.
+        likelihood: How likely the logits are if nothing but the frequencies changed
+            (:mod:`calibration.shift_check`), unfamiliar photos included unless the record is of
+            traffic without them; None without a correction.
         log_ratios: What is added to the logits from now on, shape ``(classes,)``: the change just
             found and those found before; None for nothing.
     """
@@ -140,7 +142,8 @@ def recalibrate(
     before, shift, likelihood = record.log_ratios, None, None
     if correct_prior:
         shift, _ = _shift(traffic, record)
-        _, likelihood = _shift(replace(traffic, guard=None), record)  # as the record was made
+        guarded = record.measured.split == TRAFFIC  # as the record was made
+        _, likelihood = _shift(traffic if guarded else replace(traffic, guard=None), record)
     after = _together(before, shift)
     wanted = sorted(record.asked_k if ks is None else ks)
     points = [record.point("average_k", k=k) for k in wanted]

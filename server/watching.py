@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from calibration.distribution import logsumexp
 from calibration.drift import Expected, Monitor, expected_of
+from calibration.measured import TRAFFIC
 from calibration.record import CalibrationRecord
 from models.errors import BundleError
 from models.files import write_atomic
@@ -26,7 +27,8 @@ class Watch:
     """Feeds a `Monitor` with the sets that photos get at the default K.
 
     Sets are drawn from the logits here, so requests for another rule or K count too. Requests of
-    several photos do not: the record says nothing about their single photos.
+    several photos do not: the record says nothing about their single photos. Nor do suspect photos
+    where the calibration from traffic left them out.
 
     Args:
         record: What is served.
@@ -40,6 +42,8 @@ class Watch:
         self._metrics = metrics
         self._scores = record.scores
         self._point = record.point("average_k", k=record.default_k)
+        judge = record.rejection if record.measured.split == TRAFFIC else None
+        self._judge = None if judge is None else judge.from_logits
         self._state = state
         self._rows: list[NDArray[np.float32]] = []
         self._saved, self._saving_fails = monotonic(), False
@@ -66,7 +70,9 @@ class Watch:
     def _look(self) -> None:
         if not self._rows:
             return
-        logits, self._rows = np.concatenate(self._rows), []
+        logits, self._rows = self._calibrated_on(np.concatenate(self._rows)), []
+        if not len(logits):
+            return
         values = self._scores(logits)
         sizes = self._point.sets(values).sum(axis=1)
         found = self.monitor.update(sizes, values.max(axis=1), logsumexp(logits))
@@ -77,6 +83,12 @@ class Watch:
         self._publish()
         if found or monotonic() - self._saved > SAVE_EVERY_S:
             self._save()
+
+    def _calibrated_on(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The photos of the kind that the record knows, ``(photos, classes)``."""
+        if self._judge is None:
+            return logits
+        return logits[self._judge.familiarity(logits) >= self._judge.threshold]
 
     def _publish(self) -> None:
         reached = {alarm.watched for alarm in self.monitor.alarms}

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -235,6 +236,19 @@ def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle)
     assert chose_checkpoint(silent, "val") is None
 
 
+@pytest.mark.parametrize("split", ["cal", "valid", "Validation:0-0.5", "train"])
+def test_no_other_name_of_a_split_makes_a_guarantee_of_what_is_none(
+    tmp_path: Path, bundle: Bundle, split: str
+) -> None:
+    replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": "val"}'})
+    data = str(make_data(tmp_path / "seen", rows=12, splits=("train", "val", "test")))
+    named: dict[str, Any] = {"head": "sccp", "score_kind": "softmax"}
+    assert calibrate_bundle(bundle.path, data, "test", **named).point("coverage").guaranteed
+    record = calibrate_bundle(bundle.path, data, split, **named)
+    assert record.measured.chose_checkpoint is True
+    assert "no guarantee" in record.point("coverage").statement
+
+
 def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> None:
     run = CliRunner()
     arguments = ["calibrate", str(bundle.path), "--data", data, "--k", "1,2.5", "--json"]
@@ -302,6 +316,17 @@ def test_a_report_without_its_extra_is_a_usage_error_before_anything_is_done(
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, UsageError)
     assert "florilege[report]" in str(result.exception)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_report_that_cannot_be_written_is_a_usage_error_before_anything_is_done(
+    bundle: Bundle, data: str, tmp_path: Path
+) -> None:
+    (tmp_path / "r").write_text("no folder")
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, UsageError)
+    assert "can be no folder" in str(result.exception)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 

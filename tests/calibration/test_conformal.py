@@ -54,6 +54,16 @@ def test_the_pac_rank_is_the_largest_that_keeps_the_promise(rows: int, delta: fl
     assert rank <= conformal_rank(0.9, rows)
 
 
+@pytest.mark.parametrize("delta", [1e-9, 1e-12, 1e-20, 1e-300])
+def test_the_pac_rank_is_that_of_exact_arithmetic_for_the_smallest_delta(delta: float) -> None:
+    rows, miss = 1000, Fraction(1, 10)
+    fewer, rank = Fraction(0), -1
+    while fewer <= Fraction(str(delta)):
+        rank += 1
+        fewer += math.comb(rows, rank) * miss**rank * (1 - miss) ** (rows - rank)
+    assert pac_rank(0.9, rows, delta) == rank
+
+
 @pytest.mark.parametrize("delta", [0.0, 1.0])
 def test_a_delta_out_of_range_is_refused(delta: float) -> None:
     with pytest.raises(ValueError, match=r"delta must be in \(0, 1\)"):

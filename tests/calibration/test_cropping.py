@@ -133,3 +133,11 @@ def test_crops_are_as_large_as_the_input() -> None:
         crops = crops_of(png(np.full(shape, 7, dtype=np.uint8)), Preprocess(image_size=SIDE))
         assert crops.shape == (10, SIDE, SIDE, 3)
         assert (crops == 7).all()
+
+
+def test_a_k_below_one_is_compared_too(folder: Path, tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b").path
+    calibrate_bundle(bundle, str(folder / "d"), ks=[0.5], min_size=0)
+    [found] = compare_crops(bundle, str(folder / "d"))
+    assert (found.rule, found.k) == ("average_k", 0.5)
+    assert found.comparison.size.old == found.comparison.size.new == 0.5

@@ -114,6 +114,38 @@ def test_without_tolerance_the_size_alone_would_alarm_far_more_often() -> None:
     assert false[3.0] / 200 <= ALPHA
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_sets_of_one_size_on_all_validation_photos_are_no_promise_of_that_size(
+    classes: int,
+) -> None:
+    random = np.random.default_rng(classes)
+    alarms = 0
+    for _ in range(20):
+        values = scores(random.normal(size=(20_300, classes)), "softmax")
+        k = 1 if classes == 2 else classes  # the default: each set holds one class, or all three
+        rule = calibrate("average_k", values[:300], average_k=k)
+        sizes = rule.sets(values).sum(axis=1)
+        assert sizes[:300].tolist() == [k] * 300
+        best = values.max(axis=1)
+        expected = Expected(
+            calibration_id="a", rows=300, mean_size=k, size_deviation=0.0, largest_size=classes,
+            faint_below=0.0, faint_rate=0.0,
+            edges=tuple(EDGES.tolist()), best_scores=tuple(in_bins(best[:300]).tolist()),
+        )  # fmt: skip
+        found = Monitor(expected).update(sizes[300:], best[300:])
+        alarms += any(alarm.watched == "set_size" for alarm in found)
+    assert alarms <= 1
+
+
+def test_a_threshold_that_leaves_every_set_empty_can_be_watched() -> None:
+    expected = Expected(
+        calibration_id="a", rows=100, mean_size=0.0, size_deviation=0.0, largest_size=1,
+        faint_below=0.9, faint_rate=1.0, edges=(0.0, 1.0), best_scores=(100, 0),
+    )  # fmt: skip
+    watched = {alarm.watched for alarm in Monitor(expected).update(np.ones(500), np.ones(500))}
+    assert "set_size" in watched
+
+
 @pytest.mark.parametrize(("quiet", "most"), [(0, 250), (20_000, 700)])
 def test_other_frequencies_of_species_are_noticed_even_after_a_quiet_time(
     usual: tuple[Expected, float], quiet: int, most: int

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import calibration.scored
 from calibration.audit import audit
 from calibration.calibrating import calibrate_bundle
 from calibration.cli import app
@@ -111,3 +112,17 @@ def test_the_command_prints_both_intervals(tmp_path: Path) -> None:
     table = CliRunner().invoke(app, [*arguments, "--data", data]).stdout
     assert "labelled requests" in table
     assert "photos of test" in table
+
+
+def test_feedback_that_says_nothing_is_refused_before_any_photo_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(make_data(tmp_path / "d", rows=12))
+    bundle = make_bundle(tmp_path / "b").path
+    calibrate_bundle(bundle, data)
+    monkeypatch.setattr(calibration.scored, "score_split", None)
+    path = write(tmp_path / "rows.jsonl", [row(class_id=None)])
+    arguments = ["evaluate", str(bundle), "--data", data, "--audit", str(path)]
+    error = CliRunner().invoke(app, arguments).exception
+    assert isinstance(error, DataError)
+    assert "labelled" in str(error)

@@ -1,6 +1,7 @@
 """Two bundles on the same photos, and the gate, through the command."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import calibration.cropping
 import calibration.scored
 from calibration.calibrating import calibrate_bundle, read_record
 from calibration.cli import app
+from calibration.columns import Columns
 from calibration.comparison import compare
 from calibration.crops import CROPS
 from calibration.gating import compare_bundles, read_gate
@@ -85,6 +87,24 @@ def gate_file(path: Path, text: str) -> str:
     return str(path)
 
 
+def test_a_gate_judges_the_default_k_or_nothing(folder: Path, tmp_path: Path) -> None:
+    older = calibrate_bundle(make_bundle(tmp_path / "old").path, str(folder / "d"), ks=[1, 2])
+    tables = [
+        replace(table, columns=Columns.of([table.columns.row(0)]))
+        if table.rule == "average_k" and table.guarantee is None
+        else table
+        for table in older.tables
+    ]  # K = 1 alone
+    fewer = replace(older, tables=tuple(tables)).to_json()
+    replace_files(tmp_path / "old", {"calibration.json": fewer.encode()})
+    flags = ("--against", str(tmp_path / "old"))
+    assert "average_k k=1" in evaluate(folder, "good", *flags)[1]
+    gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.1\n")
+    _, _, error = evaluate(folder, "good", *flags, "--gate", gate)
+    assert isinstance(error, UsageError)
+    assert "average_k k=3" in str(error)
+
+
 def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
     found = compare_bundles(folder / "bad", folder / "good", str(folder / "d"))
     sets = []
@@ -115,6 +135,14 @@ def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path
     assert content["gate"] == {"passed": True, "why": []}
     assert all(entry["hit_rate"]["difference"] == 0 for entry in content["against"])
     assert content["rules"]
+
+
+def test_a_single_photo_tells_nothing_of_a_change_of_size(folder: Path) -> None:
+    flags = ("--against", str(folder / "same"), "--split", "test:0-0.001", "--json")
+    code, text, _ = evaluate(folder, "good", *flags)
+    assert code == 0
+    first = json.loads(text)["against"][0]
+    assert (first["rows"], first["size"]["ci95"]) == (1, [None, None])
 
 
 def test_a_worse_bundle_is_stopped_with_exit_code_5(folder: Path, tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Accuracies and sizes against loops."""
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -106,3 +109,12 @@ def test_scores_that_are_no_numbers_are_refused() -> None:
     for call in (metrics.mean_set_size, metrics.set_size_histogram):
         with pytest.raises(ValueError, match="row 0"):
             call([[np.nan, 0.5]], 0.5)
+
+
+@pytest.mark.parametrize("lambda_val", [math.nan, None])
+def test_a_threshold_that_is_none_is_refused(lambda_val: Any) -> None:
+    scores, labels = [[0.7, 0.3]], [0]  # None is the threshold of `top_k`
+    with pytest.raises(ValueError, match="lambda_val must be a number"):
+        metrics.average_k_accuracy(scores, labels, lambda_val)
+    with pytest.raises(ValueError, match="lambda_val must be a number"):
+        metrics.mean_set_size(scores, lambda_val)

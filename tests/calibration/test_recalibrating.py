@@ -352,3 +352,30 @@ def test_flags_that_do_not_go_together_are_usage_errors(bundle: Bundle, flags: l
     result = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags])
     assert isinstance(result.exception, UsageError)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_shift_after_a_calibration_from_traffic_is_judged_by_photos_like_those_it_knows(
+    bundle: Bundle, data: str, tmp_path: Path
+) -> None:
+    calibrate_bundle(
+        bundle.path, data, ks=[2, 3], head="sccp", score_kind="softmax", suspect_share=0.1
+    )
+    usual = write_log(bundle, tmp_path / "usual", live(bundle, 4000)[0])
+    assert recalibrate_bundle(bundle.path, usual, approve=True).found.left_out > 300
+    shifted = write_log(bundle, tmp_path / "shifted", live(bundle, 4000, SHIFTED, seed=1)[0])
+    outcome = recalibrate_bundle(bundle.path, shifted, correct_prior=True)
+    assert outcome.found.shift is not None
+    assert outcome.found.shift.evident
+    assert outcome.found.explained
+
+
+def test_what_a_calibration_from_traffic_would_ignore_is_refused(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    log = str(write_log(bundle, tmp_path / "log", live(bundle, 600)[0]))
+    arguments = ["calibrate", str(bundle.path), "--scores", log, "--approve", "--device", "cpu"]
+    result = CliRunner().invoke(app, [*arguments, "--min-size", "0", "--k", "4"])
+    assert isinstance(result.exception, UsageError)
+    assert "leave out --k, --min-size" in str(result.exception)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+    assert CliRunner().invoke(app, [*arguments, "--json"]).exit_code == 0

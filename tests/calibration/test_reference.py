@@ -133,3 +133,12 @@ def test_features_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     for method in (REFERENCE.nearest, REFERENCE.residual):
         with pytest.raises(ValueError, match=f"features must have shape .rows, {WIDTH}"):
             method(np.ones(shape))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_features_that_are_no_numbers_are_refused_with_their_row(wrong: float) -> None:
+    features = ROWS.copy()
+    features[3, 1] = wrong
+    for judge in (REFERENCE.nearest, REFERENCE.residual):
+        with pytest.raises(ValueError, match="finite, those of row 3"):
+            judge(features)

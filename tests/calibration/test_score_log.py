@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import calibration.score_log_reader
 from calibration.score_log import LogHeader, ScoreLogWriter, log_files
 from calibration.score_log_reader import ROWS_AT_ONCE, ScoreLog, open_score_log
 from models.errors import DataError
@@ -216,6 +217,27 @@ def test_a_log_that_grows_while_it_is_read_is_read_as_it_was(tmp_path: Path) -> 
     log = open_score_log(tmp_path)
     writer.append(logits_of(1))
     assert len(read(log)) == log.requests[1] == 1
+
+
+def test_files_that_are_rotated_away_while_a_log_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ScoreLogWriter(tmp_path, HEADER, max_bytes=1)
+    for request in range(3):
+        writer.append(logits_of(request))
+    listed = log_files(tmp_path)
+    monkeypatch.setattr(calibration.score_log_reader, "log_files", lambda folder: listed)
+    listed[0].unlink()  # listed and gone before its header was read
+    assert len(read(open_score_log(tmp_path))) == 2
+
+    def gone(path: Path) -> LogHeader | None:
+        path.unlink()
+        return HEADER
+
+    del listed[0]
+    monkeypatch.setattr(calibration.score_log_reader, "_header", gone)
+    with pytest.raises(DataError, match="rotated away"):  # gone before its size was
+        open_score_log(tmp_path)
 
 
 def test_a_file_that_was_rotated_away_is_named(tmp_path: Path) -> None:

@@ -73,6 +73,26 @@ def test_other_photos_raise_an_alarm_that_is_logged_once(
     assert "calibrate on newer photos" in caplog.text
 
 
+@pytest.mark.parametrize("split", ["val", "traffic"])
+def test_what_a_calibration_from_traffic_left_out_is_not_compared_with_it(
+    session: Session, record: CalibrationRecord, split: str
+) -> None:
+    assert record.rejection is not None
+    judge = record.rejection.from_logits
+    assert judge is not None
+    photos = list(traffic(session, record, 80))
+    middle = float(np.median([judge.familiarity(seen.logits) for seen in photos]))
+    strict = replace(judge, threshold=middle)  # every second photo is suspect
+    suspect = sum(strict.verdict(seen.logits)[1] for seen in photos)
+    assert 0 < suspect < len(photos)
+    measured = replace(record.measured, split=split)
+    watch = Watch(replace(record, measured=measured, rejection=strict), Metrics(), None)
+    for seen in photos:
+        watch.hear(seen)
+    watch.close()
+    assert watch.monitor.rows == len(photos) - (suspect if split == "traffic" else 0)
+
+
 def test_sets_and_scores_are_those_of_the_default_k(
     session: Session, record: CalibrationRecord
 ) -> None:
