@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.calibrating import read_record
+from calibration.bundled import read_record
 from calibration.fusion import FUSIONS, Fusion, fuse
 from calibration.intervals import wilson
 from calibration.photo_groups import groups_of

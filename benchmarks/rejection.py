@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from benchmarks.strangers import STRANGERS, stranger
 from calibration.auroc import auroc_difference, compare_methods
-from calibration.bundled_reference import open_reference
-from calibration.calibrating import PROVENANCE, read_record
+from calibration.bundled import open_reference, read_record
+from calibration.calibrating import PROVENANCE
 from calibration.intervals import wilson
 from calibration.known_photos import TRAIN, balanced_rows
 from calibration.reference import Reference

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from calibration.calibrating import read_record
+from calibration.bundled import read_record
 from calibration.distribution import logsumexp
 from calibration.drift import Monitor, expected_of
 from calibration.intervals import wilson

@@ -25,9 +25,9 @@ from calibration.settings import (
 )
 from data.dataset import split_name
 from data.sources import open_dataset
-from models.bundle import CALIBRATION, REFERENCE, Bundle, open_bundle, replace_files
+from models.bundle import REFERENCE, Bundle, open_bundle, replace_files
 from models.classes import ClassTable
-from models.errors import BundleError, UsageError
+from models.errors import UsageError
 from models.progress import progress
 
 PROVENANCE = "provenance.json"
@@ -134,24 +134,6 @@ def calibrate_bundle(
         replace_files(path, files, without=[REFERENCE])
     else:
         replace_files(path, {**files, REFERENCE: reference.to_bytes()})
-    return record
-
-
-def read_record(bundle: Bundle) -> CalibrationRecord:
-    """The calibration of a bundle.
-
-    Raises:
-        BundleError: There is none, it is damaged, or it belongs to another network.
-    """
-    if not bundle.has(CALIBRATION):
-        raise BundleError(
-            f"{bundle.path} is not calibrated: run `florilege calibrate {bundle.path} --data DATA`"
-        )
-    record = CalibrationRecord.from_json(bundle.read(CALIBRATION))
-    if record.classes != len(bundle.classes) or record.head not in bundle.heads:
-        raise BundleError(
-            f"{CALIBRATION} of {bundle.path} belongs to another network: calibrate it again"
-        )
     return record
 
 

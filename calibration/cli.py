@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calibration.calibrating import calibrate_bundle, cautions, read_record
+from calibration.bundled import read_record
+from calibration.calibrating import calibrate_bundle, cautions
 from calibration.class_conditional import SmallClasses
 from calibration.cropping import crops_against
 from calibration.crops import CROPS

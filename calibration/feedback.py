@@ -18,8 +18,8 @@ class AuditReport:
     """What labelled requests say about a bundle.
 
     Attributes:
-        audits: By the rule and value that answered, such as ``average_k k=3``; ``sets`` where the
-            rows do not say.
+        audits: By the rule and value that answered, such as ``average_k k=3``, rejected photos,
+            whose set is empty, apart; ``sets`` where the rows do not say.
         other_calibrations: Rows left out, because another calibration answered them.
         damaged: Lines left out, because they are torn or no JSON object.
     """
@@ -105,12 +105,14 @@ def _labelled(groups: Mapping[str, list[Row]]) -> Iterator[tuple[str, list[Row]]
 def _rule(row: Row) -> str:
     if not isinstance(row.get("rule"), str):
         return "sets"
-    value = row.get("k") if row.get("coverage") is None else row["coverage"]
-    name = "k" if row.get("coverage") is None else "coverage"
+    by_size = row.get("coverage") is None
+    value = row.get("k") if by_size else row["coverage"]
     if isinstance(value, int | float):
         value = f"{value:g}"
-    photos = "" if row.get("images", 1) == 1 else f", {row['images']} photos"
+    name = f"{row['rule']} {'k' if by_size else 'coverage'}={value}"
     promise = row.get("guarantee")
-    if promise in (None, usual_guarantee(row["rule"])):
-        return f"{row['rule']} {name}={value}{photos}"
-    return f"{row['rule']} {name}={value} guarantee={promise}{photos}"
+    if promise not in (None, usual_guarantee(row["rule"])):
+        name += f" guarantee={promise}"
+    if row.get("images", 1) != 1:
+        name += f", {row['images']} photos"
+    return f"{name}, rejected" if row.get("verdict") == "rejected" else name

@@ -7,7 +7,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from calibration.calibrating import read_record
+from calibration.bundled import read_record
 from calibration.comparison import Comparison, Gate, compare
 from calibration.evaluating import asked_points
 from calibration.logits import ScoredSplit

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.calibrating import read_record
+from calibration.bundled import read_record
 from calibration.card import updated_files
 from calibration.from_traffic import record_from_traffic
 from calibration.record import CalibrationRecord

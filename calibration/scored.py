@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibration.calibrating import read_record
+from calibration.bundled import read_record
 from calibration.logits import Scoring
 from calibration.parts import Part
 from calibration.record import CalibrationRecord

@@ -8,11 +8,10 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.bundled_reference import open_reference
+from calibration.bundled import open_reference, read_record
 from calibration.record import CalibrationRecord
 from calibration.reference import Reference
 from models.bundle import Bundle, open_bundle
-from models.errors import BundleError
 from models.image_errors import ImageError, UnsupportedImage
 from models.image_errors import ImageTooLarge as TooManyPixels
 from models.images import MAX_PIXELS, load
@@ -166,13 +165,7 @@ def open_pipeline(
         BundleError: It is damaged, or was never calibrated.
     """
     bundle = open_bundle(path)
-    if not bundle.has("calibration.json"):
-        raise BundleError(
-            f"{path} is not calibrated: run `florilege calibrate {path} --data DATA --split val`"
-        )
-    record = CalibrationRecord.from_json(bundle.read("calibration.json"))
-    if record.classes != len(bundle.classes) or record.head not in bundle.heads:
-        raise BundleError(f"calibration.json of {path} belongs to another network: calibrate again")
+    record = read_record(bundle)
     session = Session(bundle, device=device, threads=1)
     rejection = record.rejection
     needed = None if rejection is None else rejection.reference_sha256

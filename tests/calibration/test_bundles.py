@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from calibration.bundled import read_record
 from calibration.calibrating import (
     calibrate_bundle,
     cautions,
     chose_checkpoint,
     genera,
-    read_record,
 )
 from calibration.cli import app
 from calibration.evaluating import evaluate_bundle
@@ -212,6 +212,14 @@ def test_unreadable_photos_leave_the_old_calibration(tmp_path: Path, bundle: Bun
 def test_a_bundle_without_calibration_cannot_be_evaluated(bundle: Bundle, data: str) -> None:
     with pytest.raises(BundleError, match="florilege calibrate"):
         evaluate_bundle(bundle.path, data)
+
+
+def test_an_older_calibration_is_refused_with_its_bundle(bundle: Bundle, data: str) -> None:
+    calibrate_bundle(bundle.path, data)
+    older = {**json.loads(open_bundle(bundle.path).read("calibration.json")), "schema_version": 2}
+    replace_files(bundle.path, {"calibration.json": json.dumps(older).encode()})
+    with pytest.raises(BundleError, match=f"{bundle.path}: calibration.json has schema version 2"):
+        read_record(open_bundle(bundle.path))
 
 
 def test_a_calibration_of_another_network_is_refused(

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner
 
-from calibration.calibrating import calibrate_bundle, read_record
+from calibration.bundled import read_record
+from calibration.calibrating import calibrate_bundle
 from calibration.cli import app
 from calibration.cropping import compare_crops, crops_of
 from calibration.fusion import fuse

@@ -30,12 +30,14 @@ def test_an_audit_by_the_rule_that_answered(tmp_path: Path) -> None:
     coverage = row(k=None, coverage=0.9, rule="coverage")
     others = [coverage, {**coverage, "guarantee": "mean"}, coverage, *[row(images=2)] * 4]
     others += [row(guarantee="mean"), {**coverage, "guarantee": "probability", "images": 2}]
+    others += [row(set=[], verdict="rejected"), row(verdict="accepted", images=2)]
     path = write(tmp_path / "rows.jsonl", threes + others)
     report = audit_file(path)
     assert report.audits["average_k k=3"] == audit(threes)
     assert report.audits["average_k k=3"].hit_rate == 0.8
     assert report.audits["coverage coverage=0.9"].rows == 3
-    assert report.audits["average_k k=3, 2 photos"].rows == 4
+    assert report.audits["average_k k=3, 2 photos"].rows == 5
+    assert report.audits["average_k k=3, rejected"].hits == 0
     assert report.audits["average_k k=3 guarantee=mean"].rows == 1
     assert report.audits["coverage coverage=0.9 guarantee=probability, 2 photos"].rows == 1
     assert (report.other_calibrations, report.damaged) == (0, 0)

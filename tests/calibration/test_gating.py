@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import calibration.cropping
 import calibration.scored
-from calibration.calibrating import calibrate_bundle, read_record
+from calibration.bundled import read_record
+from calibration.calibrating import calibrate_bundle
 from calibration.cli import app
 from calibration.columns import Columns
 from calibration.comparison import compare

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import calibration.known_photos as known_photos
-from calibration.bundled_reference import open_reference
-from calibration.calibrating import calibrate_bundle, read_record
+from calibration.bundled import open_reference, read_record
+from calibration.calibrating import calibrate_bundle
 from calibration.cli import app
 from calibration.known_photos import balanced_rows
 from calibration.parts import Part

@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from calibration.calibrating import calibrate_bundle, read_record
+from calibration.bundled import read_record
+from calibration.calibrating import calibrate_bundle
 from calibration.cli import app
 from calibration.distribution import in_bins
 from calibration.drift import Monitor, expected_of

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import calibration.choosing
-from calibration.calibrating import calibrate_bundle, read_record
+from calibration.bundled import read_record
+from calibration.calibrating import calibrate_bundle
 from calibration.choosing import choose_bundle
 from calibration.cli import app
 from calibration.logits import Scoring

@@ -11,8 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.bundled_reference import open_reference
-from calibration.calibrating import calibrate_bundle, read_record
+from calibration.bundled import open_reference, read_record
+from calibration.calibrating import calibrate_bundle
 from calibration.rejection import METHODS
 from models.bundle import open_bundle, replace_files
 from models.errors import BundleError

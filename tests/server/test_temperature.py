@@ -14,7 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.calibrating import calibrate_bundle, read_record
+from calibration.bundled import read_record
+from calibration.calibrating import calibrate_bundle
 from calibration.cropping import compare_crops
 from calibration.evaluating import evaluate_bundle
 from calibration.gating import compare_bundles

@@ -1,12 +1,34 @@
-"""The training photos that a bundle compares with, read from its file."""
+"""What a calibrated bundle holds besides its network, read from its files."""
 
+from calibration.record import CalibrationRecord
 from calibration.reference import Reference
-from models.bundle import REFERENCE, Bundle
+from models.bundle import CALIBRATION, REFERENCE, Bundle
 from models.errors import BundleError
 
 
+def read_record(bundle: Bundle) -> CalibrationRecord:
+    """The calibration of a bundle.
+
+    Raises:
+        BundleError: There is none, it is damaged, or it belongs to another network.
+    """
+    if not bundle.has(CALIBRATION):
+        raise BundleError(
+            f"{bundle.path} is not calibrated: run `florilege calibrate {bundle.path} --data DATA`"
+        )
+    try:
+        record = CalibrationRecord.from_json(bundle.read(CALIBRATION))
+    except BundleError as error:
+        raise BundleError(f"{bundle.path}: {error}") from error
+    if record.classes != len(bundle.classes) or record.head not in bundle.heads:
+        raise BundleError(
+            f"{CALIBRATION} of {bundle.path} belongs to another network: calibrate it again"
+        )
+    return record
+
+
 def open_reference(bundle: Bundle, sha256: str | None, dimensions: int | None) -> Reference | None:
-    """The reference of a calibrated bundle, None where its rejection needs none.
+    """The training photos that a bundle compares with, None where its rejection needs none.
 
     Args:
         bundle: An opened bundle.
