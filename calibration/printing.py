@@ -68,7 +68,7 @@ def calibration_table(record: CalibrationRecord) -> RichTable:
         table.add_row(
             _titled(point),
             f"{point.k if point.k is not None else point.coverage:g}",
-            threshold_text(point.lambda_val),
+            threshold_text(point.lambda_val) if point.class_thresholds is None else "by class",
             f"{point.expected_size.value:.3f}",
             _share(None if hits is None else hits.value),
             "-" if hits is None else _interval(hits.ci95),
