@@ -86,12 +86,16 @@ class Largest:
 
     def _room_for(self, values: FloatArray) -> FloatArray:
         """What is held, with room for a block more, in a type that holds ``values`` exactly."""
-        if self._held is None:
-            self._held = np.empty(self._full + BLOCK, dtype=values.dtype)
-        elif not np.can_cast(values.dtype, self._held.dtype):
-            narrow, self._held = self._values, np.empty(self._held.size, dtype=values.dtype)
-            self._held[: narrow.size] = narrow
+        dtype = values.dtype if self._held is None else np.result_type(self._held, values)
+        if self._held is None or self._held.dtype != dtype or self._held.size < self._full + BLOCK:
+            before, self._held = self._values, np.empty(self._full + BLOCK, dtype=dtype)
+            self._held[: before.size] = before
         return self._held
+
+    def __getstate__(self) -> dict[str, object]:
+        """The ``keep`` largest, without the room, in which anything may stand."""
+        self._compact()
+        return {**self.__dict__, "_held": None if self._held is None else self._values}
 
     def _compact(self) -> None:
         """Forget all but the ``keep`` largest values held, and raise the floor to the smallest."""

@@ -1,5 +1,8 @@
 """Streams of batches and workers give the bits of one call on everything."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,6 +97,17 @@ def test_what_is_held_may_be_added_to_itself(monkeypatch: pytest.MonkeyPatch, ke
     expected = np.sort(np.concatenate([values, values]))[-keep:]
     assert largest.ascending[-keep:].tolist() == expected.tolist()
     assert largest.reaching(expected[0]) == (np.concatenate([values, values]) >= expected[0]).sum()
+
+
+def test_a_worker_is_sent_without_its_room_and_goes_on() -> None:
+    scores = np.random.default_rng(0).random((3000, 30)).astype(np.float32)
+    top = TopScores(3000, 2)
+    top.update(scores[:2000])
+    sent = pickle.dumps(top)
+    assert len(sent) < 4 * 6001 + 1000  # at most K scores a photo
+    for worker in (pickle.loads(sent), copy.deepcopy(top), top):
+        worker.update(scores[2000:])
+        assert worker.threshold(2) == average_k_threshold(scores, 2)
 
 
 def test_memory_stays_at_the_scores_that_can_matter() -> None:
