@@ -227,6 +227,8 @@ def _check_storage(
         raise ValueError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
     if not is_integer(seed):
         raise ValueError(f"seed must be an integer, got {seed!r}")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must have at most 64 bits, got {seed}")
     if memory_map is not None and not Path(memory_map).parent.is_dir():
         raise ValueError(f"memory_map must lie in an existing folder, got {memory_map}")
     if memory_map is not None and Path(memory_map).is_dir():

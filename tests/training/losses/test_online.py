@@ -321,6 +321,7 @@ def test_several_processes_are_refused_with_what_to_do(monkeypatch: pytest.Monke
         ({"rows": 3, "theta_lr": -1}, "theta_lr must be"),
         ({"rows": 3, "average_k": 0}, "average_k must be"),
         ({"rows": 3, "reg_weight": -1}, "reg_weight must be"),
+        ({"rows": 3, "seed": 2**64}, "seed must have at most 64 bits"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
