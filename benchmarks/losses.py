@@ -83,7 +83,9 @@ def main() -> None:
         from benchmarks.training_step import print_table
 
         clock = CLOCKS[arguments.clock]
-        print_table(arguments.step, arguments.device, arguments.repetitions, clock)
+        print_table(
+            arguments.step, arguments.device, arguments.repetitions, clock, arguments.losses
+        )
         return
     print(f"{_machine(arguments.device)}, batch {BATCH}, forward and backward", end=", ")
     print(f"{arguments.clock} clock\n")

@@ -7,7 +7,7 @@ alone too: its forward and backward down to the logits, less cross-entropy's, as
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from statistics import median
 from typing import Any
 
@@ -23,15 +23,20 @@ LARGEST_SURPLUS = 0.02  # of a step with cross-entropy, the goal
 
 
 def print_table(
-    backbone: str, device: str, repetitions: int, clock: Callable[[], float] = time.perf_counter
+    backbone: str,
+    device: str,
+    repetitions: int,
+    clock: Callable[[], float] = time.perf_counter,
+    names: Collection[str] = tuple(LOSSES),
 ) -> None:
-    """Print seconds per step and the surplus over cross-entropy, as Markdown."""
+    """Print seconds per step of the losses and their surplus over cross-entropy, as Markdown."""
     batch, side = (256, 224) if device == "cuda" else (4, 96)
     network = torchvision.models.get_model(backbone, num_classes=CLASSES).to(device)
     optimiser = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
     images = torch.randn(batch, 3, side, side, device=device)
     labels = torch.randint(CLASSES, (batch,), device=device)
-    losses = {name: _loss(name, batch, device) for name in LOSSES}
+    unit_first = dict.fromkeys(["cross_entropy", *names])
+    losses = {name: _loss(name, batch, device) for name in unit_first}
     times = _interleaved(
         {
             name: _step(network, optimiser, images, labels, loss, device)

@@ -73,8 +73,10 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         names = ("cosine", "step", "constant")
         _check(self.name in names, "schedule.name", f"one of {', '.join(names)}", self.name)
-        _check(self.warmup_epochs >= 0, "schedule.warmup_epochs", ">= 0", self.warmup_epochs)
+        warmup = self.warmup_epochs
+        _check(0 <= warmup < math.inf, "schedule.warmup_epochs", "finite and >= 0", warmup)
         rising = list(self.milestones) == sorted(set(self.milestones))
+        rising = rising and all(map(math.isfinite, self.milestones))
         _check(rising, "schedule.milestones", "rising epochs", self.milestones)
         _check(0 < self.factor < 1, "schedule.factor", "in (0, 1)", self.factor)
         _check(0 <= self.final <= 1, "schedule.final", "in [0, 1]", self.final)
@@ -112,7 +114,8 @@ class AugmentConfig:
         _check(0 < self.min_area <= 1, "augment.min_area", "in (0, 1]", self.min_area)
         area = self.max_area
         _check(self.min_area <= area <= 1, "augment.max_area", "in [min_area, 1]", area)
-        _check(self.max_stretch >= 1, "augment.max_stretch", ">= 1", self.max_stretch)
+        stretch = self.max_stretch
+        _check(1 <= stretch < math.inf, "augment.max_stretch", "finite and >= 1", stretch)
         _check(0 <= self.flip <= 1, "augment.flip", "in [0, 1]", self.flip)
         vertical = self.flip_vertical
         _check(0 <= vertical <= 1, "augment.flip_vertical", "in [0, 1]", vertical)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -125,11 +126,7 @@ class Run:
         trained.optimiser.step()
         value = float(loss.detach())
         if value != value:
-            raise UsageError(
-                f"the loss became NaN at step {self.position.step + 1}: lower "
-                "--set optimiser.learning_rate, add warm-up (--set schedule.warmup_epochs=1) or "
-                "clip gradients (--set optimiser.clip_norm=1)"
-            )
+            raise diverged(f"the loss became NaN at step {self.position.step + 1}")
         return value
 
     def validate(self, sources: Sources, interruption: Interruption) -> Validation:
@@ -139,6 +136,8 @@ class Run:
         stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
         predict = partial(self.predict, interruption)
         logits, labels = collect_logits(predict, stream)
+        if not all(np.isfinite(values).all() for values in logits.values()):
+            raise diverged(f"logits on val are no longer finite after step {self.position.step}")
         return measure(logits, labels, average_k=self.config.validation.average_k)
 
     @torch.no_grad()
@@ -199,3 +198,11 @@ class Run:
         now = time.monotonic()
         self.position.seconds += now - self.clock
         self.clock = now
+
+
+def diverged(what: str) -> UsageError:
+    """The error of a run that left the range of numbers, with what to try."""
+    return UsageError(
+        f"{what}: lower --set optimiser.learning_rate, add warm-up "
+        "(--set schedule.warmup_epochs=1) or clip gradients (--set optimiser.clip_norm=1)"
+    )

@@ -96,6 +96,7 @@ def make_objective(
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
     _check_sizes(parameters, classes=len(class_counts))
+    _check_fit(loss_fn, classes=len(class_counts), rows=rows)
     takes_scale = fitting == "cosine" and not hasattr(loss_fn, "scale")
     if head_scale is not None and not takes_scale:
         raise UsageError(
@@ -142,6 +143,22 @@ def _check_sizes(parameters: Mapping[str, Any], *, classes: int) -> None:
                 f"loss.{key} must be in [1, {largest}] for {classes} classes, got "
                 f"{parameters[key]}; leave it out for the default, lowered where it must be"
             )
+
+
+def _check_fit(loss_fn: nn.Module, *, classes: int, rows: int) -> None:
+    """Refuse parameters of the user that belong to other data, or to another loop than ours."""
+    for key in ("weight", "class_counts"):
+        numbers = getattr(loss_fn, key, None)
+        if numbers is not None and len(numbers) != classes:
+            raise UsageError(
+                f"loss.{key} must hold one number for each of {classes} classes, got {len(numbers)}"
+            )
+    if (given := getattr(loss_fn, "classes", None)) not in (None, classes):
+        raise UsageError(f"loss.classes must be {classes}, as many as the data have, got {given}")
+    if (images := getattr(loss_fn, "rows", rows)) < rows:
+        raise UsageError(f"loss.rows must be at least {rows}, the training pictures, got {images}")
+    if getattr(loss_fn, "reduction", None) == "none":
+        raise UsageError("loss.reduction must be mean or sum to train with, got none")
 
 
 def head_of(name: str, wanted: str) -> str:

@@ -39,7 +39,8 @@ def resolve(
         given["loss"] = {"name": given["loss"]}
     written = read_yaml(config) if config else {}
     explicit = merge(written, given)
-    for override in overrides:
+    # a name after them would drop the parameters given for it
+    for override in sorted(overrides, key=lambda text: not text.startswith("loss.name")):
         explicit = merge(explicit, parse_override(override))
     name = str(explicit.get("recipe", "default"))
     if name not in RECIPES:

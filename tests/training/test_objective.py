@@ -64,10 +64,10 @@ def test_what_a_loss_needs_to_know_comes_from_the_data() -> None:
 @pytest.mark.usefixtures("counting")
 def test_what_the_user_says_wins_over_the_data() -> None:
     made = make_objective(
-        "counting", {"rows": 5, "k": 2}, head="auto", class_counts=[3, 3, 3], rows=9
+        "counting", {"rows": 15, "k": 2}, head="auto", class_counts=[3, 3, 3], rows=9
     ).loss_fn
     assert isinstance(made, Counting)
-    assert (made.rows, made.k) == (5, 2)
+    assert (made.rows, made.k) == (15, 2)
 
 
 @pytest.mark.usefixtures("counting")
@@ -117,6 +117,24 @@ def test_a_set_too_large_for_the_classes_is_refused(name: str, key: str, largest
     with pytest.raises(UsageError, match=message):
         make_objective(name, {key: largest + 1}, head="auto", class_counts=counts, rows=8)
     make_objective(name, {key: largest}, head="auto", class_counts=counts, rows=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("focal", {"weight": [1, 2]}, "loss.weight must hold one number for each of 3 classes"),
+        ("two_head_average_k", {"weight": [1] * 4}, "loss.weight must hold .* 3 classes, got 4"),
+        ("ldam", {"class_counts": [1, 2]}, "loss.class_counts must hold .* 3 classes, got 2"),
+        ("role", {"classes": 7}, "loss.classes must be 3, as many as the data have, got 7"),
+        ("role", {"rows": 5}, "loss.rows must be at least 6, the training pictures, got 5"),
+        ("focal", {"reduction": "none"}, "loss.reduction must be mean or sum to train with"),
+    ],
+)
+def test_parameters_of_other_data_or_another_loop_are_refused(
+    name: str, parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_objective(name, parameters, head="auto", class_counts=[2, 2, 2], rows=6)
 
 
 @pytest.mark.parametrize(

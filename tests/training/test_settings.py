@@ -49,6 +49,11 @@ def test_another_loss_name_drops_the_parameters_of_the_recipes_loss() -> None:
     assert config.loss == {"name": "cross_entropy", "k": 2}
 
 
+def test_a_parameter_may_be_set_before_the_name_of_its_loss() -> None:
+    config = resolve({"recipe": "demo"}, overrides=["loss.gamma=1", "loss.name=focal"])
+    assert config.loss == {"name": "focal", "gamma": 1}
+
+
 def test_a_parameter_of_the_default_loss_may_be_set_without_naming_it() -> None:
     config = resolve({"data": "x"}, overrides=["loss.alpha=0.5"])
     assert config.loss == {"name": "two_head_average_k", "alpha": 0.5}

@@ -458,6 +458,12 @@ def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
         train_run(config, tmp_path / "run", say=lambda _: None)
 
 
+def test_a_last_step_that_diverges_stops_with_advice(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos, optimiser={"learning_rate": 1e30}, batch_size=36)
+    with pytest.raises(UsageError, match=r"logits on val .* after step 1: lower .*learning_rate"):
+        train_run(config, tmp_path / "run", say=lambda _: None)
+
+
 def test_an_unknown_loss_parameter_is_refused_with_the_known_ones(
     photos: Path, tmp_path: Path
 ) -> None:

@@ -37,7 +37,9 @@ def candidate_count(average_k: float, rows: int) -> int:
         >>> candidate_count(2.3, 5), (2.3 - 1) * 5
         (7, 6.499999999999999)
     """
-    return int((Fraction(str(average_k)) - 1) * rows + Fraction(1, 2))
+    beside = Fraction(str(average_k)) - 1
+    # whole numbers only: compiled for any batch, ``rows`` is a symbol that no fraction takes
+    return (2 * beside.numerator * rows + beside.denominator) // (2 * beside.denominator)
 
 
 def world_size(scope: Scope) -> int:

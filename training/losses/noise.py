@@ -165,6 +165,8 @@ class NoisedTopK(ExampleLoss):
         super().__init__(**options)
         check_k(k)
         check_noise(epsilon, noise_samples, sharing)
+        if not isinstance(generator, Generator | None):
+            raise ValueError(f"generator must be a torch.Generator, got {generator!r}")
         self.k = k
         self.epsilon = epsilon
         self.noise_samples = noise_samples

@@ -102,7 +102,7 @@ class Role(Loss):
         theta = self.estimates.read(where, seen).to(working(logits))
         classifier, estimator, step = self._both_halves(working(logits), theta, labels)
         loss = (classifier + estimator) / 2
-        if loss.requires_grad and self.training:
+        if step is not None:
             kept = _counted(labels.cpu(), self.ignore_index).nonzero().flatten()
             move = partial(self.estimates.add, where, seen, kept, step.cpu())
             loss = _ThenMove.apply(loss, move)
@@ -110,14 +110,18 @@ class Role(Loss):
 
     def _both_halves(
         self, scores: Tensor, theta: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Both values, and the step of each estimate along its own image's gradient."""
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Both values, and the step of each estimate along its own image's gradient.
+
+        There is no step in ``eval`` mode, nor where no gradient is taken.
+        """
         settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
         p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
         classifier = half(scores, p, q, *settings)
-        with torch.enable_grad():
-            estimator = half(theta.requires_grad_(), q, p, *settings)
-            (slope,) = torch.autograd.grad(estimator, theta)
+        if not (classifier.requires_grad and self.training):
+            return classifier, half(theta, q, p, *settings).detach(), None
+        estimator = half(theta.requires_grad_(), q, p, *settings)
+        (slope,) = torch.autograd.grad(estimator, theta)
         rows = int(_counted(labels, self.ignore_index).sum())
         return classifier, estimator.detach(), slope.mul_(-self.theta_lr * rows / 2)
 
@@ -161,13 +165,14 @@ class Role(Loss):
 
     def _allocate(self, classes: int) -> Estimates:
         self.classes = classes
-        return Estimates(
-            self.rows,
-            classes,
-            dtype=getattr(torch, self.dtype),
-            memory_map=self.memory_map,
-            seed=self.seed,
-        )
+        with torch.inference_mode(False):  # what is made inside could never be written to again
+            return Estimates(
+                self.rows,
+                classes,
+                dtype=getattr(torch, self.dtype),
+                memory_map=self.memory_map,
+                seed=self.seed,
+            )
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """The estimates, as part of ``state_dict``."""
@@ -227,6 +232,8 @@ def _check_storage(
         raise ValueError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
     if not is_integer(seed):
         raise ValueError(f"seed must be an integer, got {seed!r}")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must have at most 64 bits, got {seed}")
     if memory_map is not None and not Path(memory_map).parent.is_dir():
         raise ValueError(f"memory_map must lie in an existing folder, got {memory_map}")
     if memory_map is not None and Path(memory_map).is_dir():

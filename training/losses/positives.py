@@ -146,15 +146,16 @@ def label_term(
     check_weight(weight, logits)
     scores, labels = working(logits), whole(labels)
     if labels.is_floating_point():
+        check_batch(logits, labels)
         weighted = labels if weight is None else labels * weight.to(labels)
-        values = positive_bce(logits, weighted)
+        values = _positive(scores, weighted)
         kept = torch.ones_like(values)
         return divide(values.sum(), kept.sum()), kept
     counted = labels != ignore_index
-    safe = labels.masked_fill(~counted, 0)
+    safe = check_batch(logits, labels.masked_fill(~counted, 0))
     kept = counted.to(scores.dtype)
     shares = kept if weight is None else kept * weight.to(kept)[safe]
-    values = positive_bce(logits, safe).where(counted, 0.0)
+    values = _positive(scores, safe).where(counted, 0.0)
     return divide((shares * values).sum(), shares.sum()), kept
 
 

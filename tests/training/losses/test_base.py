@@ -253,8 +253,12 @@ def test_options_that_make_no_sense_are_refused(key: str, parameters: dict[str, 
 
 
 @EVERY
-def test_tensors_that_do_not_fit_are_refused(key: str, parameters: dict[str, Any]) -> None:
-    loss, logits, labels = build(key, **parameters), examples.scores(), examples.labels()
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_tensors_that_do_not_fit_are_refused(
+    key: str, parameters: dict[str, Any], weight: list[float] | None
+) -> None:
+    loss = build(key, weight=weight, **parameters)
+    logits, labels = examples.scores(), examples.labels()
     with pytest.raises(ValueError, match=r"labels must be in \[0, 4\], got 5"):
         call(key, loss, logits, labels.masked_fill(labels == labels[0], 5))
     with pytest.raises(ValueError, match=r"labels must be in \[0, 4\], got -1"):

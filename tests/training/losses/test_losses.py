@@ -152,3 +152,19 @@ def test_a_loss_compiles_as_one_graph_with_the_same_value_and_gradient(key: str)
         value.backward()
         found.append((value.detach(), logits.grad))
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch looks at it itself
+@pytest.mark.parametrize("key", sorted({*LOSSES} - {*COMPILED, "expected_positive"}))
+def test_a_loss_whose_sizes_depend_on_the_data_compiles_in_parts_for_any_batch(key: str) -> None:
+    torch.compiler.reset()
+    plain, other = (build(key, **PARAMETERS[key]) for _ in range(2))
+    compiled = torch.compile(other, backend="aot_eager")
+    for rows in (8, 5, 3):
+        found = []
+        for run in (plain, compiled):
+            z, labels = examples.scores()[:rows].requires_grad_(), examples.labels()[:rows]
+            value = run(z, labels, torch.arange(rows)) if key == "role" else run(z, -z, labels)
+            value.backward()
+            found.append((value.detach(), z.grad))
+        torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)

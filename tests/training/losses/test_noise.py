@@ -169,6 +169,7 @@ def test_memory_does_not_grow_with_the_samples(samples: int, sharing: str, soft:
         ({"noise_samples": 2.5}, "noise_samples must be an integer"),
         ({"sharing": "both"}, "sharing must be"),
         ({"k": 0}, "k must be"),
+        ({"generator": 5}, "generator must be a torch.Generator, got 5"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, float], message: str) -> None:

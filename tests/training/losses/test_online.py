@@ -100,6 +100,17 @@ def test_in_eval_mode_the_backward_pass_moves_nothing() -> None:
     assert z.grad is not None
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_inference_mode_gives_the_value_and_training_goes_on(training: bool) -> None:
+    loss, z = Role(rows=ROWS, average_k=2).train(training), logits()
+    with torch.inference_mode():
+        value = loss(z, LABELS, INDEX).item()
+    assert value == loss(z, LABELS, INDEX).item()
+    before = stored(loss).clone()
+    torch.autograd.backward(loss.train()(z.requires_grad_(), LABELS, INDEX))
+    assert not stored(loss).equal(before)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_row_whose_step_is_not_finite_is_left_out_and_the_others_move(dtype: str) -> None:
     loss, plain = (Role(rows=ROWS, classes=CLASSES, dtype=dtype) for _ in range(2))
@@ -321,6 +332,7 @@ def test_several_processes_are_refused_with_what_to_do(monkeypatch: pytest.Monke
         ({"rows": 3, "theta_lr": -1}, "theta_lr must be"),
         ({"rows": 3, "average_k": 0}, "average_k must be"),
         ({"rows": 3, "reg_weight": -1}, "reg_weight must be"),
+        ({"rows": 3, "seed": 2**64}, "seed must have at most 64 bits"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
