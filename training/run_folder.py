@@ -1,5 +1,9 @@
 """The folder of a run: its files, and who may write into it."""
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EACCES, EAGAIN
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +33,7 @@ class RunFolder:
         self.metrics = path / "metrics.csv"
         self.events = path / "events"
         self.report = path / "report.html"
+        self.lock = path / ".lock"
 
     def check_free(self) -> None:
         """Refuse a folder that holds anything.
@@ -37,7 +42,7 @@ class RunFolder:
             UsageError: There is something in it, or it cannot be read.
         """
         try:
-            empty = not self.path.exists() or next(self.path.iterdir(), None) is None
+            empty = not self.path.exists() or set(self.path.iterdir()) <= {self.lock}
         except OSError as error:
             raise UsageError(f"cannot use {self.path} as run folder: {error.strerror}") from error
         if not empty:
@@ -70,17 +75,41 @@ class RunFolder:
                 "of training pictures. Put it back, or train into another --out"
             )
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out while the block runs; the folder is made.
+
+        A lock of this process alone, which ends with it however it ends: those it starts to read
+        pictures have no part in it.
+
+        Raises:
+            UsageError: Another process trains into the folder, or it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = self.lock.open("w")
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {self.path}: {error.strerror}") from error
+        with handle:
+            try:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (EACCES, EAGAIN):  # others: a disk without locks
+                    raise UsageError(
+                        f"another process trains into {self.path}: wait for it, or choose another "
+                        "--out"
+                    ) from error
+            try:
+                yield
+            finally:
+                self.lock.unlink(missing_ok=True)
+
     def write_settings(self, config: TrainConfig, classes: ClassTable) -> None:
         """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run.
 
         Raises:
-            UsageError: The folder cannot be made.
             BundleError: A file cannot be written.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot make the folder {self.path}: {error.strerror}") from error
         write(self.classes, classes.to_json().encode())
         write(self.config, to_yaml(config).encode())
 

@@ -95,19 +95,22 @@ def train_run(
 
     unfinished = position.epoch < config.epochs
     sources = _open_sources(dataset, config) if unfinished else None
-    folder.write_settings(config, dataset.classes)
-    for note in objective.notes:
-        say(note)
-    if restored:
-        say(f"going on after {position.epoch} epochs and {position.step} steps")
-    run = Run(config, folder, compute, objective, trained, position, say)
-    if sources is not None:
-        run.fit(sources)
-    if not folder.best.is_file():
-        checkpoint.save_weights(folder.best, network)
-    if not folder.last.is_file():
-        run.save()
-    write_report(folder, config, position.history)
+    with folder.held():
+        if not begun:
+            folder.check_free()  # still
+        folder.write_settings(config, dataset.classes)
+        for note in objective.notes:
+            say(note)
+        if restored:
+            say(f"going on after {position.epoch} epochs and {position.step} steps")
+        run = Run(config, folder, compute, objective, trained, position, say)
+        if sources is not None:
+            run.fit(sources)
+        if not folder.best.is_file():
+            checkpoint.save_weights(folder.best, network)
+        if not folder.last.is_file():
+            run.save()
+        write_report(folder, config, position.history)
     return _result(config, folder, position)
 
 

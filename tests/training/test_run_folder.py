@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,8 @@ def _classes(count: int = 5) -> ClassTable:
 
 def _begun(path: Path) -> RunFolder:
     folder = RunFolder(path)
-    folder.write_settings(small_config("flora"), _classes())
+    with folder.held():
+        folder.write_settings(small_config("flora"), _classes())
     return folder
 
 
@@ -84,3 +87,29 @@ def test_damaged_settings_are_refused(tmp_path: Path, text: str) -> None:
 def test_missing_classes_are_named(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"cannot read .*classes\.json"):
         RunFolder(tmp_path).read_classes()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from training.run_folder import RunFolder
+with RunFolder(Path(sys.argv[1])).held():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    command = [sys.executable, "-c", HOLD, str(folder.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(UsageError, match="another process trains into"), folder.held():
+            pytest.fail("both hold it")
+        assert folder.lock.exists()
+        other.kill()
+    folder.check_free()
+    with folder.held():
+        assert folder.lock.exists()
+    assert not folder.lock.exists()
