@@ -1,5 +1,6 @@
-"""What every function of this package asks of the arrays it is given."""
+"""What functions of this package ask of the arrays they are given, and how to read large ones."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.floating[Any]]
 """float16, float32 or float64."""
+
+BLOCK = 1 << 16
+"""Numbers looked at together: what the processor's cache holds."""
 
 
 def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
@@ -77,3 +81,15 @@ def as_counts(class_counts: ArrayLike, *, classes: int) -> NDArray[np.int64]:
     if array.dtype.kind not in "iu" or (array < 0).any():
         raise ValueError("class_counts must be integers of at least 0")
     return array.astype(np.int64)
+
+
+def row_blocks(table: NDArray[Any]) -> Iterator[slice]:
+    """All rows in order, so many at a time as make a block of numbers; at least one.
+
+    Example:
+        >>> list(row_blocks(np.empty((5, 30_000))))
+        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    rows, columns = table.shape
+    step = max(1, BLOCK // columns)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

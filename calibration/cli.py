@@ -246,14 +246,13 @@ def numbers(text: str, flag: str) -> list[float]:
 
 def _flags_given(ctx: typer.Context) -> set[str]:
     """The flags on the command line, not those that environment and configuration file set."""
-    given = [
+    return {
         parameter.opts[0]
         for parameter in ctx.command.params
         if (source := ctx.get_parameter_source(parameter.name or "")) is not None
         and source.name == "COMMANDLINE"
         and parameter.param_type_name == "option"
-    ]
-    return set(given)
+    }
 
 
 def _show(record: CalibrationRecord, as_json: bool) -> None:

@@ -3,10 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.arrays import FloatArray, as_labels, as_scores
+from calibration.arrays import FloatArray, as_labels, as_scores, row_blocks
 from calibration.conformal import check_coverage, conformal_rank, pac_rank, true_score_quantile
 from calibration.guarantees import BestOfRows, Guarantee, conformal_size_threshold
-from calibration.largest import BLOCK
 from calibration.selection import TopScores
 from calibration.sets import SetRule, best_class
 from calibration.threshold import (
@@ -87,9 +86,7 @@ class Evidence:
         if values.shape[1] != self.classes:
             raise ValueError(f"scores must have {self.classes} classes, got {values.shape[1]}")
         true = None if labels is None else as_labels(labels, rows=len(values), classes=self.classes)
-        step = max(1, BLOCK // self.classes)  # what the processor's cache holds
-        for start in range(0, len(values), step):
-            part = slice(start, start + step)
+        for part in row_blocks(values):
             self._add(values[part], None if true is None else true[part])
 
     def _add(self, values: FloatArray, labels: NDArray[np.int64] | None) -> None:

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.arrays import FloatArray
-from calibration.largest import BLOCK, Largest
+from calibration.arrays import FloatArray, row_blocks
+from calibration.largest import Largest
 from calibration.threshold import RealNumber, as_fraction, next_above
 
 Guarantee = Literal["mean", "probability"]
@@ -130,13 +130,12 @@ class BestOfRows:
         """Scores of each row by the first threshold they reach, ``(thresholds, rows)``."""
         stop = min(start + AT_ONCE, self._thresholds.size)
         counts = np.empty((stop - start, self._seen), dtype=np.uint16)
-        step = max(1, BLOCK // self._first.shape[1])  # what the processor's cache holds
-        for row in range(0, self._seen, step):
-            first = self._first[row : min(row + step, self._seen)]
+        for part in row_blocks(self._first[: self._seen]):
+            first = self._first[part]
             rows, columns = np.nonzero((first >= start) & (first < stop))
             cells = (first[rows, columns] - np.int64(start)) * len(first) + rows
             found = np.bincount(cells, minlength=(stop - start) * len(first))
-            counts[:, row : row + len(first)] = found.reshape(stop - start, len(first))
+            counts[:, part] = found.reshape(stop - start, len(first))
         return counts
 
 

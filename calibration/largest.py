@@ -4,10 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration.arrays import FloatArray
-
-BLOCK = 1 << 16
-"""Numbers looked at together: what the processor's cache holds."""
+from calibration.arrays import BLOCK, FloatArray
 
 
 class Largest:

@@ -6,8 +6,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.arrays import FloatArray
-from calibration.largest import BLOCK
+from calibration.arrays import FloatArray, row_blocks
 from calibration.metrics import true_class_ranks
 from calibration.sets import SetRule, best_class
 
@@ -141,13 +140,11 @@ def sizes_and_hits(
     rules: Sequence[SetRule], scores: FloatArray, labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Set size and whether the set holds the truth, each of shape ``(batch, rules)``."""
-    step = max(1, BLOCK // scores.shape[1])  # what the processor's cache holds
-    parts = [
-        _sizes_and_hits(rules, scores[row : row + step], labels[row : row + step])
-        for row in range(0, max(1, len(labels)), step)
-    ]
-    sizes, hits = zip(*parts, strict=True)
-    return np.concatenate(sizes), np.concatenate(hits)
+    sizes = np.empty((len(labels), len(rules)), dtype=np.int64)
+    hits = np.empty(sizes.shape, dtype=np.bool_)
+    for part in row_blocks(scores):
+        sizes[part], hits[part] = _sizes_and_hits(rules, scores[part], labels[part])
+    return sizes, hits
 
 
 def _sizes_and_hits(

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from calibration.arrays import FloatArray, as_scores
-from calibration.largest import BLOCK
+from calibration.arrays import BLOCK, FloatArray, as_scores
 from calibration.threshold import (
     RealNumber,
     Threshold,

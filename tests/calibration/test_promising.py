@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import calibration.guarantees
+import calibration.arrays
 from calibration.class_conditional import SMALL_CLASSES
 from calibration.fitting import fit_record
 from calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_thresholds
@@ -246,7 +246,7 @@ def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classe
 def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
     monkeypatch: pytest.MonkeyPatch, batch: int, at_once: int, ties: bool
 ) -> None:
-    monkeypatch.setattr(calibration.guarantees, "BLOCK", at_once)
+    monkeypatch.setattr(calibration.arrays, "BLOCK", at_once)
     random = np.random.default_rng(batch)
     rest = random.random((200, 9)) ** 4
     if ties:  # with thresholds, some of which are powers of two as well
