@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from calibration.balance import class_weights
 from calibration.promising import promised_tables
-from calibration.radix import radix_thresholds
 from calibration.rules import calibrate
 from calibration.selection import TopScores
 from calibration.settings import Settings
@@ -117,8 +116,6 @@ def our_methods(scores: Scores, labels: Labels) -> list[Method]:
                goal=1.0),
         Method(name="TopScores, K = 3", run=lambda: top(3, [3]), goal=1.0),
         Method(name="TopScores, K = 1.0, 1.1, ... 20", run=lambda: top(20, GRID), goal=1.5),
-        Method(name=f"radix, K = {', '.join(map(str, ASKED))}",
-               run=lambda: radix_thresholds(batches, ASKED, np.float32)),
         Method(name="average_k rule, K = 3, min_size 1",
                run=lambda: calibrate("average_k", scores, average_k=3)),
         Method(name="coverage rule, 0.9, min_size 1",

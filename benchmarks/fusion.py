@@ -49,8 +49,8 @@ def main() -> None:
     record = read_record(bundle)
     photos = open_dataset(given.data, splits=["test"], classes=bundle.classes).split("test")
     scoring = score_split(bundle, photos, device="cpu")
-    with closing(scoring.logits) as found:
-        logits = np.concatenate([values for values, _ in found.blocks(record.head)])
+    with closing(scoring):
+        logits = np.concatenate([values for (values,), _ in scoring.outputs.blocks(record.head)])
     print(f"| rule | photos | groups | {' | '.join(FUSIONS)} |\n|---|---|---|---|---|---|---|")
     for rule in ("average_k", "top_k"):
         for size in NUMBERS:

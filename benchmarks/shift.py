@@ -122,8 +122,8 @@ def long_tail(counts: Labels, random: np.random.Generator) -> NDArray[np.float64
 def photos_of(bundle: Bundle, split: Split, head: str, radius: float) -> Photos:
     """The test photos, blurred."""
     scoring = score_split(bundle, split, device="cpu", view=_blurred(radius))
-    with closing(scoring.logits) as found:
-        logits = np.concatenate([values for values, _ in found.blocks(head)])
+    with closing(scoring):
+        logits = np.concatenate([values for (values,), _ in scoring.outputs.blocks(head)])
     return Photos(logits=logits, labels=split.labels)
 
 

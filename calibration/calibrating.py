@@ -53,7 +53,6 @@ def calibrate_bundle(
     max_size: int | None = None,
     small_classes: SmallClasses = DEFAULT_SMALL_CLASSES,
     device: str = "auto",
-    workers: int = 1,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
 
@@ -80,7 +79,6 @@ def calibrate_bundle(
         small_classes: What ``class_coverage`` gives classes with too few photos for a threshold
             of their own, see :mod:`calibration.class_conditional`; ``group`` is the genus.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: Processes that score photos; any number gives the same thresholds.
 
     Returns:
         The record that now stands in the bundle.
@@ -112,13 +110,11 @@ def calibrate_bundle(
     photos = part.of(dataset.split(part.name))
     known = None
     if training is not None:
-        known = score_known(bundle, training, device=device, workers=workers)
-    scoring = score_split(
-        bundle, photos, device=device, workers=workers, features=known is not None
-    )
-    with closing(scoring.logits):
+        known = score_known(bundle, training, device=device)
+    scoring = score_split(bundle, photos, device=device, features=known is not None)
+    with closing(scoring):
         reference = None if known is None else known.reference(scoring)
-        rows = passes(scoring, settings) * len(scoring.logits.labels)
+        rows = passes(scoring, settings) * len(scoring.labels)
         with progress(rows, "choosing thresholds") as advance:
             record = fit_record(
                 scoring,

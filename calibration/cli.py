@@ -39,7 +39,7 @@ from models.errors import GateFailed, UsageError
 NO_METHOD = "none"
 WITH_SCORES = {
     *("--scores", "--correct-prior", "--approve"),
-    *("--device", "--workers", "--json", "--config"),
+    *("--device", "--json", "--config"),
 }
 """The flags of ``calibrate`` that go with a score log."""
 
@@ -48,9 +48,6 @@ app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Workers = Annotated[
-    int, typer.Option(help="Processes that score photos; 1: this one, with a thread a core.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -109,7 +106,6 @@ def calibrate(
         bool, typer.Option(help="With --scores: put the new thresholds into the bundle.")
     ] = False,
     device: Device = "auto",
-    workers: Workers = 1,
     as_json: AsJson = False,
 ) -> None:
     """Choose every threshold of a bundle on validation photos and put them into it.
@@ -148,7 +144,6 @@ def calibrate(
         max_size=max_size,
         small_classes=small_classes,
         device=device,
-        workers=workers,
     )
     for caution in cautions(record):
         warn(caution)
@@ -177,7 +172,6 @@ def evaluate(
         Path | None, typer.Option(help="Labelled feedback of a server, in place of --data.")
     ] = None,
     device: Device = "auto",
-    workers: Workers = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure the sets of a calibrated bundle on photos it was not calibrated on.
@@ -195,12 +189,12 @@ def evaluate(
         if against is not None:
             check_comparable(bundle, against, gated=gate is not None)
         allowed = None if gate is None else read_gate(gate)
-        score = partial(scored_bundle, data=data, split=split, device=device, workers=workers)
+        score = partial(scored_bundle, data=data, split=split, device=device)
         with score(bundle) as new:
             evaluation = evaluation_of(new)
             content, tables = evaluation.to_plain(), [evaluation_table(evaluation)]
             if crops is not None:
-                cropped = crops_against(new, device=device, workers=workers)
+                cropped = crops_against(new, device=device)
                 content["crops"] = [result.to_plain() for result in cropped]
                 tables.append(crops_table(cropped))
             if against is not None:

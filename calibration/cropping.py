@@ -20,7 +20,7 @@ from calibration.comparison import Change, Comparison, compare
 from calibration.crops import CROPS, ten_crops
 from calibration.evidence import Evidence
 from calibration.fusion import Fusion, fuse
-from calibration.logits import ScoredSplit, Scoring
+from calibration.logits import Scoring
 from calibration.marginals import LARGEST_K
 from calibration.measure import sizes_and_hits
 from calibration.record import CalibrationRecord
@@ -69,7 +69,7 @@ class CropResult:
 
 
 def compare_crops(
-    path: str | Path, data: str, split: str = "test", *, device: str = "auto", workers: int = 1
+    path: str | Path, data: str, split: str = "test", *, device: str = "auto"
 ) -> list[CropResult]:
     """Ten crops against one view, for ``average_k`` and ``top_k`` at every K last asked for.
 
@@ -82,22 +82,19 @@ def compare_crops(
         data: What ``--data`` takes.
         split: Name of the split, or a part of it.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: Processes that score photos.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or not calibrated.
     """
-    with scored_bundle(path, data, split, device=device, workers=workers) as one:
-        return crops_against(one, device=device, workers=workers)
+    with scored_bundle(path, data, split, device=device) as one:
+        return crops_against(one, device=device)
 
 
-def crops_against(one: ScoredBundle, *, device: str = "auto", workers: int = 1) -> list[CropResult]:
+def crops_against(one: ScoredBundle, *, device: str = "auto") -> list[CropResult]:
     """What :func:`compare_crops` gives, for a view that was scored before."""
-    ten = score_split(
-        one.bundle, one.photos, device=device, workers=workers, view=crops_of, views=CROPS
-    )
-    with closing(ten.logits):
+    ten = score_split(one.bundle, one.photos, device=device, view=crops_of, views=CROPS)
+    with closing(ten):
         return [
             _compared(rule, k, fusion, one.scoring, ten, one.record)
             for rule, k, fusion in _all(one.record)
@@ -141,8 +138,8 @@ def _compared(
     rule: str, k: float, fusion: Fusion, one: Scoring, ten: Scoring, record: CalibrationRecord
 ) -> CropResult:
     views = [
-        _View(one.logits, record, 1, "mean_score", None),
-        _View(ten.logits, record, CROPS, fusion, int(k) if fusion == "mean_marginal" else None),
+        _View(one, record, 1, "mean_score", None),
+        _View(ten, record, CROPS, fusion, int(k) if fusion == "mean_marginal" else None),
     ]
     old, new = (view.sets(rule, k) for view in views)
     return CropResult(rule=rule, k=k, fusion=fusion, comparison=compare(old, new, rule=rule))
@@ -152,7 +149,7 @@ def _compared(
 class _View:
     """The scores of photos seen in one or ten crops."""
 
-    logits: ScoredSplit
+    scoring: Scoring
     record: CalibrationRecord
     crops: int
     fusion: Fusion
@@ -160,7 +157,7 @@ class _View:
 
     def blocks(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
         record = self.record
-        for values, labels in self.logits.blocks(record.head):
+        for (values,), labels in self.scoring.outputs.blocks(record.head):
             crops = record.adjusted(values.reshape(len(labels), self.crops, -1))
             yield fuse(crops, score_kind=record.score_kind, fusion=self.fusion, k=self.k), labels
 
@@ -173,7 +170,7 @@ class _View:
 
     def _average_k(self, k: float) -> SetRule:
         evidence = Evidence(
-            rows=len(self.logits.labels),
+            rows=len(self.scoring.labels),
             classes=self.record.classes,
             max_average_k=k,
             min_size=self.record.point("average_k").min_size,

@@ -52,8 +52,7 @@ class DistributionOf:
         self._all = np.zeros(EDGES.size, dtype=np.int64)
         self._best = np.zeros(EDGES.size, dtype=np.int64)
         self._traits: list[NDArray[np.float64]] = []
-        self._sums: NDArray[np.float64] | None = None
-        self._class_traits: NDArray[np.float64] | None = None
+        self._sums: NDArray[np.float64] | None = None  # (1 + traits, classes)
 
     def update(self, logits: NDArray[np.float32], scores: NDArray[np.float64]) -> None:
         """Add some more rows: logits and scores in [0, 1], both ``(batch, classes)``."""
@@ -61,24 +60,21 @@ class DistributionOf:
         self._best += in_bins(scores.max(axis=1))
         found = traits(logits)
         self._traits.append(found)
-        summed, by_class = scores.sum(axis=0), scores.T @ found
-        self._sums = summed if self._sums is None else self._sums + summed
-        self._class_traits = (
-            by_class if self._class_traits is None else self._class_traits + by_class
-        )
+        factors = np.concatenate([np.ones((len(found), 1)), found], axis=1)  # (batch, 1 + traits)
+        self._sums = _added(self._sums, factors[:, :, np.newaxis] * scores[:, np.newaxis])
 
     def result(self) -> Distribution:
         """What was gathered, from one row up."""
         assert self._sums is not None  # a split has photos
-        assert self._class_traits is not None
         every = np.concatenate(self._traits)
         values = every[:, 0]
-        nowhere = self._sums[:, np.newaxis] == 0  # classes that no photo gives a score
-        by_class = self._class_traits / np.where(nowhere, 1, self._sums[:, np.newaxis])
-        by_class = np.where(nowhere, every.mean(axis=0), by_class)  # (classes, 2)
+        score_sums, trait_sums = self._sums[0], self._sums[1:]
+        nowhere = score_sums == 0  # classes that no photo gives a score
+        by_class = trait_sums / np.where(nowhere, 1, score_sums)
+        by_class = np.where(nowhere, every.mean(axis=0)[:, np.newaxis], by_class)
         edges = np.unique(np.quantile(values, np.arange(LOGSUMEXP_BINS) / LOGSUMEXP_BINS))
         places = np.maximum(np.searchsorted(edges, values, side="right") - 1, 0)
-        means = self._sums / values.size
+        means = score_sums / values.size
         return Distribution(
             edges=tuple(EDGES.tolist()),
             all_scores=tuple(self._all.tolist()),
@@ -88,9 +84,17 @@ class DistributionOf:
             logsumexp_edges=tuple(edges.tolist()),
             logsumexp=tuple(np.bincount(places, minlength=edges.size).tolist()),
             mean_scores=_short(means),
-            class_logsumexp=_short(by_class[:, 0]),
-            class_spread=_short(by_class[:, 1]),
+            class_logsumexp=_short(by_class[0]),
+            class_spread=_short(by_class[1]),
         )
+
+
+def _added(sums: NDArray[np.float64] | None, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum over all rows so far, one after the other: blocks of any length give its bits."""
+    total = np.zeros(rows.shape[1:]) if sums is None else sums
+    for row in rows:
+        total += row
+    return total
 
 
 def in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibration.guarantees import Guarantee
 from calibration.intervals import mean_interval, wilson
-from calibration.logits import ScoredSplit
+from calibration.logits import Scoring
 from calibration.measure import Measurement, together
 from calibration.metrics import shot_groups
 from calibration.point import OperatingPoint
@@ -87,7 +87,7 @@ class Evaluation:
 
 
 def evaluate_bundle(
-    path: str | Path, data: str, split: str = "test", *, device: str = "auto", workers: int = 1
+    path: str | Path, data: str, split: str = "test", *, device: str = "auto"
 ) -> Evaluation:
     """Measure every rule at every value last given to ``--k`` and ``--coverage``.
 
@@ -96,13 +96,12 @@ def evaluate_bundle(
         data: What ``--data`` takes.
         split: Name of the split, or a part of it such as ``test:0.3-1``.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: Processes that score photos.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or not calibrated.
     """
-    with scored_bundle(path, data, split, device=device, workers=workers) as scored:
+    with scored_bundle(path, data, split, device=device) as scored:
         return evaluation_of(scored)
 
 
@@ -110,7 +109,7 @@ def evaluation_of(scored: ScoredBundle) -> Evaluation:
     """What :func:`evaluate_bundle` gives, for photos that were scored before."""
     bundle, record, scoring = scored.bundle, scored.record, scored.scoring
     asked, promised = asked_points(record), promised_points(record)
-    results = measure_points([*asked, *promised], scoring.logits, record)
+    results = measure_points([*asked, *promised], scoring, record)
     return Evaluation(
         bundle=f"{bundle.name} {bundle.version}",
         bundle_sha256=bundle.sha256,
@@ -144,18 +143,18 @@ def _points(
 
 
 def measure_points(
-    points: Sequence[OperatingPoint], logits: ScoredSplit, record: CalibrationRecord
+    points: Sequence[OperatingPoint], scoring: Scoring, record: CalibrationRecord
 ) -> list[RuleResult]:
     """Apply calibrated rules to the logits of a split, in one pass.
 
     Args:
         points: The rules; all of one head and kind of score.
-        logits: Of the split.
+        scoring: What the network says about the split.
         record: Says how many training images each class has.
     """
     measurements = together(points, record.classes)
-    with progress(len(logits.labels), "measuring sets") as advance:
-        for values, labels in logits.blocks(record.head):
+    with progress(len(scoring.labels), "measuring sets") as advance:
+        for (values,), labels in scoring.outputs.blocks(record.head):
             served = record.scores(values)
             for measurement in measurements:
                 measurement.update(served, labels)

@@ -11,7 +11,7 @@ from calibration.balance import class_weights
 from calibration.by_shots import ShotGroup, measure_by_shots
 from calibration.distribution import Distribution, DistributionOf
 from calibration.fitting_groups import group_tables
-from calibration.logits import Scoring
+from calibration.logits import FEATURES, Scoring
 from calibration.measure import size_bins
 from calibration.nested import choose
 from calibration.promising import promised_tables
@@ -49,25 +49,20 @@ class Fit:
         """The scores of single photos."""
         return Source(
             blocks=self._blocks,
-            rows=len(self.scoring.logits.labels),
+            rows=len(self.scoring.labels),
             head=self.head,
             score_kind=self.score_kind,
             temperature=self.temperature,
         )
-
-    def logits(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-        """Logits and labels, rows in order."""
-        for logits, labels in self.scoring.logits.blocks(self.head):
-            yield logits, labels
-            self.advance(len(labels))
 
     def scores(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
         """Scores from logits, both ``(batch, classes)``."""
         return scores(logits, self.score_kind, temperature=self.temperature)
 
     def _blocks(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-        for logits, labels in self.logits():
+        for (logits,), labels in self.scoring.outputs.blocks(self.head):
             yield self.scores(logits), labels
+            self.advance(len(labels))
 
 
 def fit_record(
@@ -95,13 +90,13 @@ def fit_record(
         advance: Called with the number of rows after each block; in all
             ``passes(scoring, settings)`` times the rows.
     """
-    labels = scoring.logits.labels
+    labels = scoring.labels
     counts = class_counts
     if counts is None:
         counts = np.bincount(labels, minlength=settings.classes)
     candidates = [
         Fit(scoring=scoring, head=head, score_kind=kind, temperature=degree, advance=advance)
-        for head, kind, degree in settings.candidates(scoring.logits.heads)
+        for head, kind, degree in settings.candidates(scoring.heads)
     ]
     compared = [tabulate(fit.source, settings, settings.compared) for fit in candidates]
     fair = comparable([float(tabulated.sizes.mean()) for tabulated in compared], settings.default_k)
@@ -174,7 +169,7 @@ def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
 
 def passes(scoring: Scoring, settings: Settings) -> int:
     """How often :func:`fit_record` reads all rows; each number of photos counts as once."""
-    return 2 * len(settings.candidates(scoring.logits.heads)) + 7 + len(settings.images)
+    return 2 * len(settings.candidates(scoring.heads)) + 7 + len(settings.images)
 
 
 def familiarity_of(
@@ -182,14 +177,16 @@ def familiarity_of(
 ) -> tuple[Distribution, Rejection | None]:
     """How the scores are distributed, and below what familiarity a photo is suspect."""
     gathered, found = DistributionOf(), list[NDArray[np.float64]]()
-    method, features = settings.rejection_method, _features(fit, settings)
-    for logits, _ in fit.logits():
+    method = settings.rejection_method
+    names = (fit.head, FEATURES) if method in FEATURE_METHODS else (fit.head,)
+    for (logits, *features), labels in fit.scoring.outputs.blocks(*names):
         gathered.update(logits, fit.scores(logits))
-        if method in FEATURE_METHODS:
+        if features:
             assert reference is not None  # whoever asks for such a method brings one
-            found.append(parts(logits, fit.score_kind, next(features), reference))
+            found.append(parts(logits, fit.score_kind, features[0], reference))
         elif method is not None:
             found.append(METHODS[method](logits, fit.score_kind)[:, np.newaxis])
+        fit.advance(len(labels))
     if method is None:
         return gathered.result(), None
     return gathered.result(), fit_rejection(
@@ -200,14 +197,6 @@ def familiarity_of(
         score_kind=fit.score_kind,
         reference_sha256=None if reference is None else reference.sha256,
     )
-
-
-def _features(fit: Fit, settings: Settings) -> Iterator[NDArray[np.float32]]:
-    """Features of the rows, block by block, where the method needs them."""
-    store = fit.scoring.features
-    if settings.rejection_method in FEATURE_METHODS and store is not None:
-        for features, _ in store.blocks(store.heads[0]):
-            yield features
 
 
 def _shots(

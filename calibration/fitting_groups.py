@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from calibration.columns import Table
 from calibration.fusion import Fusion, default_fusion, fuse
-from calibration.logits import Scoring
+from calibration.logits import Scoring, rows_at_once
 from calibration.marginals import LARGEST_K
 from calibration.measure import Measurement
 from calibration.photo_groups import FEWEST_GROUPS, PhotoGroups, groups_of
@@ -16,7 +16,6 @@ from calibration.scores import ScoreKind, adjusted
 from calibration.settings import Settings
 from calibration.tabulating import Source, rows_of, tabulate, top_k_rule
 
-PHOTOS_AT_ONCE = 512
 MARGINAL_GROUPS = 2000
 """Top-k marginals take long, and ``top_k`` needs no threshold: so many are enough to measure it."""
 
@@ -48,10 +47,10 @@ def group_tables(
     Returns:
         The tables; none where there are fewer than 100 groups.
     """
-    groups = groups_of(scoring.logits.labels, size=images, observations=scoring.observations)
+    groups = groups_of(scoring.labels, size=images, observations=scoring.observations)
     if len(groups) < FEWEST_GROUPS:
         return []
-    grouped = _Grouped(scoring, groups, head, score_kind, temperature)
+    grouped = _Grouped(scoring, groups, head, score_kind, temperature, settings.classes)
     source = grouped.source(default_fusion("average_k"))
     ks = settings.compared
     tables = tabulate(source, settings, ks, fixed=False).tables
@@ -70,11 +69,13 @@ class _Grouped:
         head: str,
         score_kind: ScoreKind,
         temperature: float,
+        classes: int,
     ) -> None:
         self._scoring, self._head, self._kind = scoring, head, score_kind
         self._temperature = temperature
         self._made_from = groups.made_from
         self._rows = np.random.default_rng(0).permutation(groups.rows)  # (groups, images)
+        self._groups_at_once = max(1, rows_at_once(classes) // groups.rows.shape[1])
 
     def source(self, fusion: Fusion, *, most: int | None = None) -> Source:
         rows = self._rows[:most]
@@ -104,13 +105,12 @@ class _Grouped:
     def _blocks(
         self, rows: NDArray[np.int64], fusion: Fusion, k: int | None
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-        logits = self._scoring.logits
-        images = rows.shape[1]
-        for start in range(0, len(rows), max(1, PHOTOS_AT_ONCE // images)):
-            part = rows[start : start + max(1, PHOTOS_AT_ONCE // images)]
-            values = logits.rows(self._head, part.reshape(-1)).reshape(*part.shape, -1)
+        outputs, labels = self._scoring.outputs, self._scoring.labels
+        for start in range(0, len(rows), self._groups_at_once):
+            part = rows[start : start + self._groups_at_once]
+            values = outputs.rows(self._head, part.reshape(-1)).reshape(*part.shape, -1)
             served = adjusted(values, temperature=self._temperature, log_ratios=None)
             yield (
                 fuse(served, score_kind=self._kind, fusion=fusion, k=k),
-                logits.labels[part[:, 0]],
+                labels[part[:, 0]],
             )

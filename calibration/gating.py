@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from calibration.bundled import read_record
 from calibration.comparison import Comparison, Gate, compare
 from calibration.evaluating import asked_points
-from calibration.logits import ScoredSplit
+from calibration.logits import Scoring
 from calibration.measure import sizes_and_hits
 from calibration.point import NotCalibrated, OperatingPoint
 from calibration.record import CalibrationRecord
@@ -31,7 +31,6 @@ def compare_bundles(
     split: str = "test",
     *,
     device: str = "auto",
-    workers: int = 1,
 ) -> list[Comparison]:
     """Compare the sets of two calibrated bundles on the same photos.
 
@@ -41,7 +40,6 @@ def compare_bundles(
         data: What ``--data`` takes; both bundles must know its classes.
         split: Name of the split, or a part of it.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: Processes that score photos.
 
     Returns:
         One comparison for each rule and value that both can answer: first ``average_k`` at the new
@@ -55,8 +53,8 @@ def compare_bundles(
     """
     check_comparable(path, against)
     with (
-        scored_bundle(path, data, split, device=device, workers=workers) as new,
-        scored_bundle(against, data, split, device=device, workers=workers) as old,
+        scored_bundle(path, data, split, device=device) as new,
+        scored_bundle(against, data, split, device=device) as old,
     ):
         return compare_scored(new, old)
 
@@ -144,15 +142,15 @@ def _named(asked: Asked) -> str:
 def _outcomes(scored: ScoredBundle, asked: Sequence[Asked]) -> list[Outcome]:
     """What each rule does on each photo."""
     points = [_point(scored.record, which) for which in asked]
-    return outcomes(points, scored.scoring.logits, scored.record)
+    return outcomes(points, scored.scoring, scored.record)
 
 
 def outcomes(
-    points: Sequence[OperatingPoint], logits: ScoredSplit, record: CalibrationRecord
+    points: Sequence[OperatingPoint], scoring: Scoring, record: CalibrationRecord
 ) -> list[Outcome]:
     """What each rule of a record does on each photo of a split, in one pass."""
     gathered: list[list[Outcome]] = [[] for _ in points]
-    for values, labels in logits.blocks(record.head):
+    for (values,), labels in scoring.outputs.blocks(record.head):
         served = record.scores(values)
         for found, point in zip(gathered, points, strict=True):
             sizes, hits = sizes_and_hits([point], served, labels)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.logits import Scoring
+from calibration.logits import FEATURES, Scoring
 from calibration.parts import Part, select
 from calibration.reference import Reference
 from calibration.rejection import COMBINED, DEFAULT_METHOD, FEATURE_METHODS, LOGITS_METHOD
@@ -15,7 +15,7 @@ from data.dataset import Split, split_name
 from data.sources import open_dataset
 from models.bundle import Bundle
 from models.errors import DataError, UsageError
-from models.session import FEATURES, Session
+from models.session import Session
 
 TRAIN = "train"
 MOST_PHOTOS = 1000
@@ -79,16 +79,15 @@ def training_photos(
     return (COMBINED if method == DEFAULT_METHOD else method), photos
 
 
-def score_known(bundle: Bundle, photos: Split, *, device: str = "auto", workers: int = 1) -> Known:
+def score_known(bundle: Bundle, photos: Split, *, device: str = "auto") -> Known:
     """Features of training photos, computed as the server computes them.
 
     Raises:
         DataError: A photo cannot be read.
     """
-    scoring = score_split(bundle, photos, device=device, workers=workers, features=True)
-    assert scoring.features is not None  # asked for
-    with closing(scoring.logits), closing(scoring.features):
-        blocks = [values for values, _ in scoring.features.blocks(FEATURES)]
+    scoring = score_split(bundle, photos, device=device, features=True)
+    with closing(scoring):
+        blocks = [values for (values,), _ in scoring.outputs.blocks(FEATURES)]
         return Known(features=np.concatenate(blocks), photos=scoring.photos)
 
 

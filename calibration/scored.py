@@ -23,7 +23,7 @@ class ScoredBundle:
         bundle: The bundle.
         record: Its calibration.
         photos: The photos; labels index the bundle's classes.
-        scoring: The logits.
+        scoring: What its network says.
     """
 
     bundle: Bundle
@@ -34,7 +34,7 @@ class ScoredBundle:
 
 @contextmanager
 def scored_bundle(
-    path: str | Path, data: str, split: str, *, device: str = "auto", workers: int = 1
+    path: str | Path, data: str, split: str, *, device: str = "auto"
 ) -> Iterator[ScoredBundle]:
     """Score a split with a calibrated bundle; the logits are there until the block ends.
 
@@ -43,7 +43,6 @@ def scored_bundle(
         data: What ``--data`` takes.
         split: Name of the split, or a part of it such as ``test:0.3-1``.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: Processes that score photos, see :func:`calibration.scoring.score_split`.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
@@ -53,6 +52,6 @@ def scored_bundle(
     record, part = read_record(bundle), Part.parse(split)
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
     photos = part.of(dataset.split(part.name))
-    scoring = score_split(bundle, photos, device=device, workers=workers)
-    with closing(scoring.logits):
+    scoring = score_split(bundle, photos, device=device)
+    with closing(scoring):
         yield ScoredBundle(bundle=bundle, record=record, photos=photos, scoring=scoring)

@@ -1,15 +1,14 @@
-"""Logits of a whole split, computed the way the server computes them.
+"""Outputs of the network for a whole split, computed the way the server computes them.
 
-One photo at a time goes through decoder and network, in threads or in processes: no batch that
-could change a last digit, and the very code that answers requests.
+One photo at a time goes through decoder and network: no batch that could change a last digit, and
+the very code that answers requests.
 """
 
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -17,14 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.logits import Logits, LogitStore, Scoring
-from calibration.processes import in_processes
+from calibration.logits import FEATURES, Outputs, OutputStore, Scoring
 from data.dataset import Split
 from models.bundle import MODEL, Bundle
-from models.errors import DataError, UsageError
+from models.errors import DataError
 from models.images import ImageError, Preprocess, load
 from models.progress import progress
-from models.session import FEATURES, Session
+from models.session import Session
 
 NAMES_SHOWN = 10
 
@@ -43,109 +41,70 @@ def score_split(
     split: Split,
     *,
     device: str = "auto",
-    workers: int = 1,
     view: View = whole,
     views: int = 1,
     features: bool = False,
 ) -> Scoring:
-    """Run every photo of a split through the bundle.
+    """Run every photo of a split through the bundle, in as many threads as there are cores.
 
     Args:
         bundle: An opened bundle.
         split: The photos; labels index the bundle's classes.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: Processes; 1 is this one, with a thread for each core. Any number gives the same
-            bits.
         view: What the network sees of a photo.
         views: How many inputs that is; their logits stand one after the other in a row of
             ``views * classes``.
-        features: Whether features and the hashes of photos are kept too; the graph must give
-            features, and there is one view.
+        features: Whether features are kept too; the graph must give them, and there is one view.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
-        UsageError: ``workers`` below 1.
-        FlorilegeError: A process was killed.
     """
     if not len(split):
         raise DataError(f"split {split.name!r} has no photos: name another with --split")
-    if workers < 1:
-        raise UsageError(f"--workers must be at least 1, got {workers}")
-    prepare = partial(_scorer, bundle, split, device, view, features)
-    store = LogitStore(tuple(bundle.heads), views * len(bundle.classes), split.labels)
-    kept = None
+    session = Session(bundle, device=device)
+    columns = dict.fromkeys(bundle.heads, views * len(bundle.classes))
     if features:
-        dimensions = Session(bundle, device="cpu").dimensions or 0
-        kept = LogitStore((FEATURES,), dimensions, split.labels)
-    stores = [store] if kept is None else [store, kept]
-    photos: list[bytes] | None = [] if features else None
+        columns[FEATURES] = session.dimensions or 0
+    store = OutputStore(columns, split.labels)
+    score = partial(_score, session, bundle, split, view, features)
     try:
-        with (
-            progress(len(split), f"scoring {split.name}") as advance,
-            closing(_scored(prepare, len(split), workers)) as results,
-        ):
-            data_sha256 = _gather(results, stores, photos, bundle, split, advance)
+        photos, data_sha256 = _gather(score, store, bundle, split)
     except BaseException:
-        for each in stores:
-            each.close()
+        store.close()
         raise
     return Scoring(
-        logits=store,
+        outputs=store,
+        heads=tuple(bundle.heads),
         split=split.name,
         data_sha256=data_sha256,
         model_sha256=bundle.manifest.files[MODEL],
         observations=split.observations,
-        features=kept,
-        photos=tuple(photos or ()),
+        photos=photos,
     )
 
 
-def _gather(
-    results: Iterator["_Scored"],
-    stores: list[LogitStore],
-    photos: list[bytes] | None,
-    bundle: Bundle,
-    split: Split,
-    advance: Callable[[int], None],
-) -> str:
-    """Keep the outputs and the hash of every row; gives the hash of the data."""
-    digest, failures = hashlib.sha256(), list[str]()
-    for row, scored in enumerate(results):
-        advance(1)
-        if isinstance(scored.outcome, str):
-            failures.append(scored.outcome)
-        elif not failures:
-            for store in stores:
-                store.append(scored.outcome)
-        if photos is not None:
-            photos.append(scored.sha256)
-        digest.update(scored.sha256)
-        digest.update(bundle.classes.ids[split.labels[row]].encode() + b"\0")
-    _refuse(failures, len(split))
-    return digest.hexdigest()
-
-
 class _Scored(NamedTuple):
-    outcome: dict[str, Logits] | str  # the outputs, or why there are none
+    outcome: dict[str, Outputs] | str  # the outputs, or why there are none
     sha256: bytes  # of the photo
 
 
-def _scored(
-    prepare: Callable[[], Callable[[int], _Scored]], rows: int, workers: int
-) -> Generator[_Scored, None, None]:
-    """The rows in order, from threads of this process or from others."""
-    processes = min(workers, rows)
-    if processes > 1:
-        yield from in_processes(prepare, rows, processes)
-    else:
-        yield from in_order(prepare(), rows)
-
-
-def _scorer(
-    bundle: Bundle, split: Split, device: str, view: View, features: bool
-) -> Callable[[int], _Scored]:
-    """Scores a row; it has a session of its own."""
-    return partial(_score, Session(bundle, device=device), bundle, split, view, features)
+def _gather(
+    score: Callable[[int], _Scored], store: OutputStore, bundle: Bundle, split: Split
+) -> tuple[tuple[bytes, ...], str]:
+    """Keep the outputs of every row; gives the hash of each photo, and that of the data."""
+    digest, failures, photos = hashlib.sha256(), list[str](), list[bytes]()
+    with progress(len(split), f"scoring {split.name}") as advance:
+        for row, scored in enumerate(in_order(score, len(split))):
+            advance(1)
+            if isinstance(scored.outcome, str):
+                failures.append(scored.outcome)
+            elif not failures:
+                store.append(scored.outcome)
+            photos.append(scored.sha256)
+            digest.update(scored.sha256)
+            digest.update(bundle.classes.ids[split.labels[row]].encode() + b"\0")
+    _refuse(failures, len(split))
+    return tuple(photos), digest.hexdigest()
 
 
 def _score(

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from calibration.columns import ByClass
 from calibration.fitting import fit_record, passes
-from calibration.logits import LogitStore, Scoring
+from calibration.logits import OutputStore, Scoring
 from calibration.nested import choose
 from calibration.record import CalibrationRecord, NotCalibrated
 from calibration.rules import calibrate
@@ -28,10 +28,12 @@ COUNTS = np.arange(1, CLASSES + 1)
 
 
 def scoring_of(heads: dict[str, NDArray[np.float32]], labels: NDArray[np.int64]) -> Scoring:
-    classes = next(iter(heads.values())).shape[1]
-    store = LogitStore(tuple(heads), classes, labels)
+    classes = int(next(iter(heads.values())).shape[1])
+    store = OutputStore(dict.fromkeys(heads, classes), labels)
     store.append(heads)
-    return Scoring(logits=store, split="val", data_sha256="d" * 64, model_sha256="m" * 64)
+    return Scoring(
+        outputs=store, heads=tuple(heads), split="val", data_sha256="d" * 64, model_sha256="m" * 64
+    )
 
 
 def sample_logits(seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

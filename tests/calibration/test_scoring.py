@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import calibration.logits
-from calibration.logits import LogitStore
 from calibration.scoring import score_split
 from data.dataset import Split
 from data.sources import open_dataset
@@ -33,14 +31,14 @@ def test_logits_are_those_of_one_photo_at_a_time_in_order(bundle: Bundle, split:
     session = Session(bundle, device="cpu")
     scoring = score_split(bundle, split, device="cpu")
     for head in bundle.heads:
-        found = np.concatenate([logits for logits, _ in scoring.logits.blocks(head)])
-        labels = np.concatenate([labels for _, labels in scoring.logits.blocks(head)])
+        found = np.concatenate([logits for (logits,), _ in scoring.outputs.blocks(head)])
+        labels = np.concatenate([labels for _, labels in scoring.outputs.blocks(head)])
         assert (labels == split.labels).all()
         for row in range(len(split)):
             image = load(split.read(row), bundle.preprocess)
             alone = session.logits(image[np.newaxis])[head]
             assert found[row].tobytes() == alone[0].tobytes()
-    scoring.logits.close()
+    scoring.close()
 
 
 def test_the_data_hash_covers_bytes_order_and_classes(bundle: Bundle, split: Split) -> None:
@@ -81,32 +79,3 @@ def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None
     empty = replace(split, labels=split.labels[:0], names=[], observations=None)
     with pytest.raises(DataError, match="'val' has no photos"):
         score_split(bundle, empty, device="cpu")
-
-
-@pytest.mark.parametrize(("rows", "numbers", "expected"), [(7, 99, 7), (99, 14, 4), (99, 2, 1)])
-def test_logits_that_outgrow_memory_lie_on_disk(
-    monkeypatch: pytest.MonkeyPatch, rows: int, numbers: int, expected: int
-) -> None:
-    monkeypatch.setattr(calibration.logits, "IN_MEMORY_BYTES", 100)
-    monkeypatch.setattr(calibration.logits, "ROWS_AT_ONCE", rows)
-    monkeypatch.setattr(calibration.logits, "LOGITS_AT_ONCE", numbers)
-    logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
-    store = LogitStore(("linear",), 3, np.arange(50) % 3)
-    for row in logits:
-        store.append({"linear": row[np.newaxis]})
-    for _ in range(2):
-        found = [block for block, _ in store.blocks("linear")]
-        assert (np.concatenate(found) == logits).all()
-        assert max(len(block) for block in found) == expected
-    store.close()
-
-
-def test_a_full_disk_is_a_message_that_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = LogitStore(("linear",), 3, np.zeros(1, np.int64))
-
-    def full(content: bytes) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store._files["linear"], "write", full)
-    with pytest.raises(DataError, match="TMPDIR"):
-        store.append({"linear": np.zeros((1, 3), np.float32)})

@@ -1,20 +1,15 @@
-"""Temperatures, and bundles, as candidates of the nested choice."""
+"""Temperatures as candidates of the nested choice."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import calibration.choosing
 from calibration.bundled import read_record
 from calibration.calibrating import calibrate_bundle
-from calibration.choosing import choose_bundle
 from calibration.cli import app
-from calibration.logits import Scoring
 from calibration.nested import choose
 from calibration.pictures import size_histogram
 from calibration.record import CalibrationRecord
@@ -23,8 +18,8 @@ from calibration.scores import adjusted, scores
 from calibration.scoring import score_split
 from calibration.settings import Settings
 from data.sources import open_dataset
-from models.bundle import Bundle, open_bundle
-from models.errors import DataError, UsageError
+from models.bundle import open_bundle
+from models.errors import UsageError
 from models.inspection import card
 from tests.calibration.small_bundle import make_bundle, make_data
 
@@ -46,7 +41,7 @@ def hits_of(path: Path, data: Path, head: str, kind: str, temperature: float) ->
     bundle = open_bundle(path)
     split = open_dataset(str(data), splits=["val"], classes=bundle.classes).split("val")
     scoring = score_split(bundle, split, device="cpu")
-    logits = np.concatenate([block for block, _ in scoring.logits.blocks(head)])
+    logits = np.concatenate([block for (block,), _ in scoring.outputs.blocks(head)])
     values = scores(logits.astype(np.float64) / temperature, kind)  # type: ignore[arg-type]
     sets = calibrate("average_k", values, average_k=3).sets(values)
     return np.asarray(sets[np.arange(len(sets)), split.labels])
@@ -137,42 +132,3 @@ def test_log_ratios_are_added_after_the_division() -> None:
 def test_other_temperatures_are_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match=r"temperature must be in \[0.01, 100\]"):
         adjusted([[0.0]], temperature=temperature, log_ratios=None)
-
-
-def test_bundles_are_candidates_with_all_their_heads_and_temperatures(folder: Path) -> None:
-    candidates = [("b", "linear", kind, t) for kind, t in
-                  [("softmax", 1.0), ("softmax", 8.0), ("sigmoid", 1.0)]]  # fmt: skip
-    candidates += [("a", head, kind, t) for head in ("multi_label", "sccp") for kind, t in
-                   [("softmax", 1.0), ("softmax", 8.0), ("sigmoid", 1.0)]]  # fmt: skip
-    make_bundle(folder / "b", heads={"linear": "logits"}, sharper=2)
-    hits = [hits_of(folder / name, folder / "d", *rest) for name, *rest in candidates]  # type: ignore[arg-type]
-    expected = choose(hits)
-    found = choose_bundle([folder / "b", folder / "a"], str(folder / "d"), temperatures=(1, 8))
-    name, *rest = candidates[expected.best]
-    assert [found.path, found.head, found.score_kind, found.temperature] == [folder / name, *rest]
-    assert (found.choice, found.k) == (expected, 3.0)
-
-
-def test_a_bundle_with_swollen_sets_is_not_chosen_for_their_hits(folder: Path) -> None:
-    data = folder / "d"
-    swollen = hits_of(folder / "sharp", data, "linear", "sigmoid", 1)
-    found = choose_bundle([folder / "sharp"], str(data))
-    assert found.score_kind == "softmax"
-    assert found.choice.hit_rate < swollen.mean()
-
-
-def test_bundles_of_so_few_classes_that_their_default_k_differ_are_not_compared() -> None:
-    candidates: list[Any] = [(Path("two"), None, 1.0, None), (Path("six"), None, 3.0, None)]
-    with pytest.raises(ValueError, match="too few classes"):
-        calibration.choosing._best(candidates)
-
-
-def test_bundles_are_shown_the_same_photos(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def changed(bundle: Bundle, *args: Any, **options: Any) -> Scoring:
-        return replace(score_split(bundle, *args, **options), data_sha256=str(bundle.path))
-
-    monkeypatch.setattr(calibration.choosing, "score_split", changed)
-    with pytest.raises(DataError, match="other photos"):
-        choose_bundle([folder / "a", folder / "sharp"], str(folder / "d"))
-    with pytest.raises(ValueError, match="at least one bundle"):
-        choose_bundle([], str(folder / "d"))

@@ -1,0 +1,72 @@
+"""Whatever length the blocks have in which a split is read, a calibration has the same bits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import calibration.arrays
+import calibration.guarantees
+import calibration.largest
+import calibration.logits
+import calibration.marginals
+from calibration.fitting import fit_record
+from calibration.logits import FEATURES, OutputStore, Scoring
+from calibration.record import CalibrationRecord
+from calibration.reference import Reference
+from calibration.settings import Settings
+
+HEADS = ("multi_label", "sccp")
+
+
+def split(rows: int, classes: int, dimensions: int) -> Scoring:
+    """Photos of two heads with features, some scores equal; two photos of each plant."""
+    random = np.random.default_rng(rows + classes)
+    labels = random.integers(0, classes, rows)
+    columns = dict.fromkeys(HEADS, classes) | {FEATURES: dimensions}
+    outputs = {
+        name: random.normal(size=(rows, width)).round(1).astype(np.float32)
+        for name, width in columns.items()
+    }
+    for head in HEADS:
+        outputs[head][np.arange(rows), labels] += 2
+    store = OutputStore(columns, labels)
+    store.append(outputs)
+    plants = [str(row // 2) for row in range(rows)]
+    return Scoring(
+        outputs=store, heads=HEADS, split="val", data_sha256="d", model_sha256="m",
+        observations=plants,
+    )  # fmt: skip
+
+
+def fitted(scoring: Scoring, reference: Reference, classes: int) -> CalibrationRecord:
+    ks = tuple(k for k in (1.0, 2.0) if k <= classes)
+    settings = Settings(classes=classes, ks=ks, images=(2,), rejection_method="combined")
+    counts: NDArray[np.int64] = np.arange(1, classes + 1)
+    record = fit_record(
+        scoring, settings, class_counts=counts, chose_checkpoint=False, reference=reference
+    )
+    return replace(record, created="")
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "dimensions"), [(253, 3, 40), (253, 40, 3), (253, 300, 7), (253, 2, 300)]
+)
+def test_blocks_of_any_length_give_the_same_record(
+    monkeypatch: pytest.MonkeyPatch, rows: int, classes: int, dimensions: int
+) -> None:
+    scoring = split(rows, classes, dimensions)
+    known = np.random.default_rng(9).normal(size=(20, dimensions))
+    reference = Reference.of(known)
+    expected = fitted(scoring, reference, classes)
+    for at_once, numbers, small in ((84, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
+        monkeypatch.setattr(calibration.logits, "ROWS_AT_ONCE", at_once)
+        monkeypatch.setattr(calibration.logits, "NUMBERS_AT_ONCE", numbers)
+        monkeypatch.setattr(calibration.arrays, "BLOCK", small)
+        monkeypatch.setattr(calibration.largest, "BLOCK", small)
+        monkeypatch.setattr(calibration.guarantees, "AT_ONCE", small)
+        monkeypatch.setattr(calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)
+        found = fitted(scoring, reference, classes)
+        assert replace(found, calibration_id="") == replace(expected, calibration_id="")
+    scoring.close()
