@@ -50,9 +50,9 @@ def open_reference(bundle: Bundle, sha256: str | None, dimensions: int | None) -
         raise BundleError(
             f"{REFERENCE} of {bundle.path} is damaged ({error}): calibrate the bundle again"
         ) from error
-    if found.mean.size != dimensions:
+    if found.dimensions != dimensions:
         raise BundleError(
-            f"{REFERENCE} of {bundle.path} holds features of {found.mean.size} numbers, the graph "
+            f"{REFERENCE} of {bundle.path} holds features of {found.dimensions} numbers, the graph "
             f"gives {dimensions}: calibrate the bundle again"
         )
     return found

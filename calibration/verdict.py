@@ -143,8 +143,8 @@ def parts(
 ) -> Floats:
     """What ``combined`` adds up, shape ``(photos, 3)``; each is higher for the more familiar.
 
-    The cosine to the nearest training photo, minus what the features have along directions that
-    training photos hardly use, and minus the generalised entropy of the scores. Each misses
+    The cosine to the nearest training photo, minus what the features have off the directions that
+    training photos use most, and minus the generalised entropy of the scores. Each misses
     strangers that another sees.
     """
     columns = (

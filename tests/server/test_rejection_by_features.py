@@ -66,15 +66,12 @@ def by_hand(bundle: Path, photo: bytes) -> float:
     assert features is not None
     assert reference is not None
     row = [float(value) for value in features[0]]
-    length = sum(value**2 for value in row) ** 0.5
-    nearest = max(
-        sum(a * b for a, b in zip(row, known, strict=True)) / length
-        for known in reference.directions.tolist()
-    )
-    (unused,) = reference.unused.tolist()
-    off = sum((a - m) * u for a, m, u in zip(row, reference.mean.tolist(), unused, strict=True))
+    (axis,) = reference.axes.tolist()
+    along = sum(a * b for a, b in zip(row, axis, strict=True))
+    nearest = max(known * along / abs(along) for (known,) in reference.directions.tolist())
+    off = (sum(value**2 for value in row) - along**2) ** 0.5
     entropy = float(METHODS["generalised_entropy"](logits[record.head], record.score_kind)[0])
-    parts = zip((nearest, -abs(off), entropy), rule.centres, rule.scales, strict=True)
+    parts = zip((nearest, -off, entropy), rule.centres, rule.scales, strict=True)
     return float(sum((part - centre) / scale for part, centre, scale in parts))
 
 
