@@ -95,6 +95,14 @@ class TopScores:
         rank = exact_rank(average_k, self.rows_seen)
         return threshold_at_rank(self._largest, rank, self.rows_seen)
 
+    def reaching(self, score: float) -> int:
+        """How many of all scores seen are at least ``score``.
+
+        Args:
+            score: A threshold this object gave, or larger: what lies below is forgotten.
+        """
+        return self._largest.reaching(score)
+
     def _count_rows(self, rows: int, classes: int) -> None:
         if self._classes not in (None, classes):
             raise ValueError(f"scores must have {self._classes} classes as before, got {classes}")

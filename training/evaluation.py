@@ -1,17 +1,16 @@
 """How good a network is on validation pictures: every head, every score kind, several K."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from calibration.metrics import average_k_accuracy, top_k_accuracy
+from calibration.metrics import true_class_ranks
 from calibration.scores import SCORE_KINDS, scores
-from calibration.threshold import average_k_threshold
-from training.loading import Batch
+from calibration.selection import TopScores
+from calibration.threshold import next_above
 
 REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
 Logits = Mapping[str, NDArray[np.float32]]
@@ -55,68 +54,86 @@ class Validation:
         return self.accuracy[self.best][self.average_k]
 
 
-def collect_logits(
-    predict: Callable[[Tensor], Mapping[str, Tensor]], batches: Iterable[Batch]
-) -> tuple[dict[str, NDArray[np.float32]], NDArray[np.int64]]:
-    """Logits ``(rows, classes)`` by head, and the labels, of all batches in order."""
-    parts: dict[str, list[NDArray[np.float32]]] = {}
-    labels: list[NDArray[np.int64]] = []
-    for batch in batches:
-        for head, logits in predict(batch.images).items():
-            parts.setdefault(head, []).append(logits.float().cpu().numpy())
-        labels.append(batch.labels.numpy())
-    joined = {head: np.concatenate(found) for head, found in parts.items()}
-    return joined, np.concatenate(labels)
+class Evaluation:
+    """Gathers the figures of :class:`Validation` batch by batch.
 
-
-def measure(logits: Logits, labels: NDArray[np.int64], *, average_k: float) -> Validation:
-    """All figures of :class:`Validation`.
+    No logits are kept: memory grows with K times the pictures, not with pictures times classes.
 
     Args:
-        logits: By head, ``(rows, classes)``, finite.
-        labels: int64, ``(rows,)``.
+        rows: Pictures in all.
         average_k: The K that chooses; lowered to ``classes - 1`` where it is larger.
     """
-    classes = next(iter(logits.values())).shape[1]
-    chosen = min(average_k, classes - 1.0)
-    sizes = sorted({k for k in REPORTED_K if k < classes} | {chosen})
-    accuracy: dict[Choice, dict[float, float]] = {}
-    log_loss: dict[str, float] = {}
-    for head, values in logits.items():
-        for kind in SCORE_KINDS:
-            found = scores(values, kind)
-            accuracy[Choice(head=head, score_kind=kind)] = {
-                k: accuracy_at(found, labels, k) for k in sizes
-            }
-        log_loss[head] = _log_loss(values, labels)
-    return Validation(
-        average_k=chosen,
-        accuracy=accuracy,
-        top_1={head: float(top_k_accuracy(values, labels, 1)) for head, values in logits.items()},
-        log_loss=log_loss,
-    )
+
+    def __init__(self, *, rows: int, average_k: float) -> None:
+        self._rows, self._average_k = rows, average_k
+        self._sets: dict[Choice, _Sets] = {}
+        self._top_1: dict[str, int] = {}
+        self._log_loss: dict[str, list[NDArray[np.float64]]] = {}
+
+    def update(self, logits: Logits, labels: NDArray[np.int64]) -> None:
+        """Add some more rows.
+
+        Args:
+            logits: By head, ``(batch, classes)``, finite.
+            labels: int64, ``(batch,)``.
+        """
+        for head, values in logits.items():
+            largest_k = max(REPORTED_K[-1], self._average_k)
+            for kind in SCORE_KINDS:
+                choice = Choice(head=head, score_kind=kind)
+                if choice not in self._sets:
+                    self._sets[choice] = _Sets(self._rows, min(largest_k, values.shape[1] - 1.0))
+                self._sets[choice].update(scores(values, kind), labels)
+            hits = int((true_class_ranks(values, labels) == 0).sum())
+            self._top_1[head] = self._top_1.get(head, 0) + hits
+            self._log_loss.setdefault(head, []).append(_log_loss(values, labels))
+
+    def result(self) -> Validation:
+        """The figures of all rows, at least one."""
+        largest = next(iter(self._sets.values())).largest_k
+        chosen = min(self._average_k, largest)
+        sizes = sorted({k for k in REPORTED_K if k <= largest} | {chosen})
+        return Validation(
+            average_k=chosen,
+            accuracy={
+                choice: {k: sets.accuracy(k) for k in sizes} for choice, sets in self._sets.items()
+            },
+            top_1={head: hits / self._rows for head, hits in self._top_1.items()},
+            log_loss={
+                head: float(np.concatenate(found).mean()) for head, found in self._log_loss.items()
+            },
+        )
 
 
-def accuracy_at(found: NDArray[np.float64], labels: NDArray[np.int64], average_k: float) -> float:
-    """Average-K accuracy at a mean size of exactly K, so that epochs and heads can be compared.
+class _Sets:
+    """What decides about average-K accuracy at any K up to ``largest_k``."""
 
-    Of scores tied at the cut only the share that fits counts: equal scores, as of a network that
-    has hardly learned, would else give larger sets and so more hits.
+    def __init__(self, rows: int, largest_k: float) -> None:
+        self.largest_k = largest_k
+        self._top = TopScores(rows, largest_k)
+        self._true: list[NDArray[np.float64]] = []
 
-    Example:
-        >>> accuracy_at(np.full((10, 4), 0.25), np.zeros(10, dtype=np.int64), 1)
-        0.25
-    """
-    threshold = average_k_threshold(found, average_k)
-    accuracy = average_k_accuracy(found, labels, threshold.lambda_val)
-    if not threshold.ties:
-        return accuracy
-    at_the_cut = found == threshold.lambda_val
-    true_at_the_cut = at_the_cut[np.arange(len(labels)), labels].mean()
-    return float(accuracy - true_at_the_cut * threshold.ties / at_the_cut.sum())
+    def update(self, found: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
+        self._top.update(found)
+        self._true.append(found[np.arange(len(labels)), labels])
+
+    def accuracy(self, average_k: float) -> float:
+        """At a mean size of exactly K, so that epochs and heads can be compared.
+
+        Of scores tied at the cut only the share that fits counts: equal scores, as of a network
+        that has hardly learned, would else give larger sets and so more hits.
+        """
+        threshold, true = self._top.threshold(average_k), np.concatenate(self._true)
+        lambda_val = threshold.lambda_val
+        accuracy = float((true >= lambda_val).mean())
+        if not threshold.ties:
+            return accuracy
+        tied = self._top.reaching(lambda_val) - self._top.reaching(next_above(lambda_val))
+        return float(accuracy - (true == lambda_val).mean() * threshold.ties / tied)
 
 
-def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Negative log of the true class's softmax, shape ``(batch,)``."""
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     log_sums = np.log(np.exp(shifted).sum(axis=1))
-    return float((log_sums - shifted[np.arange(len(labels)), labels]).mean())
+    return np.asarray(log_sums - shifted[np.arange(len(labels)), labels])

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from models.errors import UsageError
@@ -17,7 +17,7 @@ from training import checkpoint, history
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute
-from training.evaluation import Validation, collect_logits, measure
+from training.evaluation import Evaluation, Validation
 from training.interrupt import Interruption, interruptible
 from training.loading import (
     Batch,
@@ -134,19 +134,26 @@ class Run:
         self.pictures.eval()
         batches = EvaluationBatches(sources.validation, 2 * self.config.batch_size)
         stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
-        predict = partial(self.predict, interruption)
-        logits, labels = collect_logits(predict, stream)
-        if not all(np.isfinite(values).all() for values in logits.values()):
-            raise diverged(f"logits on val are no longer finite after step {self.position.step}")
-        return measure(logits, labels, average_k=self.config.validation.average_k)
+        evaluation = Evaluation(
+            rows=len(sources.validation), average_k=self.config.validation.average_k
+        )
+        for batch in stream:
+            logits = self.predict(interruption, batch.images)
+            if not all(np.isfinite(values).all() for values in logits.values()):
+                raise diverged(
+                    f"logits on val are no longer finite after step {self.position.step}"
+                )
+            evaluation.update(logits, batch.labels.numpy())
+        return evaluation.result()
 
     @torch.no_grad()
-    def predict(self, interruption: Interruption, images: Tensor) -> dict[str, Tensor]:
+    def predict(self, interruption: Interruption, images: Tensor) -> dict[str, NDArray[np.float32]]:
         """Logits by head of uint8 pictures ``(batch, height, width, 3)``."""
         self.save_if_due(interruption)
         with self.compute.autocast():
             outputs = self.pictures(images.to(self.compute.device, non_blocking=True))
-        return by_head(self.objective.head, outputs)
+        found = by_head(self.objective.head, outputs)
+        return {head: logits.float().cpu().numpy() for head, logits in found.items()}
 
     def end_epoch(self, validation: Validation, steps: int) -> None:
         """Count the epoch, keep the weights if they are the best, write everything down."""

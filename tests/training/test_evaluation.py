@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -5,14 +7,24 @@ import torch
 from calibration.metrics import average_k_accuracy
 from calibration.scores import scores
 from calibration.threshold import average_k_threshold
-from training.evaluation import Choice, accuracy_at, collect_logits, measure
-from training.loading import Batch
+from training.evaluation import Choice, Evaluation, Validation
 
 
 def _logits(
     rows: int, classes: int, seed: int = 0
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     return np.random.default_rng(seed).normal(0, 3, (rows, classes)).astype(np.float32)
+
+
+def measure(
+    logits: dict[str, np.ndarray[tuple[int, int], np.dtype[np.float32]]],
+    labels: np.ndarray[tuple[int], np.dtype[np.int64]],
+    *,
+    average_k: float,
+) -> Validation:
+    evaluation = Evaluation(rows=len(labels), average_k=average_k)
+    evaluation.update(logits, labels)
+    return evaluation.result()
 
 
 def test_the_accuracy_is_that_of_the_calibration_package() -> None:
@@ -62,24 +74,34 @@ def test_log_loss_and_top_1_are_those_of_torch() -> None:
     assert found.top_1["linear"] == (logits.argmax(1) == labels).mean()
 
 
-def test_logits_are_collected_in_order_over_uneven_batches() -> None:
-    values = torch.arange(15.0).reshape(5, 3)
-
-    def batch(rows: list[int]) -> Batch:
-        index = torch.tensor(rows)
-        return Batch(images=index, labels=index * 2, rows=index, problems=())
-
-    def predict(rows: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"linear": values[rows].bfloat16()}
-
-    logits, labels = collect_logits(predict, [batch([0, 1, 2]), batch([3, 4])])
-    np.testing.assert_array_equal(logits["linear"], values.numpy())
-    assert logits["linear"].dtype == np.float32
-    assert labels.tolist() == [0, 2, 4, 6, 8]
-
-
 def test_equal_scores_count_no_more_than_the_share_that_fits() -> None:
     labels = np.array([0, 1, 2, 3])
-    found = np.array([[1.0, 1.0, 0.2, 0.1], [1.0, 1.0, 0.2, 0.1]] * 2)
-    assert accuracy_at(found, labels, 1.0) == pytest.approx(0.25)  # half of the two true ones
-    assert accuracy_at(found, labels, 2.0) == pytest.approx(0.5)
+    found = np.array([[9, 9, -2, -5], [9, 9, -2, -5]] * 2, dtype=np.float32)
+    for kind in ("softmax", "sigmoid"):
+        accuracy = measure({"linear": found}, labels, average_k=1).accuracy
+        by_k = accuracy[Choice(head="linear", score_kind=kind)]
+        assert by_k[1.0] == pytest.approx(0.25)  # half of the two true ones
+        assert by_k[2.0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 22])
+def test_any_batches_give_the_same_figures(rows: int) -> None:
+    logits = {"sccp": _logits(22, 9).round(), "multi_label": _logits(22, 9, seed=1).round()}
+    labels = np.arange(22) % 9
+    evaluation = Evaluation(rows=22, average_k=2.5)
+    for start in range(0, 22, rows):
+        some = slice(start, start + rows)
+        evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
+    assert evaluation.result() == measure(logits, labels, average_k=2.5)
+
+
+def test_memory_does_not_grow_with_the_classes() -> None:
+    rows, classes, batch = 2000, 5000, 50
+    evaluation = Evaluation(rows=rows, average_k=3)
+    tracemalloc.start()
+    for _ in range(rows // batch):
+        evaluation.update({"linear": _logits(batch, classes)}, np.zeros(batch, dtype=np.int64))
+    evaluation.result()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows * classes * 4 / 2
