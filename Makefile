@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
-.PHONY: demo test lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean
+.PHONY: demo test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -11,7 +11,7 @@ unexport PYTHONPATH
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean"
+	@echo "also: test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean"
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
@@ -31,6 +31,10 @@ demo: .venv/train
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The whole road for every backbone and many numbers of classes: hours, and 16 GB for the largest.
+test-roads: .venv/dev
+	$(BIN)/python -m pytest tests/test_roads.py -m roads -o addopts="--import-mode=importlib -ra" $(ROADS_ARGS)
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-MOST_AXES = 64
+MOST_AXES = 128
 """Or half as many as a row of features has numbers, where that is less."""
 MOST_FOR_AXES = 1000
 """Photos that the axes are computed from; more change little and take long."""
