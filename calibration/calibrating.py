@@ -1,8 +1,8 @@
 """Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
 
 import json
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from calibration.settings import (
 )
 from data.dataset import split_name
 from data.sources import open_dataset
-from models.bundle import REFERENCE, Bundle, open_bundle, replace_files
+from models.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserved
 from models.classes import ClassTable
 from models.errors import UsageError
 from models.progress import progress
@@ -53,6 +53,7 @@ def calibrate_bundle(
     max_size: int | None = None,
     small_classes: SmallClasses = DEFAULT_SMALL_CLASSES,
     device: str = "auto",
+    report: Callable[[CalibrationRecord], AbstractContextManager[object]] = nullcontext,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
 
@@ -79,57 +80,61 @@ def calibrate_bundle(
         small_classes: What ``class_coverage`` gives classes with too few photos for a threshold
             of their own, see :mod:`calibration.class_conditional`; ``group`` is the genus.
         device: ``auto``, ``cpu`` or ``cuda``.
+        report: What writes about the record: entered before the bundle changes, so that a failure
+            leaves it as it was, and left afterwards.
 
     Returns:
         The record that now stands in the bundle.
 
     Raises:
-        UsageError: A K, a coverage or another setting out of range.
+        UsageError: A K, a coverage or another setting out of range, or another process changes
+            the bundle.
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or cannot be written.
     """
-    bundle = open_bundle(path)
-    part = Part.parse(split)
-    method, training = training_photos(bundle, data, part, rejection_method)
-    settings = _settings(
-        bundle,
-        ks=default_ks(len(bundle.classes)) if ks is None else _floats(ks),
-        coverages=_floats(coverages),
-        min_size=min_size,
-        micro_weight=micro_weight,
-        head=head,
-        score_kind=score_kind,
-        temperatures=_floats(temperatures),
-        rejection_method=method,
-        suspect_share=suspect_share,
-        delta=delta,
-        max_size=max_size,
-        small_classes=small_classes,
-    )
-    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-    photos = part.of(dataset.split(part.name))
-    known = None
-    if training is not None:
-        known = score_known(bundle, training, device=device)
-    scoring = score_split(bundle, photos, device=device, features=known is not None)
-    with closing(scoring):
-        reference = None if known is None else known.reference(scoring)
-        rows = passes(scoring, settings) * len(scoring.labels)
-        with progress(rows, "choosing thresholds") as advance:
-            record = fit_record(
-                scoring,
-                settings,
-                class_counts=bundle.classes.counts,
-                chose_checkpoint=chose_checkpoint(bundle, part.name),
-                class_groups=genera(bundle.classes),
-                reference=reference,
-                advance=advance,
-            )
-    files = updated_files(bundle, record)
-    if reference is None:
-        replace_files(path, files, without=[REFERENCE])
-    else:
-        replace_files(path, {**files, REFERENCE: reference.to_bytes()})
+    with reserved(path):
+        bundle = open_bundle(path)
+        part = Part.parse(split)
+        method, training = training_photos(bundle, data, part, rejection_method)
+        settings = _settings(
+            bundle,
+            ks=default_ks(len(bundle.classes)) if ks is None else _floats(ks),
+            coverages=_floats(coverages),
+            min_size=min_size,
+            micro_weight=micro_weight,
+            head=head,
+            score_kind=score_kind,
+            temperatures=_floats(temperatures),
+            rejection_method=method,
+            suspect_share=suspect_share,
+            delta=delta,
+            max_size=max_size,
+            small_classes=small_classes,
+        )
+        dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
+        photos = part.of(dataset.split(part.name))
+        known = None
+        if training is not None:
+            known = score_known(bundle, training, device=device)
+        scoring = score_split(bundle, photos, device=device, features=known is not None)
+        with closing(scoring):
+            reference = None if known is None else known.reference(scoring)
+            rows = passes(scoring, settings) * len(scoring.labels)
+            with progress(rows, "choosing thresholds") as advance:
+                record = fit_record(
+                    scoring,
+                    settings,
+                    class_counts=bundle.classes.counts,
+                    chose_checkpoint=chose_checkpoint(bundle, part.name),
+                    class_groups=genera(bundle.classes),
+                    reference=reference,
+                    advance=advance,
+                )
+        files = updated_files(bundle, record)
+        if reference is not None:
+            files[REFERENCE] = reference.to_bytes()
+        with report(record):
+            replace_files(path, files, without=[] if reference else [REFERENCE])
     return record
 
 

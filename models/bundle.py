@@ -4,7 +4,8 @@
 is replaced in one step is told in ``models/staging.py``.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 from models.classes import ClassTable
 from models.errors import BundleError
 from models.images import Preprocess
+from models.lock import held
 from models.manifest import MANIFEST, Manifest, check_file_name, sha256_of
 from models.staging import (
     build,
@@ -165,6 +167,24 @@ def write_bundle(
         with failures_named(folder):
             build(folder, manifest, files)
     return open_bundle(folder)
+
+
+@contextmanager
+def reserved(path: str | Path) -> Iterator[None]:
+    """Keep other processes out of a bundle while the block prepares a change that takes long.
+
+    Where no bundle stands there is nothing to reserve.
+
+    Raises:
+        UsageError: Another process prepares a change.
+        BundleError: The folder cannot be written.
+    """
+    folder = Path(path)
+    with ExitStack() as stack:
+        if (folder / MANIFEST).exists():
+            with failures_named(folder):
+                stack.enter_context(held(folder))
+        yield
 
 
 def replace_files(

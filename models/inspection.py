@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from models.bundle import CALIBRATION, REFERENCE, Bundle, open_bundle
+from models.bundle import CALIBRATION, MODEL, REFERENCE, Bundle, open_bundle
 from models.errors import BundleError
 from models.session import Session
 from models.staging import find_file, read_manifest
@@ -135,7 +135,16 @@ def _check_calibration(bundle: Bundle) -> None:
             f"{where} has schema version {version}, this program reads {CALIBRATION_SCHEMA}: "
             + ("calibrate the bundle again" if older else "update florilege")
         )
-    needed = (plain.get("rejection") or {}).get("reference_sha256")
+    try:
+        made_for = plain["measured"]["model_sha256"]
+        needed = (plain["rejection"] or {}).get("reference_sha256")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BundleError(f"{where} is damaged: calibrate the bundle again") from error
+    if made_for != bundle.manifest.files[MODEL]:
+        raise BundleError(
+            f"{where} belongs to another network than {MODEL}: run "
+            f"`florilege calibrate {bundle.path} --data DATA`"
+        )
     if needed is not None and needed != bundle.manifest.files.get(REFERENCE):
         raise BundleError(
             f"{bundle.path} lacks the {REFERENCE} of its calibration: calibrate it again"

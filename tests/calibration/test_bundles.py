@@ -1,5 +1,6 @@
 """Calibrating and evaluating a bundle, on files, through the commands."""
 
+import errno
 import json
 import re
 import sys
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import calibration.calibrating
+import calibration.pictures
 from calibration.bundled import read_record
 from calibration.calibrating import (
     calibrate_bundle,
@@ -24,11 +27,13 @@ from calibration.scores import scores
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle, replace_files
 from models.classes import ClassInfo, ClassTable
+from models.cli import app as bundle_app
 from models.errors import BundleError, DataError, FlorilegeError, UsageError
 from models.images import load
 from models.session import Session
 from tests.calibration.estimates import hits_of
-from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, network
+from tests.models.test_lock import holder
 
 ROWS = 12
 
@@ -234,6 +239,20 @@ def test_a_calibration_of_another_network_is_refused(
         read_record(open_bundle(other.path))
 
 
+def test_a_calibration_of_other_weights_is_refused_with_the_command_that_renews_it(
+    bundle: Bundle, data: str
+) -> None:
+    calibrate_bundle(bundle.path, data)
+    sharper = network({"multi_label_logits": 1e-3, "sccp_logits": 5e-3})
+    replace_files(bundle.path, {"model.onnx": sharper})
+    with pytest.raises(BundleError, match=f"another network.*florilege calibrate {bundle.path}"):
+        read_record(open_bundle(bundle.path))
+    verified = CliRunner().invoke(bundle_app, ["verify", str(bundle.path)])
+    assert "another network" in str(verified.exception)
+    calibrate_bundle(bundle.path, data)
+    assert CliRunner().invoke(bundle_app, ["verify", str(bundle.path)]).exit_code == 0
+
+
 def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle) -> None:
     assert chose_checkpoint(bundle, "val") is None
     told = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": "val"}'})
@@ -337,6 +356,43 @@ def test_a_report_that_cannot_be_written_is_a_usage_error_before_anything_is_don
     assert isinstance(result.exception, UsageError)
     assert "can be no folder" in str(result.exception)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_full_disk_leaves_the_old_report_with_the_old_calibration(
+    bundle: Bundle, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(record: CalibrationRecord, folder: Path) -> None:
+        (folder / "by_shots.png").write_text("half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "by_shots.png").write_text("old")
+    monkeypatch.setattr(calibration.pictures, "write_pictures", full)
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
+    assert isinstance(CliRunner().invoke(app, arguments).exception, OSError)
+    assert [path.read_text() for path in (tmp_path / "r").iterdir()] == ["old"]
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_scored(
+    bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration.calibrating, "score_split", None)
+    with holder(bundle.path) as other:
+        for flags in (["--data", data], ["--scores", "log", "--approve"]):
+            error = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags]).exception
+            assert isinstance(error, UsageError)
+            assert f"process ({other.pid}) writes into {bundle.path}" in str(error)
+        assert open_bundle(bundle.path) == bundle
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
+    bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration.calibrating, "score_split", None)
+    (bundle.path / ".lock").mkdir()  # even an administrator cannot write this
+    with pytest.raises(BundleError, match=r"writing .* failed: .*; what was there is unchanged"):
+        calibrate_bundle(bundle.path, data)
 
 
 def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: str) -> None:
