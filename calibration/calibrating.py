@@ -1,12 +1,11 @@
 """Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-from calibration.card import updated_files
+from calibration.card import read_papers, updated_files
 from calibration.class_conditional import SmallClasses
 from calibration.conformal import conformal_rank, fewest_rows
 from calibration.fitting import SWOLLEN, fit_record, passes
@@ -113,6 +112,7 @@ def calibrate_bundle(
         )
         dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
         photos = part.of(dataset.split(part.name))
+        chosen, papers = chose_checkpoint(bundle, part.name), read_papers(bundle)
         known = None
         if training is not None:
             known = score_known(bundle, training, device=device)
@@ -125,12 +125,12 @@ def calibrate_bundle(
                     scoring,
                     settings,
                     class_counts=bundle.classes.counts,
-                    chose_checkpoint=chose_checkpoint(bundle, part.name),
+                    chose_checkpoint=chosen,
                     class_groups=genera(bundle.classes),
                     reference=reference,
                     advance=advance,
                 )
-        files = updated_files(bundle, record)
+        files = updated_files(papers, record)
         if reference is not None:
             files[REFERENCE] = reference.to_bytes()
         with report(record):
@@ -143,7 +143,7 @@ def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
 
     Photos trained on did, whatever split chose among the epochs.
     """
-    told = json.loads(bundle.read(PROVENANCE)) if bundle.has(PROVENANCE) else {}
+    told = bundle.read_object(PROVENANCE)
     if CHOSEN_ON not in told:
         return None
     return split_name(split) in (TRAIN, told[CHOSEN_ON])  # null where no split chose

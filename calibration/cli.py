@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -50,7 +50,7 @@ app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the network runs.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -188,7 +188,7 @@ def evaluate(
         report = audit_file(audit, calibration_id=record.calibration_id)
     if data is not None:
         if against is not None:
-            check_comparable(bundle, against, gated=gate is not None)
+            check_comparable(bundle, against, data, split, device=device, gated=gate is not None)
         allowed = None if gate is None else read_gate(gate)
         score = partial(scored_bundle, data=data, split=split, device=device)
         with score(bundle) as new:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.bundled import read_record
-from calibration.card import updated_files
+from calibration.card import read_papers, updated_files
 from calibration.from_traffic import record_from_traffic
 from calibration.record import CalibrationRecord
 from calibration.score_log_reader import ScoreLog, open_score_log
@@ -123,7 +123,7 @@ def recalibrate_bundle(
         new = None
         if approve:
             new = record_from_traffic(traffic, record, found)
-            replace_files(path, updated_files(bundle, new))
+            replace_files(path, updated_files(read_papers(bundle), new))
     return Outcome(
         found=found, photos=opened.requests, torn=opened.torn, record=new, notes=(*notes, *told)
     )

@@ -4,12 +4,13 @@
 is replaced in one step is told in ``models/staging.py``.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from models.classes import ClassTable
 from models.errors import BundleError
@@ -98,6 +99,21 @@ class Bundle:
         """
         self._check_named(name)
         return read_file(self.path, name, self.manifest.files[name])
+
+    def read_object(self, name: str) -> dict[str, Any]:
+        """The JSON object in a file; an empty one where the bundle has no such file.
+
+        Raises:
+            BundleError: The file holds something else, or changed since the bundle was opened.
+        """
+        if not self.has(name):
+            return {}
+        try:
+            return {**json.loads(self.read(name))}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BundleError(
+                f"{self.path / name} is damaged: copy, export or calibrate the bundle again"
+            ) from error
 
     def _check_named(self, name: str) -> None:
         if not self.has(name):

@@ -110,14 +110,9 @@ def _fault(path: Path, name: str, digest: str) -> str | None:
     return None
 
 
-def _plain(bundle: Bundle, name: str) -> Any:
+def _plain(bundle: Bundle, name: str) -> dict[str, Any] | None:
     """A json file of the bundle, None where it has none."""
-    if not bundle.has(name):
-        return None
-    try:
-        return json.loads(bundle.read(name))
-    except ValueError as error:
-        raise BundleError(f"{bundle.path / name} is damaged: export the bundle again") from error
+    return bundle.read_object(name) if bundle.has(name) else None
 
 
 def _check_calibration(bundle: Bundle) -> None:

@@ -4,6 +4,7 @@ import errno
 import json
 import re
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,22 @@ def test_the_record_in_the_bundle_is_the_one_returned(bundle: Bundle, data: str)
     assert read_record(again) == record
     assert again.sha256 != bundle.sha256
     assert record.measured.model_sha256 == bundle.manifest.files["model.onnx"]
+
+
+NO_OBJECTS = (b"", b"[", b"[]", b"3", b"null", b"\xff", b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [*product(("metrics.json", "provenance.json"), NO_OBJECTS), ("MODEL_CARD.md", b"\xff")],
+)
+def test_damaged_papers_are_refused_before_any_photo_is_scored(
+    bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
+) -> None:
+    monkeypatch.setattr(calibration.calibrating, "score_split", None)
+    replace_files(bundle.path, {name: content})
+    with pytest.raises(BundleError, match=rf"{name} is damaged: .* again"):
+        calibrate_bundle(bundle.path, data)
 
 
 def test_a_second_calibration_replaces_the_first(bundle: Bundle, data: str) -> None:
@@ -319,6 +336,14 @@ def test_flags_that_cannot_be_are_usage_errors(bundle: Bundle, data: str, flags:
     result = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--data", data, *flags])
     assert isinstance(result.exception, FlorilegeError)
     assert result.exception.exit_code == 2
+
+
+def test_an_unknown_device_is_a_usage_error(bundle: Bundle, data: str) -> None:
+    for verb in ("calibrate", "evaluate"):
+        arguments = [verb, str(bundle.path), "--data", data, "--device", "tpu"]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 2
+        assert "Invalid value for '--device'" in result.stderr
 
 
 def test_a_report_is_written_into_the_folder_asked_for(

@@ -81,6 +81,7 @@ def test_semicolons_and_tabs_do_as_well_as_commas(
         ("path,class_id,split\n0.png,a\n", r"header's 3 cells, separated by ',': row '2'"),
         ("path,class_id,split\n0.png,a,train,x\n", "rows have not the header's 3 cells"),
         ("path,class_id,split\n0.png,,train\n1.png, ,train\n", r"2 empty class ids: '0.png'"),
+        ("path,class_id,split\n\0.png,a,train\n", "1 paths with a null character"),
         ("path,class_id,split\n,a,train\n", "1 empty paths: 'row 1'"),
         ("path,class_id,split\n0.png,a,dev\n", "1 unknown splits .*'0.png: dev'"),
         ("path,class_id,split\n0.png,a,train\n./0.png,b,val\n", "1 paths given twice: '0.png'"),
