@@ -125,6 +125,16 @@ def test_a_class_without_photos_is_a_caution_not_a_failure(tmp_path: Path, bundl
     assert any("coverage 0.99 needs more than 21 photos" in caution for caution in told)
 
 
+def test_enough_photos_are_no_caution(
+    bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = calibrate_bundle(bundle.path, data)
+    for few in (CLASSES * ROWS, CLASSES * ROWS + 1):
+        monkeypatch.setattr(calibration.calibrating, "FEW_ROWS", few)
+        coarse = any("thresholds and intervals are coarse" in told for told in cautions(record))
+        assert coarse == (record.measured.rows < few)
+
+
 def test_classes_without_a_genus_are_no_group_together() -> None:
     names = [("a", "Rosa"), ("b", None), ("Rosa", None), ("c", "Rosa")]
     table = ClassTable(tuple(ClassInfo(id=n, scientific_name=n, genus=g) for n, g in names))
