@@ -258,6 +258,22 @@ def changed(tmp_path: Path) -> str:
     return str(tmp_path / "c")
 
 
+@pytest.mark.parametrize(("more", "shown"), [(20, "c19"), (21, "c19 and 1 more")])
+def test_diff_names_some_of_many_classes(
+    calibrated: str, tmp_path: Path, more: int, shown: str
+) -> None:
+    names = ["10", "11", *(f"c{index}" for index in range(more))]
+    classes = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in names))
+    files = contents() | {"classes.json": classes.to_json().encode()}
+    write_bundle(tmp_path / "more", files, name="tiny", version="2", heads=HEADS)
+    [line] = [
+        line
+        for line in run("diff", calibrated, str(tmp_path / "more")).splitlines()
+        if line.startswith("classes added")
+    ]
+    assert line.endswith(f" c18, {shown}")
+
+
 def test_diff_gives_classes_thresholds_metrics_and_files(calibrated: str, changed: str) -> None:
     content = run_json("diff", calibrated, changed)
     assert content["same"] is False

@@ -32,6 +32,7 @@ def holder(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("99")  # left by a killed one
     with holder(tmp_path) as other:
         for _ in range(2):
             with (
