@@ -13,6 +13,7 @@ from calibration.known_photos import TRAIN, score_known, training_photos
 from calibration.parts import Part
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
+from calibration.scored import photos_for
 from calibration.scores import ScoreKind
 from calibration.scoring import score_split
 from calibration.settings import (
@@ -23,7 +24,6 @@ from calibration.settings import (
     default_ks,
 )
 from data.dataset import split_name
-from data.sources import open_dataset
 from models.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserved
 from models.classes import ClassTable
 from models.errors import UsageError
@@ -110,8 +110,7 @@ def calibrate_bundle(
             max_size=max_size,
             small_classes=small_classes,
         )
-        dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-        photos = part.of(dataset.split(part.name))
+        photos = photos_for(bundle, data, split)
         chosen, papers = chose_checkpoint(bundle, part.name), read_papers(bundle)
         known = None
         if training is not None:

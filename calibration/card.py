@@ -90,9 +90,7 @@ def read_papers(bundle: Bundle) -> Papers:
     Raises:
         BundleError: One of them is damaged.
     """
-    card = f"# {bundle.name}\n".encode()
-    if bundle.has(CARD):
-        card = bundle.read(CARD)
+    card = bundle.read(CARD) if bundle.has(CARD) else f"# {bundle.name}\n".encode()
     try:
         return Papers(card=card.decode(), metrics=bundle.read_object(METRICS))
     except UnicodeDecodeError as error:

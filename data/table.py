@@ -58,11 +58,10 @@ def write_table(path: Path, table: Table) -> None:
 def _read_csv(path: Path) -> Table:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            text = file.read()
-        header_line = text.lstrip().partition("\n")[0]
-        delimiter = max(DELIMITERS, key=header_line.count)
-        lines = io.StringIO(text, newline="")
-        rows = [row for row in csv.reader(lines, delimiter=delimiter, strict=True) if row]
+            header_line = next(filter(str.strip, file), "")
+            delimiter = max(DELIMITERS, key=header_line.count)
+            file.seek(0)
+            rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is no CSV file in UTF-8: {error}") from error
     if not rows:

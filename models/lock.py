@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EACCES, EAGAIN
 from pathlib import Path
 from typing import Final, TextIO
@@ -46,8 +46,9 @@ def _locked(path: Path) -> TextIO:
             if error.errno in (EACCES, EAGAIN):
                 raise UsageError(_refusal(handle, path.parent)) from error
             return handle  # a disk without locks
-        if path.exists() and os.path.samestat(os.fstat(handle.fileno()), path.stat()):
-            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
+                return handle
         handle.close()  # removed by its holder after it was opened here: take the one there is now
 
 
