@@ -3,7 +3,6 @@
 ``calibration.json`` is read as plain json here: it belongs to a layer above.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -118,12 +117,10 @@ def _plain(bundle: Bundle, name: str) -> dict[str, Any] | None:
 def _check_calibration(bundle: Bundle) -> None:
     if not bundle.has(CALIBRATION):
         return
-    where = bundle.path / CALIBRATION
-    try:
-        plain = json.loads(bundle.read(CALIBRATION))
-        version = plain["schema_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{where} is damaged: calibrate the bundle again") from error
+    where, plain = bundle.path / CALIBRATION, bundle.read_object(CALIBRATION)
+    if "schema_version" not in plain:
+        raise BundleError(f"{where} is damaged: calibrate the bundle again")
+    version = plain["schema_version"]
     if version != CALIBRATION_SCHEMA:
         older = isinstance(version, int) and version < CALIBRATION_SCHEMA
         raise BundleError(

@@ -201,6 +201,8 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
         ("calibration.json", b"{", "calibration.json is damaged"),
         ("calibration.json", b"[]", "calibration.json is damaged"),
+        ("calibration.json", b"{}", "calibration.json is damaged"),
+        ("calibration.json", b"[" * 100_000, "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 1}', "version 1, .*: calibrate the bundle"),
         ("calibration.json", b'{"schema_version": 3}', "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 99}', "version 99, .*: update florilege"),
