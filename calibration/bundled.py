@@ -2,7 +2,7 @@
 
 from calibration.record import CalibrationRecord
 from calibration.reference import Reference
-from models.bundle import CALIBRATION, REFERENCE, Bundle
+from models.bundle import CALIBRATION, MODEL, REFERENCE, Bundle
 from models.errors import BundleError
 
 
@@ -20,9 +20,11 @@ def read_record(bundle: Bundle) -> CalibrationRecord:
         record = CalibrationRecord.from_json(bundle.read(CALIBRATION))
     except BundleError as error:
         raise BundleError(f"{bundle.path}: {error}") from error
-    if record.classes != len(bundle.classes) or record.head not in bundle.heads:
+    ours = (len(bundle.classes), bundle.manifest.files[MODEL])
+    if (record.classes, record.measured.model_sha256) != ours or record.head not in bundle.heads:
         raise BundleError(
-            f"{CALIBRATION} of {bundle.path} belongs to another network: calibrate it again"
+            f"{CALIBRATION} of {bundle.path} belongs to another network than its {MODEL}: run "
+            f"`florilege calibrate {bundle.path} --data DATA`"
         )
     return record
 

@@ -1,12 +1,11 @@
 """Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
 
-import json
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-from calibration.card import updated_files
+from calibration.card import read_papers, updated_files
 from calibration.class_conditional import SmallClasses
 from calibration.conformal import conformal_rank, fewest_rows
 from calibration.fitting import SWOLLEN, fit_record, passes
@@ -14,6 +13,7 @@ from calibration.known_photos import TRAIN, score_known, training_photos
 from calibration.parts import Part
 from calibration.record import CalibrationRecord
 from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
+from calibration.scored import photos_for
 from calibration.scores import ScoreKind
 from calibration.scoring import score_split
 from calibration.settings import (
@@ -24,8 +24,7 @@ from calibration.settings import (
     default_ks,
 )
 from data.dataset import split_name
-from data.sources import open_dataset
-from models.bundle import REFERENCE, Bundle, open_bundle, replace_files
+from models.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserved
 from models.classes import ClassTable
 from models.errors import UsageError
 from models.progress import progress
@@ -53,6 +52,7 @@ def calibrate_bundle(
     max_size: int | None = None,
     small_classes: SmallClasses = DEFAULT_SMALL_CLASSES,
     device: str = "auto",
+    report: Callable[[CalibrationRecord], AbstractContextManager[object]] = nullcontext,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
 
@@ -79,57 +79,61 @@ def calibrate_bundle(
         small_classes: What ``class_coverage`` gives classes with too few photos for a threshold
             of their own, see :mod:`calibration.class_conditional`; ``group`` is the genus.
         device: ``auto``, ``cpu`` or ``cuda``.
+        report: What writes about the record: entered before the bundle changes, so that a failure
+            leaves it as it was, and left afterwards.
 
     Returns:
         The record that now stands in the bundle.
 
     Raises:
-        UsageError: A K, a coverage or another setting out of range.
+        UsageError: A K, a coverage or another setting out of range, or another process changes
+            the bundle.
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or cannot be written.
     """
-    bundle = open_bundle(path)
-    part = Part.parse(split)
-    method, training = training_photos(bundle, data, part, rejection_method)
-    settings = _settings(
-        bundle,
-        ks=default_ks(len(bundle.classes)) if ks is None else _floats(ks),
-        coverages=_floats(coverages),
-        min_size=min_size,
-        micro_weight=micro_weight,
-        head=head,
-        score_kind=score_kind,
-        temperatures=_floats(temperatures),
-        rejection_method=method,
-        suspect_share=suspect_share,
-        delta=delta,
-        max_size=max_size,
-        small_classes=small_classes,
-    )
-    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-    photos = part.of(dataset.split(part.name))
-    known = None
-    if training is not None:
-        known = score_known(bundle, training, device=device)
-    scoring = score_split(bundle, photos, device=device, features=known is not None)
-    with closing(scoring):
-        reference = None if known is None else known.reference(scoring)
-        rows = passes(scoring, settings) * len(scoring.labels)
-        with progress(rows, "choosing thresholds") as advance:
-            record = fit_record(
-                scoring,
-                settings,
-                class_counts=bundle.classes.counts,
-                chose_checkpoint=chose_checkpoint(bundle, part.name),
-                class_groups=genera(bundle.classes),
-                reference=reference,
-                advance=advance,
-            )
-    files = updated_files(bundle, record)
-    if reference is None:
-        replace_files(path, files, without=[REFERENCE])
-    else:
-        replace_files(path, {**files, REFERENCE: reference.to_bytes()})
+    with reserved(path):
+        bundle = open_bundle(path)
+        part = Part.parse(split)
+        method, training = training_photos(bundle, data, part, rejection_method)
+        settings = _settings(
+            bundle,
+            ks=default_ks(len(bundle.classes)) if ks is None else _floats(ks),
+            coverages=_floats(coverages),
+            min_size=min_size,
+            micro_weight=micro_weight,
+            head=head,
+            score_kind=score_kind,
+            temperatures=_floats(temperatures),
+            rejection_method=method,
+            suspect_share=suspect_share,
+            delta=delta,
+            max_size=max_size,
+            small_classes=small_classes,
+        )
+        photos = photos_for(bundle, data, split)
+        chosen, papers = chose_checkpoint(bundle, part.name), read_papers(bundle)
+        known = None
+        if training is not None:
+            known = score_known(bundle, training, device=device)
+        scoring = score_split(bundle, photos, device=device, features=known is not None)
+        with closing(scoring):
+            reference = None if known is None else known.reference(scoring)
+            rows = passes(scoring, settings) * len(scoring.labels)
+            with progress(rows, "choosing thresholds") as advance:
+                record = fit_record(
+                    scoring,
+                    settings,
+                    class_counts=bundle.classes.counts,
+                    chose_checkpoint=chosen,
+                    class_groups=genera(bundle.classes),
+                    reference=reference,
+                    advance=advance,
+                )
+        files = updated_files(papers, record)
+        if reference is not None:
+            files[REFERENCE] = reference.to_bytes()
+        with report(record):
+            replace_files(path, files, without=[] if reference else [REFERENCE])
     return record
 
 
@@ -138,7 +142,7 @@ def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
 
     Photos trained on did, whatever split chose among the epochs.
     """
-    told = json.loads(bundle.read(PROVENANCE)) if bundle.has(PROVENANCE) else {}
+    told = bundle.read_object(PROVENANCE)
     if CHOSEN_ON not in told:
         return None
     return split_name(split) in (TRAIN, told[CHOSEN_ON])  # null where no split chose

@@ -2,16 +2,31 @@
 
 import json
 import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from calibration.point import OperatingPoint
 from calibration.record import CalibrationRecord
 from calibration.scores import named
 from calibration.threshold import threshold_text
-from models.bundle import Bundle
+from models.bundle import CALIBRATION, Bundle
+from models.errors import BundleError
 
 CARD = "MODEL_CARD.md"
 METRICS = "metrics.json"
 TITLE = "Calibration"
+
+
+class Papers(NamedTuple):
+    """What stands in a bundle beside its network.
+
+    Attributes:
+        card: Its ``MODEL_CARD.md``.
+        metrics: Its ``metrics.json``.
+    """
+
+    card: str
+    metrics: Mapping[str, Any]
 
 
 def card_with(card: str, record: CalibrationRecord) -> str:
@@ -33,11 +48,10 @@ def card_with(card: str, record: CalibrationRecord) -> str:
     return replace_section(card, TITLE, "\n".join(lines))
 
 
-def metrics_with(metrics: bytes | None, record: CalibrationRecord) -> bytes:
+def metrics_with(metrics: Mapping[str, Any], record: CalibrationRecord) -> bytes:
     """``metrics.json`` with what this calibration measured under ``calibration``."""
-    content = json.loads(metrics) if metrics is not None else {}
     points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
-    content["calibration"] = {
+    measured = {
         "split": record.measured.split,
         "rows": record.measured.rows,
         "average_k": [
@@ -46,7 +60,7 @@ def metrics_with(metrics: bytes | None, record: CalibrationRecord) -> bytes:
             for point in points
         ],
     }  # fmt: skip
-    return json.dumps(content, indent=1).encode()
+    return json.dumps({**metrics, "calibration": measured}, indent=1).encode()
 
 
 def _hits(point: OperatingPoint) -> str:
@@ -70,12 +84,23 @@ def replace_section(text: str, title: str, body: str) -> str:
     return f"{text.rstrip()}\n\n{section}".strip() + "\n"
 
 
-def updated_files(bundle: Bundle, record: CalibrationRecord) -> dict[str, bytes]:
+def read_papers(bundle: Bundle) -> Papers:
+    """Model card and metrics of a bundle; a bare card where it has none.
+
+    Raises:
+        BundleError: One of them is damaged.
+    """
+    card = bundle.read(CARD) if bundle.has(CARD) else f"# {bundle.name}\n".encode()
+    try:
+        return Papers(card=card.decode(), metrics=bundle.read_object(METRICS))
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{bundle.path / CARD} is damaged: export the bundle again") from error
+
+
+def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]:
     """Everything in the bundle that a new calibration changes."""
-    card = bundle.read(CARD).decode() if bundle.has(CARD) else f"# {bundle.name}\n"
-    metrics = bundle.read(METRICS) if bundle.has(METRICS) else None
     return {
-        "calibration.json": record.to_json().encode(),
-        CARD: card_with(card, record).encode(),
-        METRICS: metrics_with(metrics, record),
+        CALIBRATION: record.to_json().encode(),
+        CARD: card_with(papers.card, record).encode(),
+        METRICS: metrics_with(papers.metrics, record),
     }

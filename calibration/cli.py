@@ -1,9 +1,11 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -35,6 +37,7 @@ from calibration.scores import ScoreKind
 from calibration.settings import DEFAULT_DELTA, DEFAULT_SMALL_CLASSES
 from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
+from models.files import files_beside
 
 NO_METHOD = "none"
 WITH_SCORES = {
@@ -47,7 +50,7 @@ app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the network runs.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -126,7 +129,6 @@ def calibrate(
         raise UsageError("--data is missing: name the photos to calibrate on, or --scores LOG")
     if correct_prior or approve:
         raise UsageError("--correct-prior and --approve go with --scores LOG")
-    write_report = None if report is None else _pictures(report)
     record = calibrate_bundle(
         bundle,
         data,
@@ -144,11 +146,10 @@ def calibrate(
         max_size=max_size,
         small_classes=small_classes,
         device=device,
+        report=nullcontext if report is None else _report(report),
     )
     for caution in cautions(record):
         warn(caution)
-    if write_report is not None:
-        write_report(record, report)
     _show(record, as_json)
 
 
@@ -187,7 +188,7 @@ def evaluate(
         report = audit_file(audit, calibration_id=record.calibration_id)
     if data is not None:
         if against is not None:
-            check_comparable(bundle, against, gated=gate is not None)
+            check_comparable(bundle, against, data, split, device=device, gated=gate is not None)
         allowed = None if gate is None else read_gate(gate)
         score = partial(scored_bundle, data=data, split=split, device=device)
         with score(bundle) as new:
@@ -269,8 +270,8 @@ def _from_traffic(
         typer.echo(line)
 
 
-def _pictures(folder: Path) -> Any:
-    """What writes the pictures; asked for, and the folder made, before anything takes time."""
+def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:
+    """What writes the report; asked for, and the folder made, before anything takes time."""
     try:
         from calibration.pictures import write_pictures
     except ModuleNotFoundError as error:
@@ -281,7 +282,14 @@ def _pictures(folder: Path) -> Any:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--report {folder} can be no folder: {error.strerror}") from error
-    return write_pictures
+
+    @contextmanager
+    def written(record: CalibrationRecord) -> Iterator[None]:
+        with files_beside(folder) as beside:
+            write_pictures(record, beside)
+            yield
+
+    return written
 
 
 def _check_evaluate(

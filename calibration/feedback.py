@@ -90,7 +90,7 @@ def _read(path: Path) -> tuple[list[Row], int]:
 def _row(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
 

@@ -14,9 +14,10 @@ from calibration.logits import Scoring
 from calibration.measure import sizes_and_hits
 from calibration.point import NotCalibrated, OperatingPoint
 from calibration.record import CalibrationRecord
-from calibration.scored import ScoredBundle, scored_bundle
+from calibration.scored import ScoredBundle, photos_for, scored_bundle
 from models.bundle import open_bundle
 from models.errors import DataError, UsageError
+from models.session import Session
 
 Outcome = tuple[NDArray[np.bool_], NDArray[np.int64]]
 """Whether each set holds the truth, and its size, each ``(rows,)``."""
@@ -51,7 +52,7 @@ def compare_bundles(
         BundleError: A bundle is damaged or not calibrated.
         UsageError: The two have no rule and value in common.
     """
-    check_comparable(path, against)
+    check_comparable(path, against, data, split, device=device)
     with (
         scored_bundle(path, data, split, device=device) as new,
         scored_bundle(against, data, split, device=device) as old,
@@ -59,19 +60,32 @@ def compare_bundles(
         return compare_scored(new, old)
 
 
-def check_comparable(path: str | Path, against: str | Path, *, gated: bool = False) -> None:
+def check_comparable(
+    path: str | Path,
+    against: str | Path,
+    data: str,
+    split: str,
+    *,
+    device: str = "auto",
+    gated: bool = False,
+) -> None:
     """Refuse two bundles that cannot be compared, before any photo is scored.
 
     Args:
         path: The new bundle's folder.
         against: The old one's.
+        data: What ``--data`` takes.
+        split: Name of the split, or a part of it.
+        device: ``auto``, ``cpu`` or ``cuda``.
         gated: Whether a gate looks at ``average_k`` at the new bundle's default K.
 
     Raises:
+        DataError: The data cannot be opened, or hold a class that one of the two lacks.
         BundleError: A bundle is damaged or not calibrated.
         UsageError: The two have no rule and value in common, or not that of the gate.
     """
-    record, older = read_record(open_bundle(path)), read_record(open_bundle(against))
+    new, old = open_bundle(path), open_bundle(against)
+    record, older = read_record(new), read_record(old)
     common, looked_at = _common(record, older), _asked(record)[0]
     if not common:
         raise UsageError(f"{against} is calibrated for none of the rules and values of {path}")
@@ -79,6 +93,12 @@ def check_comparable(path: str | Path, against: str | Path, *, gated: bool = Fal
         raise UsageError(
             f"--gate judges {_named(looked_at)}, and {against} is not calibrated for it"
         )
+    photos_for(new, data, split)
+    try:
+        photos_for(old, data, split)
+    except DataError as error:
+        raise DataError(f"{against} cannot be compared on these photos: {error}") from error
+    Session(old, device=device)
 
 
 def compare_scored(new: ScoredBundle, old: ScoredBundle) -> list[Comparison]:

@@ -1,18 +1,19 @@
 """Calibrating a bundle again from the score log of its server, after a person has approved it."""
 
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from calibration.bundled import read_record
-from calibration.card import updated_files
+from calibration.card import read_papers, updated_files
 from calibration.from_traffic import record_from_traffic
 from calibration.record import CalibrationRecord
 from calibration.score_log_reader import ScoreLog, open_score_log
 from calibration.shift_check import FEWEST_A_CLASS
 from calibration.traffic import Recalibration, check_correctable, recalibrate
 from calibration.traffic_scores import Guard, Traffic
-from models.bundle import MODEL, open_bundle, replace_files
+from models.bundle import MODEL, open_bundle, replace_files, reserved
 from models.errors import DataError, UsageError
 
 NOT_RESTORED = (
@@ -98,29 +99,31 @@ def recalibrate_bundle(
     Raises:
         DataError: No log of this network, too few photos in it, or a correction for what is no
             change of frequencies.
-        UsageError: A correction that this calibration does not allow.
+        UsageError: A correction that this calibration does not allow, or another process changes
+            the bundle that is to be changed.
         BundleError: The bundle is damaged or not calibrated.
     """
-    bundle = open_bundle(path)
-    record = read_record(bundle)
-    if correct_prior:
-        _check(record)
-    opened = open_score_log(log, model_sha256=bundle.manifest.files[MODEL])
-    if (opened.header.head, opened.header.classes) != (record.head, record.classes):
-        raise DataError(
-            f"the score log holds head {opened.header.head!r}, the bundle serves {record.head!r}: "
-            "collect traffic with this calibration first"
-        )
-    traffic = _traffic(opened, record)
-    notes = [] if record.rejection else ["no photo was left out: the bundle judges none"]
-    try:
-        found, told = _found(traffic[1], record, correct_prior=correct_prior)
-    except ValueError as error:
-        raise DataError(f"the score log in {log}: {error}") from error
-    new = None
-    if approve:
-        new = record_from_traffic(traffic, record, found)
-        replace_files(path, updated_files(bundle, new))
+    with reserved(path) if approve else nullcontext():
+        bundle = open_bundle(path)
+        record = read_record(bundle)
+        if correct_prior:
+            _check(record)
+        opened = open_score_log(log, model_sha256=bundle.manifest.files[MODEL])
+        if (opened.header.head, opened.header.classes) != (record.head, record.classes):
+            raise DataError(
+                f"the score log holds head {opened.header.head!r}, the bundle serves "
+                f"{record.head!r}: collect traffic with this calibration first"
+            )
+        traffic = _traffic(opened, record)
+        notes = [] if record.rejection else ["no photo was left out: the bundle judges none"]
+        try:
+            found, told = _found(traffic[1], record, correct_prior=correct_prior)
+        except ValueError as error:
+            raise DataError(f"the score log in {log}: {error}") from error
+        new = None
+        if approve:
+            new = record_from_traffic(traffic, record, found)
+            replace_files(path, updated_files(read_papers(bundle), new))
     return Outcome(
         found=found, photos=opened.requests, torn=opened.torn, record=new, notes=(*notes, *told)
     )

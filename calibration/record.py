@@ -95,6 +95,9 @@ class CalibrationRecord:
     tables: tuple[Table, ...]
 
     def __post_init__(self) -> None:
+        columns = (self._weights, self.mean_scores, self.log_ratios or self.class_counts)
+        if any(len(column) != self.classes for column in columns):
+            raise ValueError(f"counts, mean scores or log ratios are not of {self.classes} classes")
         if self._table("average_k", 1) is None:
             raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
         for table in self.tables:
@@ -218,7 +221,7 @@ class CalibrationRecord:
             if version != SCHEMA_VERSION:
                 raise BundleError(_other_version(version))
             return from_plain(cls, plain)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BundleError(
                 f"calibration.json is damaged ({error}): calibrate the bundle again"
             ) from error

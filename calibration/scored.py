@@ -32,6 +32,18 @@ class ScoredBundle:
     scoring: Scoring
 
 
+def photos_for(bundle: Bundle, data: str, split: str) -> Split:
+    """The photos of a split, with labels that index the bundle's classes.
+
+    Raises:
+        UsageError: ``split`` is no name, or no part of a split.
+        DataError: The data cannot be opened, or hold a class that the bundle lacks.
+    """
+    part = Part.parse(split)
+    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
+    return part.of(dataset.split(part.name))
+
+
 @contextmanager
 def scored_bundle(
     path: str | Path, data: str, split: str, *, device: str = "auto"
@@ -49,9 +61,7 @@ def scored_bundle(
         BundleError: The bundle is damaged or not calibrated.
     """
     bundle = open_bundle(path)
-    record, part = read_record(bundle), Part.parse(split)
-    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-    photos = part.of(dataset.split(part.name))
+    record, photos = read_record(bundle), photos_for(bundle, data, split)
     scoring = score_split(bundle, photos, device=device)
     with closing(scoring):
         yield ScoredBundle(bundle=bundle, record=record, photos=photos, scoring=scoring)

@@ -68,12 +68,13 @@ def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     """The paths and class ids of a table.
 
     Raises:
-        DataError: Empty cells, or a path given twice.
+        DataError: Empty cells, or a path given twice or with a null character.
     """
     paths = [text.strip() for text in table["path"]]
     class_ids = [text.strip() for text in table["class_id"]]
     if not paths:
         raise DataError(f"{source} lists no picture")
+    _refuse(source, "paths with a null character", [text for text in paths if "\0" in text])
     _refuse(source, "empty paths", [_line(row) for row, text in enumerate(paths) if not text])
     bare = [path for path, class_id in zip(paths, class_ids, strict=True) if not class_id]
     _refuse(source, "empty class ids", bare)

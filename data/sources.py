@@ -48,7 +48,13 @@ def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """
     if is_flora(source):
         return list_flora(source)
-    path = Path(source)
+    try:
+        return _list_path(Path(source), source, splits)
+    except OSError as error:
+        raise DataError(f"{source} cannot be read: {error}") from error
+
+
+def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
     if is_manifest(path):
         wanted = None if splits is None else [split_name(name) or name for name in splits]
         return list_manifest(path, source=source, splits=wanted)
@@ -60,16 +66,13 @@ def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
 
 
 def _list_directory(path: Path, source: str) -> Listing:
-    try:
-        if is_plantnet(path):
-            return list_plantnet(path, source=source)
-        cifar = find_cifar100(path)
-        if cifar is not None:
-            return list_cifar100(cifar, source=source)
-        if is_folder_dataset(path):
-            return list_folder(path, source=source)
-    except OSError as error:
-        raise DataError(f"{source} cannot be read: {error}") from error
+    if is_plantnet(path):
+        return list_plantnet(path, source=source)
+    cifar = find_cifar100(path)
+    if cifar is not None:
+        return list_cifar100(cifar, source=source)
+    if is_folder_dataset(path):
+        return list_folder(path, source=source)
     raise DataError(
         f"{source} holds no folder train, val or test; --data takes {ACCEPTED}. "
         "`florilege data split` makes a manifest from a folder of class folders"

@@ -14,10 +14,13 @@ from models.files import write_atomic
 
 Table = Mapping[str, Sequence[str]]
 SUFFIXES = (".csv", ".parquet")
+DELIMITERS = ",;\t"
 
 
 def read_table(path: Path) -> Table:
-    """Read a CSV (UTF-8, commas, a header line) or Parquet file; an empty cell is ``""``.
+    """Read a CSV (UTF-8, a header line) or Parquet file; an empty cell is ``""``.
+
+    Commas, semicolons or tabs separate the cells of a CSV, whichever its header line has most of.
 
     Raises:
         DataError: Not readable, no header, a column twice, or a line with too many or too few
@@ -55,7 +58,10 @@ def write_table(path: Path, table: Table) -> None:
 def _read_csv(path: Path) -> Table:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file, strict=True) if row]
+            header_line = next(filter(str.strip, file), "")
+            delimiter = max(DELIMITERS, key=header_line.count)
+            file.seek(0)
+            rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is no CSV file in UTF-8: {error}") from error
     if not rows:
@@ -65,8 +71,8 @@ def _read_csv(path: Path) -> Table:
     ragged = [str(number) for number, row in enumerate(rows, 1) if len(row) != len(header)]
     if ragged:
         raise DataError(
-            f"{path}: {len(ragged)} rows have not the header's {len(header)} cells: "
-            f"row {first(ragged)}"
+            f"{path}: {len(ragged)} rows have not the header's {len(header)} cells, separated by "
+            f"{delimiter!r}: row {first(ragged)}"
         )
     columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
     return dict(zip(header, columns, strict=True))

@@ -4,15 +4,18 @@
 is replaced in one step is told in ``models/staging.py``.
 """
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from models.classes import ClassTable
 from models.errors import BundleError
 from models.images import Preprocess
+from models.lock import held
 from models.manifest import MANIFEST, Manifest, check_file_name, sha256_of
 from models.staging import (
     build,
@@ -97,6 +100,21 @@ class Bundle:
         self._check_named(name)
         return read_file(self.path, name, self.manifest.files[name])
 
+    def read_object(self, name: str) -> dict[str, Any]:
+        """The JSON object in a file; an empty one where the bundle has no such file.
+
+        Raises:
+            BundleError: The file holds something else, or changed since the bundle was opened.
+        """
+        if not self.has(name):
+            return {}
+        try:
+            return {**json.loads(self.read(name))}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BundleError(
+                f"{self.path / name} is damaged: copy, export or calibrate the bundle again"
+            ) from error
+
     def _check_named(self, name: str) -> None:
         if not self.has(name):
             raise BundleError(f"{self.path} has no {name}; it holds {sorted(self.manifest.files)}")
@@ -165,6 +183,24 @@ def write_bundle(
         with failures_named(folder):
             build(folder, manifest, files)
     return open_bundle(folder)
+
+
+@contextmanager
+def reserved(path: str | Path) -> Iterator[None]:
+    """Keep other processes out of a bundle while the block prepares a change that takes long.
+
+    Where no bundle stands there is nothing to reserve.
+
+    Raises:
+        UsageError: Another process prepares a change.
+        BundleError: The folder cannot be written.
+    """
+    folder = Path(path)
+    with ExitStack() as stack:
+        if (folder / MANIFEST).exists():
+            with failures_named(folder):
+                stack.enter_context(held(folder))
+        yield
 
 
 def replace_files(

@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -23,6 +25,19 @@ def write_atomic(path: Path, content: bytes) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def files_beside(folder: Path) -> Iterator[Path]:
+    """A hidden folder to write files into that move to ``folder`` where the block ends well.
+
+    Raises:
+        OSError: The disk is full or ``folder`` cannot be written; its files are untouched.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as beside:
+        yield Path(beside)
+        for file in sorted(Path(beside).iterdir()):
+            file.replace(folder / file.name)
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,12 +3,11 @@
 ``calibration.json`` is read as plain json here: it belongs to a layer above.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from models.bundle import CALIBRATION, REFERENCE, Bundle, open_bundle
+from models.bundle import CALIBRATION, MODEL, REFERENCE, Bundle, open_bundle
 from models.errors import BundleError
 from models.session import Session
 from models.staging import find_file, read_manifest
@@ -110,32 +109,34 @@ def _fault(path: Path, name: str, digest: str) -> str | None:
     return None
 
 
-def _plain(bundle: Bundle, name: str) -> Any:
+def _plain(bundle: Bundle, name: str) -> dict[str, Any] | None:
     """A json file of the bundle, None where it has none."""
-    if not bundle.has(name):
-        return None
-    try:
-        return json.loads(bundle.read(name))
-    except ValueError as error:
-        raise BundleError(f"{bundle.path / name} is damaged: export the bundle again") from error
+    return bundle.read_object(name) if bundle.has(name) else None
 
 
 def _check_calibration(bundle: Bundle) -> None:
     if not bundle.has(CALIBRATION):
         return
-    where = bundle.path / CALIBRATION
-    try:
-        plain = json.loads(bundle.read(CALIBRATION))
-        version = plain["schema_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{where} is damaged: calibrate the bundle again") from error
+    where, plain = bundle.path / CALIBRATION, bundle.read_object(CALIBRATION)
+    if "schema_version" not in plain:
+        raise BundleError(f"{where} is damaged: calibrate the bundle again")
+    version = plain["schema_version"]
     if version != CALIBRATION_SCHEMA:
         older = isinstance(version, int) and version < CALIBRATION_SCHEMA
         raise BundleError(
             f"{where} has schema version {version}, this program reads {CALIBRATION_SCHEMA}: "
             + ("calibrate the bundle again" if older else "update florilege")
         )
-    needed = (plain.get("rejection") or {}).get("reference_sha256")
+    try:
+        made_for = plain["measured"]["model_sha256"]
+        needed = (plain["rejection"] or {}).get("reference_sha256")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BundleError(f"{where} is damaged: calibrate the bundle again") from error
+    if made_for != bundle.manifest.files[MODEL]:
+        raise BundleError(
+            f"{where} belongs to another network than {MODEL}: run "
+            f"`florilege calibrate {bundle.path} --data DATA`"
+        )
     if needed is not None and needed != bundle.manifest.files.get(REFERENCE):
         raise BundleError(
             f"{bundle.path} lacks the {REFERENCE} of its calibration: calibrate it again"

@@ -69,7 +69,7 @@ class Manifest:
             entry = json.loads(text)
             _check_schema(entry["schema_version"], where)
             return cls(**{key: entry[key] for key in cls.__dataclass_fields__})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BundleError(
                 f"{where} is damaged ({error!r}): copy or export the bundle again"
             ) from error

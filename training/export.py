@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from models.bundle import Bundle, write_bundle
+from models.bundle import Bundle, reserved, write_bundle
 from models.classes import ClassTable
 from models.errors import BundleError
 from models.export import export_onnx
@@ -39,6 +39,7 @@ def export_run(run: Path, out: Path) -> Bundle:
     Raises:
         BundleError: No run folder, weights of another architecture, an exported graph that
             differs from torch, or a folder that cannot be written. ``out`` is as it was.
+        UsageError: Another process changes the bundle ``out``.
     """
     folder = RunFolder(run)
     config, classes = folder.read_config(), folder.read_classes()
@@ -49,7 +50,7 @@ def export_run(run: Path, out: Path) -> Bundle:
     load_into(network, read_weights(folder.best), origin=str(folder.best), head_must_fit=True)
     preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
     row = best_row(folder)
-    with tempfile.TemporaryDirectory() as scratch:
+    with reserved(out), tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "model.onnx"
         parity = export_onnx(
             network,

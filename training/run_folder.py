@@ -1,14 +1,13 @@
 """The folder of a run: its files, and who may write into it."""
 
-import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
-from errno import EACCES, EAGAIN
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from models.classes import ClassTable
 from models.errors import BundleError, DataError, UsageError
+from models.lock import LOCK, held
 from training.checkpoint import write
 from training.config import TrainConfig
 from training.settings import from_plain, read_yaml, to_yaml
@@ -33,7 +32,7 @@ class RunFolder:
         self.metrics = path / "metrics.csv"
         self.events = path / "events"
         self.report = path / "report.html"
-        self.lock = path / ".lock"
+        self.lock = path / LOCK
 
     def check_free(self) -> None:
         """Refuse a folder that holds anything.
@@ -79,30 +78,16 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Keep other processes out while the block runs; the folder is made.
 
-        A lock of this process alone, which ends with it however it ends: those it starts to read
-        pictures have no part in it.
-
         Raises:
             UsageError: Another process trains into the folder, or it cannot be made.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = self.lock.open("w")
-        except OSError as error:
-            raise UsageError(f"cannot make the folder {self.path}: {error.strerror}") from error
-        with handle:
+        with ExitStack() as stack:
             try:
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(held(self.path))
             except OSError as error:
-                if error.errno in (EACCES, EAGAIN):  # others: a disk without locks
-                    raise UsageError(
-                        f"another process trains into {self.path}: wait for it, or choose another "
-                        "--out"
-                    ) from error
-            try:
-                yield
-            finally:
-                self.lock.unlink(missing_ok=True)
+                raise UsageError(f"cannot make the folder {self.path}: {error.strerror}") from error
+            yield
 
     def write_settings(self, config: TrainConfig, classes: ClassTable) -> None:
         """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run.

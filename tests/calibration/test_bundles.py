@@ -1,8 +1,10 @@
 """Calibrating and evaluating a bundle, on files, through the commands."""
 
+import errno
 import json
 import re
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import calibration.calibrating
+import calibration.pictures
 from calibration.bundled import read_record
 from calibration.calibrating import (
     calibrate_bundle,
@@ -24,11 +28,13 @@ from calibration.scores import scores
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle, replace_files
 from models.classes import ClassInfo, ClassTable
+from models.cli import app as bundle_app
 from models.errors import BundleError, DataError, FlorilegeError, UsageError
 from models.images import load
 from models.session import Session
 from tests.calibration.estimates import hits_of
-from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, network
+from tests.models.test_lock import holder
 
 ROWS = 12
 
@@ -67,6 +73,22 @@ def test_the_record_in_the_bundle_is_the_one_returned(bundle: Bundle, data: str)
     assert record.measured.model_sha256 == bundle.manifest.files["model.onnx"]
 
 
+NO_OBJECTS = (b"", b"[", b"[]", b"3", b"null", b"\xff", b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [*product(("metrics.json", "provenance.json"), NO_OBJECTS), ("MODEL_CARD.md", b"\xff")],
+)
+def test_damaged_papers_are_refused_before_any_photo_is_scored(
+    bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
+) -> None:
+    monkeypatch.setattr(calibration.calibrating, "score_split", None)
+    replace_files(bundle.path, {name: content})
+    with pytest.raises(BundleError, match=rf"{name} is damaged: .* again"):
+        calibrate_bundle(bundle.path, data)
+
+
 def test_a_second_calibration_replaces_the_first(bundle: Bundle, data: str) -> None:
     first = calibrate_bundle(bundle.path, data, ks=[2.55])
     second = calibrate_bundle(bundle.path, data, ks=[2.45])
@@ -101,6 +123,16 @@ def test_a_class_without_photos_is_a_caution_not_a_failure(tmp_path: Path, bundl
     assert any("1 of 6 classes have no photo" in caution for caution in told)
     assert any("only 21 photos" in caution for caution in told)
     assert any("coverage 0.99 needs more than 21 photos" in caution for caution in told)
+
+
+def test_enough_photos_are_no_caution(
+    bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = calibrate_bundle(bundle.path, data)
+    for few in (CLASSES * ROWS, CLASSES * ROWS + 1):
+        monkeypatch.setattr(calibration.calibrating, "FEW_ROWS", few)
+        coarse = any("thresholds and intervals are coarse" in told for told in cautions(record))
+        assert coarse == (record.measured.rows < few)
 
 
 def test_classes_without_a_genus_are_no_group_together() -> None:
@@ -234,6 +266,20 @@ def test_a_calibration_of_another_network_is_refused(
         read_record(open_bundle(other.path))
 
 
+def test_a_calibration_of_other_weights_is_refused_with_the_command_that_renews_it(
+    bundle: Bundle, data: str
+) -> None:
+    calibrate_bundle(bundle.path, data)
+    sharper = network({"multi_label_logits": 1e-3, "sccp_logits": 5e-3})
+    replace_files(bundle.path, {"model.onnx": sharper})
+    with pytest.raises(BundleError, match=f"another network.*florilege calibrate {bundle.path}"):
+        read_record(open_bundle(bundle.path))
+    verified = CliRunner().invoke(bundle_app, ["verify", str(bundle.path)])
+    assert "another network" in str(verified.exception)
+    calibrate_bundle(bundle.path, data)
+    assert CliRunner().invoke(bundle_app, ["verify", str(bundle.path)]).exit_code == 0
+
+
 def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle) -> None:
     assert chose_checkpoint(bundle, "val") is None
     told = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": "val"}'})
@@ -302,6 +348,14 @@ def test_flags_that_cannot_be_are_usage_errors(bundle: Bundle, data: str, flags:
     assert result.exception.exit_code == 2
 
 
+def test_an_unknown_device_is_a_usage_error(bundle: Bundle, data: str) -> None:
+    for verb in ("calibrate", "evaluate"):
+        arguments = [verb, str(bundle.path), "--data", data, "--device", "tpu"]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 2
+        assert "Invalid value for '--device'" in result.stderr
+
+
 def test_a_report_is_written_into_the_folder_asked_for(
     bundle: Bundle, data: str, tmp_path: Path
 ) -> None:
@@ -337,6 +391,43 @@ def test_a_report_that_cannot_be_written_is_a_usage_error_before_anything_is_don
     assert isinstance(result.exception, UsageError)
     assert "can be no folder" in str(result.exception)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_full_disk_leaves_the_old_report_with_the_old_calibration(
+    bundle: Bundle, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(record: CalibrationRecord, folder: Path) -> None:
+        (folder / "by_shots.png").write_text("half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "by_shots.png").write_text("old")
+    monkeypatch.setattr(calibration.pictures, "write_pictures", full)
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
+    assert isinstance(CliRunner().invoke(app, arguments).exception, OSError)
+    assert [path.read_text() for path in (tmp_path / "r").iterdir()] == ["old"]
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_scored(
+    bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration.calibrating, "score_split", None)
+    with holder(bundle.path) as other:
+        for flags in (["--data", data], ["--scores", "log", "--approve"]):
+            error = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags]).exception
+            assert isinstance(error, UsageError)
+            assert f"process ({other.pid}) writes into {bundle.path}" in str(error)
+        assert open_bundle(bundle.path) == bundle
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
+    bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration.calibrating, "score_split", None)
+    (bundle.path / ".lock").mkdir()  # even an administrator cannot write this
+    with pytest.raises(BundleError, match=r"writing .* failed: .*; what was there is unchanged"):
+        calibrate_bundle(bundle.path, data)
 
 
 def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: str) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner
 
+import calibration.cropping
 from calibration.bundled import read_record
 from calibration.calibrating import calibrate_bundle
 from calibration.cli import app
@@ -113,6 +114,15 @@ def test_every_k_asked_for_is_compared(folder: Path) -> None:
         ("top_k", 3.0, "mean_marginal"),
         ("top_k", 3.0, "mean_score"),
     ]
+
+
+def test_a_k_too_large_for_marginals_is_compared_without_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for largest, expected in ((2, 1), (3, 2)):
+        monkeypatch.setattr(calibration.cropping, "LARGEST_K", largest)
+        found = compare_crops(folder / "b", str(folder / "d"))
+        assert [result.fusion for result in found].count("mean_marginal") == expected
 
 
 def test_the_command_says_that_crops_are_not_calibrated(folder: Path) -> None:

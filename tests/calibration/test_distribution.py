@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from calibration.distribution import EDGES, in_bins, logsumexp
+from calibration.distribution import (
+    EDGES,
+    LOGSUMEXP_BINS,
+    DistributionOf,
+    in_bins,
+    logsumexp,
+)
 
 
 def test_bins_hold_their_lower_edge_and_nothing_is_left_out() -> None:
@@ -20,6 +26,20 @@ def test_bins_hold_their_lower_edge_and_nothing_is_left_out() -> None:
 def test_edges_are_four_to_a_factor_of_two() -> None:
     assert np.diff(np.log2(EDGES[1:])) == pytest.approx(np.full(80, 0.25))
     assert (EDGES[0], EDGES[1], EDGES[-1]) == (0.0, 2.0**-20, 1.0)
+
+
+@pytest.mark.parametrize("rows", [1, 2, LOGSUMEXP_BINS, LOGSUMEXP_BINS + 1, 300])
+@pytest.mark.parametrize("alike", [False, True])
+def test_the_bins_of_log_sum_exp_hold_every_photo(rows: int, alike: bool) -> None:
+    random, gathered = np.random.default_rng(rows), DistributionOf()
+    logits = random.normal(size=(1 if alike else rows, 3)).astype(np.float32)
+    gathered.update(np.broadcast_to(logits, (rows, 3)), np.full((rows, 3), 1 / 3))
+    found = gathered.result()
+    assert sum(found.logsumexp) == rows
+    assert len(found.logsumexp) == len(found.logsumexp_edges)
+    assert len(found.logsumexp) <= (1 if alike else LOGSUMEXP_BINS)
+    if not alike:
+        assert max(found.logsumexp) <= rows // LOGSUMEXP_BINS + 2
 
 
 def test_logsumexp_does_not_overflow() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import calibration.drift_tests
 from calibration.distribution import EDGES, in_bins
 from calibration.drift_tests import DistributionTest, MeanTest
 from tests.calibration.simulation import draw
@@ -117,11 +118,16 @@ def test_batches_and_a_saved_state_make_no_difference(cuts: list[int], seed: int
     assert whole.counts.sum() == 160
 
 
-def test_more_values_than_fit_at_once_are_the_same_test() -> None:
-    values = np.random.default_rng(6).choice(POOL, 2500)
+@pytest.mark.parametrize("at_once", [1, 8, 24, 25])
+def test_more_values_than_fit_at_once_are_the_same_test(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    values = np.random.default_rng(6).choice(POOL, 25)
     first, second = (DistributionTest(EDGES.tolist(), in_bins(POOL[:50]).tolist()) for _ in "ab")
-    expected = np.concatenate([first.update(part) for part in np.split(values, 5)])
+    expected = first.update(values)
+    monkeypatch.setattr(calibration.drift_tests, "ROWS_AT_ONCE", at_once)
     assert second.update(values) == pytest.approx(expected)
+    assert second.counts.tolist() == first.counts.tolist()
 
 
 def test_a_histogram_that_is_none_is_refused() -> None:

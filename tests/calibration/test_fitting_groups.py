@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import calibration.fitting_groups
 from calibration.fitting import fit_record
 from calibration.fusion import FUSIONS, fuse
 from calibration.marginals import top_k_marginals
@@ -147,6 +148,40 @@ def test_too_few_groups_are_not_calibrated() -> None:
     assert record.images == (1, 2)
     with pytest.raises(NotCalibrated, match="with 3 photos"):
         record.point("average_k", images=3)
+
+
+@pytest.mark.parametrize("most", [9, 10**6])
+def test_top_k_is_measured_on_so_many_groups_and_up_to_so_large_a_k(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(calibration.fitting_groups, "MARGINAL_GROUPS", most)
+    monkeypatch.setattr(calibration.fitting_groups, "LARGEST_K", 3)
+    record = fitted_pairs()
+    groups = record.point("average_k", images=2).rows
+    assert groups > 100
+    assert record.point("top_k", k=3, images=2).rows == min(most, groups)
+    assert record.ks("average_k", images=2) == [3.0, 5.0]
+    assert record.ks("top_k", images=2) == [3.0]
+
+
+def test_the_fewest_groups_are_enough_and_one_fewer_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = fitted_pairs().point("average_k", images=2).rows
+    monkeypatch.setattr(calibration.fitting_groups, "FEWEST_GROUPS", groups)
+    assert fitted_pairs().images == (1, 2)
+    monkeypatch.setattr(calibration.fitting_groups, "FEWEST_GROUPS", groups + 1)
+    assert fitted_pairs().images == (1,)
+
+
+def fitted_pairs() -> CalibrationRecord:
+    logits, labels = sample_logits()
+    return fit_record(
+        scoring_of({"linear": logits[:230]}, labels[:230]),
+        Settings(classes=CLASSES, ks=(3.0, 5.0), images=(2,)),
+        class_counts=COUNTS,
+        chose_checkpoint=None,
+    )
 
 
 def test_every_fusion_of_the_record_is_one_there_is(record: CalibrationRecord) -> None:

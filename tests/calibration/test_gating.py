@@ -1,6 +1,7 @@
 """Two bundles on the same photos, and the gate, through the command."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from calibration.scores import scores
 from calibration.scoring import score_split
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle, replace_files
-from models.errors import BundleError, FlorilegeError, GateFailed, UsageError
+from models.errors import BundleError, DataError, FlorilegeError, GateFailed, UsageError
 from models.images import load
 from models.session import Session
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
@@ -78,9 +79,26 @@ def test_bundles_that_cannot_be_compared_are_refused_before_any_photo_is_scored(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_bundle(tmp_path / "bare")
+    broken = make_bundle(tmp_path / "broken")
+    replace_files(broken.path, {"model.onnx": b"no graph"})
+    plain = json.loads(open_bundle(folder / "good").read("calibration.json"))
+    plain["measured"]["model_sha256"] = open_bundle(broken.path).manifest.files["model.onnx"]
+    replace_files(broken.path, {"calibration.json": json.dumps(plain).encode()})
+    foreign = make_bundle(tmp_path / "foreign")
+    renamed = foreign.read("classes.json").replace(b'"c5"', b'"another"')
+    replace_files(foreign.path, {"classes.json": renamed})
+    replace_files(
+        foreign.path, {"calibration.json": (folder / "good/calibration.json").read_bytes()}
+    )
     monkeypatch.setattr(calibration.scored, "score_split", None)
-    _, _, error = evaluate(folder, "good", "--against", str(tmp_path / "bare"))
-    assert isinstance(error, BundleError)
+    for name, kind, message in (
+        ("bare", BundleError, "is not calibrated"),
+        ("broken", BundleError, "cannot be loaded"),
+        ("foreign", DataError, r"foreign cannot be compared .* 1 class id of test .*'c5'"),
+    ):
+        _, _, error = evaluate(folder, "good", "--against", str(tmp_path / name))
+        assert isinstance(error, kind)
+        assert re.search(message, str(error))
 
 
 def gate_file(path: Path, text: str) -> str:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from calibration.guarantees import LARGEST, mean_is_below, size_thresholds
+import calibration.guarantees
+from calibration.guarantees import LARGEST, BestOfRows, mean_is_below, size_thresholds
 from calibration.rules import calibrate
 from tests.calibration import oracles
 from tests.calibration.simulation import CLASSES, draw
@@ -139,3 +140,16 @@ def test_scores_outside_0_to_1_have_no_probability_guarantee() -> None:
     for scores in ([[1.01, 0.3]], [[0.5, -0.01]]):
         with pytest.raises(ValueError, match=r"scores must be in \[0, 1\]"):
             calibrate("average_k", scores, average_k=1, guarantee="probability")
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 16, 10_000])
+def test_a_size_that_every_set_keeps_goes_down_to_the_last_threshold(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    thresholds = size_thresholds(1.0)
+    assert thresholds.size % 5 == 1  # a last block of one
+    monkeypatch.setattr(calibration.guarantees, "AT_ONCE", at_once)
+    best = BestOfRows(3, 2, largest=1, highest=1.0)
+    best.add(np.array([[0.5, 0.2, 0.1], [0.9, thresholds[-1], 0.0], [0.3, 0.3, 0.3]]))
+    found = best.threshold(2, max_size=2, min_size=0, delta=0.1)
+    assert found == thresholds[-1]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.measure import Measurement, reaching, size_bins, together
+from calibration.measure import EXACT_SIZES, Measurement, reaching, size_bins, together
 from calibration.rules import calibrate
 from calibration.sets import SetRule
 from tests.calibration.strategies import Scores, score_arrays
@@ -106,6 +106,15 @@ def test_histogram_bins_are_exact_for_small_sizes_and_reach_all_classes() -> Non
     assert (np.diff(edges) <= np.maximum(1, edges[:-1] // 4)).all()
     assert 1081 * 0.8 < edges[-1] <= 1081
     assert len(edges) < 45
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, EXACT_SIZES, EXACT_SIZES + 1, 21, 10_000])
+def test_a_set_of_every_size_has_its_bin(classes: int) -> None:
+    edges = size_bins(classes)
+    assert edges[0] == 0
+    assert (np.diff(edges) >= 1).all()
+    assert edges[-1] <= classes < edges[-1] + max(1, edges[-1] // 4) + (edges[-1] <= EXACT_SIZES)
+    assert edges[: EXACT_SIZES + 1].tolist() == list(range(min(classes, EXACT_SIZES) + 1))
 
 
 def test_reaching_counts_a_value_that_equals_the_threshold() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibration.nested import choose
+from calibration.nested import FOLDS, choose
 
 
 def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None:
@@ -32,6 +32,13 @@ def test_the_first_of_equal_candidates_is_chosen() -> None:
 def test_each_fold_is_measured_on_the_winner_of_the_others() -> None:
     hits = [[1, 0], [0, 1]]  # with one row a fold, the other row chooses the wrong candidate
     assert choose(hits, folds=2).honest_hit_rate == 0.0
+
+
+@pytest.mark.parametrize("rows", [1, FOLDS - 1, FOLDS, FOLDS + 1, 3 * FOLDS + 1])
+def test_a_single_candidate_keeps_its_rate_whatever_the_folds(rows: int) -> None:
+    hits = np.arange(rows)[np.newaxis] % 3 == 0
+    assert choose(hits).honest_hit_rate == hits.mean()
+    assert choose(np.concatenate([hits, ~hits])).hit_rate >= 0.5
 
 
 def test_one_row_chooses_nothing_for_itself() -> None:

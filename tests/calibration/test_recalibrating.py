@@ -22,6 +22,7 @@ from calibration.record import CalibrationRecord, NotCalibrated
 from calibration.rules import calibrate
 from calibration.score_log import LogHeader, ScoreLogWriter
 from calibration.scores import scores
+from calibration.traffic import FEWEST_ROWS
 from models.bundle import MODEL, Bundle, open_bundle
 from models.errors import DataError, UsageError
 from models.session import Session
@@ -274,6 +275,18 @@ def test_requests_of_several_photos_get_thresholds_of_their_own(
         len(requests),
         calibrate("average_k", served, average_k=2).lambda_val,
     )
+
+
+@pytest.mark.parametrize("pairs", [FEWEST_ROWS - 1, FEWEST_ROWS])
+def test_few_requests_of_several_photos_get_no_thresholds(
+    bundle: Bundle, data: str, tmp_path: Path, pairs: int
+) -> None:
+    calibrate_bundle(bundle.path, data, head="sccp", score_kind="softmax", rejection_method=None)
+    log = write_log(bundle, tmp_path / "log", live(bundle, FEWEST_ROWS)[0])
+    write_log(bundle, log, live(bundle, 2 * pairs, seed=3)[0], photos=2)
+    record = recalibrate_bundle(bundle.path, log, approve=True).record
+    assert record is not None
+    assert record.images == ((1, 2) if pairs == FEWEST_ROWS else (1,))
 
 
 def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path: Path) -> None:

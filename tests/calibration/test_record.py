@@ -385,6 +385,7 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
     wrong = {**plain["tables"][0], "columns": {**columns, "size": ["3"] * len(columns["size"])}}
     texts = [
         "not json",
+        "[" * 100_000,
         "[]",
         "{}",
         damage(record, tables=[]),
@@ -392,6 +393,10 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
         damage(record, tables=[wrong]),
         damage(record, surprise=1),
         damage(record, measured={}),
+        damage(record, class_counts=[1]),
+        damage(record, class_counts=[-1] * record.classes),
+        damage(record, log_ratios=[0.0]),
+        damage(record, micro_weight=5.0),
         damage(record, rejection={}),
         damage(record, rejection={**plain["rejection"], "method": "guess"}),
         damage(record, tables=[{**plain["tables"][0], "fusion": "guess"}]),

@@ -62,6 +62,47 @@ def test_blocks_are_bounded_and_requests_are_whole_across_them(tmp_path: Path) -
         assert len(np.concatenate(blocks)) == log.requests[count] == 140
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    photos=st.lists(st.integers(1, 5), min_size=1, max_size=12),
+    damaged=st.sets(st.integers(0, 30)),
+    at_once=st.integers(1, 40),
+)
+def test_blocks_of_any_length_give_the_same_requests(
+    tmp_path_factory: pytest.TempPathFactory, photos: list[int], damaged: set[int], at_once: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    writer = ScoreLogWriter(folder, HEADER)
+    for request, count in enumerate(photos):
+        writer.append(logits_of(request, count))
+    writer.close()
+    [path] = log_files(folder)
+    content = bytearray(path.read_bytes())
+    for record in damaged & set(range(sum(photos))):
+        content[len(HEADER.line()) + record * RECORD + record % RECORD] ^= 1
+    path.write_bytes(content)
+    expected = open_score_log(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration.score_log_reader, "ROWS_AT_ONCE", at_once)
+        found = open_score_log(folder)
+        assert (found.requests, found.torn) == (expected.requests, expected.torn)
+        several = [read(found, count).tolist() for count in range(1, 6)]
+    assert several == [read(expected, count).tolist() for count in range(1, 6)]
+
+
+def test_a_first_line_longer_than_any_header_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ScoreLogWriter(tmp_path, HEADER)
+    writer.append(logits_of(0))
+    writer.close()
+    monkeypatch.setattr(calibration.score_log_reader, "HEADER_BYTES", len(HEADER.line()))
+    assert open_score_log(tmp_path).requests == {1: 1}
+    monkeypatch.setattr(calibration.score_log_reader, "HEADER_BYTES", len(HEADER.line()) - 1)
+    with pytest.raises(DataError, match="holds no score log"):
+        open_score_log(tmp_path)
+
+
 def test_a_torn_end_is_left_out_at_every_byte(tmp_path: Path) -> None:
     writer = ScoreLogWriter(tmp_path, HEADER)
     for request in range(4):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import calibration.scoring
 from calibration.scoring import score_split
 from data.dataset import Split
 from data.sources import open_dataset
@@ -70,9 +71,17 @@ def test_photos_that_cannot_be_read_are_listed(bundle: Bundle, split: Split) -> 
     assert split.names[5] in message
 
 
-def test_many_failures_are_listed_in_part(bundle: Bundle, split: Split) -> None:
+def test_many_failures_are_listed_in_part(
+    bundle: Bundle, split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(DataError, match="and 14 more"):
         score_split(bundle, replace(split, read=lambda row: b"no picture"), device="cpu")
+    for shown, rest in ((23, "and 1 more"), (24, "")):
+        monkeypatch.setattr(calibration.scoring, "NAMES_SHOWN", shown)
+        with pytest.raises(DataError) as refused:
+            score_split(bundle, replace(split, read=lambda row: b"no picture"), device="cpu")
+        assert str(refused.value).count(".png: ") == shown
+        assert ("more" in str(refused.value).splitlines()[-1]) == bool(rest)
 
 
 def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None:

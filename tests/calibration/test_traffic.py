@@ -15,7 +15,7 @@ from calibration.rules import calibrate
 from calibration.score_log import LogHeader, ScoreLogWriter
 from calibration.score_log_reader import open_score_log
 from calibration.scores import scores
-from calibration.traffic import recalibrate
+from calibration.traffic import FEWEST_ROWS, recalibrate
 from calibration.traffic_scores import Guard, Requests
 from tests.calibration.simulation import CLASSES, MEANS, PRIOR, draw
 from tests.calibration.test_record import make_record
@@ -109,7 +109,17 @@ def test_photos_of_something_else_move_the_threshold_unless_a_guard_leaves_them_
     assert abs(np.log(guarded.thresholds[0].new_lambda / right)) < 0.05
 
 
-@pytest.mark.parametrize("kept", [90, 300])
+@pytest.mark.parametrize("rows", [FEWEST_ROWS - 1, FEWEST_ROWS])
+def test_few_photos_are_refused(record: CalibrationRecord, rows: int) -> None:
+    logits, _ = photos(1, rows)
+    if rows < FEWEST_ROWS:
+        with pytest.raises(ValueError, match=f"{rows} photos are too few .* {FEWEST_ROWS}"):
+            recalibrate(blocks_of(logits), record)
+    else:
+        assert recalibrate(blocks_of(logits), record).rows == rows
+
+
+@pytest.mark.parametrize("kept", [90, 300, 699, 700, 701])
 def test_frequencies_come_from_the_latest_photos(
     record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
@@ -118,7 +128,7 @@ def test_frequencies_come_from_the_latest_photos(
     found = recalibrate(blocks_of(logits), record, ks=[3], correct_prior=True).shift
     latest = estimate_prior(scores(logits[-kept:], "softmax"), record.mean_scores)
     assert found is not None
-    assert (found.rows, found.new_prior.tolist()) == (kept, latest.new_prior.tolist())
+    assert (found.rows, found.new_prior.tolist()) == (min(kept, 700), latest.new_prior.tolist())
 
 
 def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> None:

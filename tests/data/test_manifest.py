@@ -54,17 +54,34 @@ def test_a_byte_order_mark_blank_lines_and_spaces_do_no_harm(tmp_path: Path) -> 
     assert dataset.split("train").observations is None
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_semicolons_and_tabs_do_as_well_as_commas(
+    tmp_path: Path, delimiter: str, ending: str
+) -> None:
+    text = GOOD.replace(",", delimiter).replace("Rosa rosa", '"Rosa, not a rose"')
+    dataset = open_dataset(_write(tmp_path, text.replace("\n", ending)))
+    expected = open_dataset(_write(tmp_path, GOOD))
+    assert dataset.classes.ids == expected.classes.ids
+    assert dataset.classes[0].scientific_name == "Rosa, not a rose"
+    assert dataset.classes[0].common_names == expected.classes[0].common_names
+    for name, split in expected.splits.items():
+        assert dataset.split(name).names == split.names
+        assert dataset.split(name).observations == split.observations
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "is empty"),
         ("path,class_id,split\n", "lists no picture"),
         ("path,label\n0.png,a\n", r"no column 'class_id', 'split'; it has: path, label"),
-        ("path;class_id;split\n0.png;a;train\n", "no column 'path'"),
+        ("path|class_id|split\n0.png|a|train\n", "no column 'path'"),
         ("path,path,class_id,split\n0.png,1.png,a,train\n", "columns stand there twice: 'path'"),
-        ("path,class_id,split\n0.png,a\n", r"rows have not the header's 3 cells: row '2'"),
+        ("path,class_id,split\n0.png,a\n", r"header's 3 cells, separated by ',': row '2'"),
         ("path,class_id,split\n0.png,a,train,x\n", "rows have not the header's 3 cells"),
         ("path,class_id,split\n0.png,,train\n1.png, ,train\n", r"2 empty class ids: '0.png'"),
+        ("path,class_id,split\n\0.png,a,train\n", "1 paths with a null character"),
         ("path,class_id,split\n,a,train\n", "1 empty paths: 'row 1'"),
         ("path,class_id,split\n0.png,a,dev\n", "1 unknown splits .*'0.png: dev'"),
         ("path,class_id,split\n0.png,a,train\n./0.png,b,val\n", "1 paths given twice: '0.png'"),

@@ -17,6 +17,8 @@ from models.errors import BundleError
 from models.inspection import CALIBRATION_SCHEMA
 from tests.models.bundles import HEADS, contents, make_bundle, network
 
+NETWORK = network({"logits": 1.0})
+
 
 def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
     """The part of calibration.json that is shown, with tables that do not serve beside it."""
@@ -41,7 +43,12 @@ def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
         "created": "2026-01-01T00:00:00+00:00",
         "head": head,
         "score_kind": "softmax",
-        "measured": {"split": "val", "rows": 80},
+        "measured": {
+            "split": "val",
+            "rows": 80,
+            "model_sha256": hashlib.sha256(NETWORK).hexdigest(),
+        },
+        "rejection": None,
         "asked_k": [1.0, 2.0],
         "asked_coverage": [0.9],
         "tables": [
@@ -157,7 +164,7 @@ def test_a_calibration_of_another_shape_is_damage(tmp_path: Path, content: bytes
 
 
 def test_verify_lists_every_file(calibrated: str) -> None:
-    replace_files(calibrated, {"model.onnx": network({"logits": 1.0})})
+    replace_files(calibrated, {"model.onnx": NETWORK})
     assert run("verify", calibrated).splitlines() == [
         "ok     model.onnx",
         "ok     classes.json",
@@ -194,14 +201,18 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
         ("calibration.json", b"{", "calibration.json is damaged"),
         ("calibration.json", b"[]", "calibration.json is damaged"),
+        ("calibration.json", b"{}", "calibration.json is damaged"),
+        ("calibration.json", b"[" * 100_000, "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 1}', "version 1, .*: calibrate the bundle"),
+        ("calibration.json", b'{"schema_version": 3}', "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 99}', "version 99, .*: update florilege"),
+        ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
     ],
 )
 def test_verify_refuses_right_files_that_do_not_open(
     calibrated: str, name: str, content: bytes, message: str
 ) -> None:
-    replace_files(calibrated, {"model.onnx": network({"logits": 1.0})})
+    replace_files(calibrated, {"model.onnx": NETWORK})
     manifest = Path(calibrated) / "bundle.json"
     plain = json.loads(manifest.read_bytes())
     plain["files"][name] = hashlib.sha256(content).hexdigest()
@@ -247,6 +258,22 @@ def changed(tmp_path: Path) -> str:
     }
     write_bundle(tmp_path / "c", files, name="tiny", version="2", heads={"cosine": "logits"})
     return str(tmp_path / "c")
+
+
+@pytest.mark.parametrize(("more", "shown"), [(20, "c19"), (21, "c19 and 1 more")])
+def test_diff_names_some_of_many_classes(
+    calibrated: str, tmp_path: Path, more: int, shown: str
+) -> None:
+    names = ["10", "11", *(f"c{index}" for index in range(more))]
+    classes = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in names))
+    files = contents() | {"classes.json": classes.to_json().encode()}
+    write_bundle(tmp_path / "more", files, name="tiny", version="2", heads=HEADS)
+    [line] = [
+        line
+        for line in run("diff", calibrated, str(tmp_path / "more")).splitlines()
+        if line.startswith("classes added")
+    ]
+    assert line.endswith(f" c18, {shown}")
 
 
 def test_diff_gives_classes_thresholds_metrics_and_files(calibrated: str, changed: str) -> None:

@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 import torch
 
+import training.export
 from models.bundle import Bundle, open_bundle
-from models.errors import BundleError
+from models.errors import BundleError, UsageError
 from models.images import load
 from models.session import Session
 from models.weights import load_into, read_weights
+from tests.models.test_lock import holder
 from tests.training.small import small_config, write_photos
 from training.export import export_run
 from training.train import build_network, train_run
@@ -150,3 +152,15 @@ def test_exporting_over_a_bundle_replaces_it(run: Path, tmp_path: Path) -> None:
     export_run(tmp_path / "other", tmp_path / "bundle")
     assert (tmp_path / "bundle" / "bundle.json").read_bytes() != first
     assert open_bundle(tmp_path / "bundle").name == "other"
+
+
+def test_a_bundle_that_another_process_changes_is_refused_before_anything_is_exported(
+    run: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training.export, "export_onnx", None)
+    with (
+        holder(bundle.path) as other,
+        pytest.raises(UsageError, match=rf"process \({other.pid}\) writes into {bundle.path}"),
+    ):
+        export_run(run, bundle.path)
+    assert open_bundle(bundle.path) == bundle
