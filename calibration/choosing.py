@@ -88,10 +88,15 @@ def choose_bundle(
                 found.append((path, fit, k, tabulate(fit.source, settings, settings.compared)))
     if len(seen) > 1:
         raise DataError("the bundles were shown other photos: did the data change meanwhile?")
-    return _best(found)
+    return best_of(found)
 
 
-def _best(found: Sequence[tuple[Path, Fit, float, Tabulated]]) -> Chosen:
+def best_of(found: Sequence[tuple[Path, Fit, float, Tabulated]]) -> Chosen:
+    """The best of candidates ``(bundle, fit, default K, table)``.
+
+    Raises:
+        ValueError: There is none, or they were tabulated at different K.
+    """
     if not found:
         raise ValueError("paths must name at least one bundle, got none")
     k = found[0][2]

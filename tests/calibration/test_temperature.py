@@ -164,7 +164,7 @@ def test_a_bundle_with_swollen_sets_is_not_chosen_for_their_hits(folder: Path) -
 def test_bundles_of_so_few_classes_that_their_default_k_differ_are_not_compared() -> None:
     candidates: list[Any] = [(Path("two"), None, 1.0, None), (Path("six"), None, 3.0, None)]
     with pytest.raises(ValueError, match="too few classes"):
-        calibration.choosing._best(candidates)
+        calibration.choosing.best_of(candidates)
 
 
 def test_bundles_are_shown_the_same_photos(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
