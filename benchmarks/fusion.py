@@ -55,7 +55,7 @@ def main() -> None:
     for rule in ("average_k", "top_k"):
         for size in NUMBERS:
             draws = [
-                _groups(photos.labels, size, photos.observations, given.strangers, seed)
+                shown_groups(photos.labels, size, photos.observations, given.strangers, seed)
                 for seed in range(given.draws)
             ]
             hits = partial(_hits, logits, rule=rule, k=given.k, score_kind=record.score_kind)
@@ -66,7 +66,7 @@ def main() -> None:
             print(f"| {rule} | {size} | {len(draws[0][0]):,} | {_cells(rates)} |", flush=True)
 
 
-def _groups(
+def shown_groups(
     labels: Labels, size: int, observations: Any, strangers: float, seed: int
 ) -> tuple[Labels, Labels]:
     """Rows of the photos of each group, and what the group shows."""

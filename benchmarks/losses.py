@@ -93,12 +93,12 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for classes in arguments.classes:
         cases = [
-            *_cases(classes, arguments.k, arguments.device, arguments.losses),
-            *_others(classes, arguments.k, arguments.device, arguments.against),
+            *cases_of(classes, arguments.k, arguments.device, arguments.losses),
+            *cases_against(classes, arguments.k, arguments.device, arguments.against),
         ]
         clock = CLOCKS[arguments.clock]
         for row in measure(cases, arguments.repetitions, arguments.device, clock):
-            print(_line(row), flush=True)
+            print(line(row), flush=True)
 
 
 def measure(
@@ -106,11 +106,11 @@ def measure(
 ) -> list[Row]:
     """Time every case once per repetition, in turn; the first case is the unit."""
     for case in cases:
-        _timed(case.step, device, clock)
+        timed(case.step, device, clock)
     times: list[list[float]] = [[] for _ in cases]
     for _ in range(repetitions):
         for case, taken in zip(cases, times, strict=True):
-            taken.append(_timed(case.step, device, clock))
+            taken.append(timed(case.step, device, clock))
     medians = [statistics.median(taken) for taken in times]
     floats = 4 * BATCH * cases[0].classes
     return [
@@ -124,7 +124,7 @@ def measure(
     ]
 
 
-def _timed(step: Step, device: str, clock: Clock) -> float:
+def timed(step: Step, device: str, clock: Clock) -> float:
     """Seconds per step: enough steps for two milliseconds, at least one."""
     done, start = 0, clock()
     while True:
@@ -136,7 +136,9 @@ def _timed(step: Step, device: str, clock: Clock) -> float:
             return passed / done
 
 
-def _cases(classes: int, sizes: list[int], device: str, losses: Sequence[str]) -> Iterator[Case]:
+def cases_of(classes: int, sizes: list[int], device: str, losses: Sequence[str]) -> Iterator[Case]:
+    """The unit, then our own losses, at each k where they have one."""
+
     def case(name: str, k: int | None, loss: Callable[..., Tensor], heads: int = 1) -> Case:
         return Case(name=name, classes=classes, k=k, step=_step(loss, classes, heads, device))
 
@@ -157,7 +159,7 @@ def _cases(classes: int, sizes: list[int], device: str, losses: Sequence[str]) -
                 yield case("noised_top_k (shared)", k, shared)
 
 
-def _others(
+def cases_against(
     classes: int, sizes: list[int], device: str, against: Sequence[ThirdParty]
 ) -> Iterator[Case]:
     """Other people's losses; one that fails at a size is left out there and said on stderr."""
@@ -195,7 +197,8 @@ def _step(loss: Callable[..., Tensor], classes: int, heads: int, device: str) ->
     return step
 
 
-def _line(row: Row) -> str:
+def line(row: Row) -> str:
+    """The row of the table that is printed; a missed goal is marked."""
     case = row.case
     goal = GOALS.get((case.name, case.classes, case.k))
     shown = "" if goal is None else f"{goal:g}{' ✗' if row.ratio > goal else ''}"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from data.flora_draw import SCALE, _background, _light, _places, _stems
+from data.flora_draw import SCALE, background, draw_stems, organ_places, under_light
 from data.flora_organs import Brush
 
 Colour = tuple[int, int, int]
@@ -69,10 +69,10 @@ def stranger(kind: str, seed: int) -> NDArray[np.uint8]:
         The picture, uint8, shape ``(48, 48, 3)``, RGB.
     """
     chance = np.random.default_rng((seed, list(STRANGERS).index(kind), 99))
-    picture = _background(chance)
+    picture = background(chance)
     brush = Brush(ImageDraw.Draw(picture), chance)
-    places = _places(range(int(chance.integers(1, 4))), chance)
-    _stems(brush, places)
+    places = organ_places(range(int(chance.integers(1, 4))), chance)
+    draw_stems(brush, places)
     for x, y, radius in places:
         STRANGERS[kind](brush, x, y, radius)
-    return _light(picture.reduce(SCALE), chance)
+    return under_light(picture.reduce(SCALE), chance)

@@ -149,16 +149,16 @@ class Monitor:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.alarms, self.rows = expected, list[Alarm](), 0
-        self._tests: dict[str, MeanTest | DistributionTest] = {
+        self.tests: dict[str, MeanTest | DistributionTest] = {
             "set_size": _size_test(expected, z),
             "faint_photos": _faint_test(expected, z),
             "best_score": DistributionTest(expected.edges, expected.best_scores, seed=seed),
         }
         if expected.logsumexp_edges:
-            self._tests["logsumexp"] = DistributionTest(
+            self.tests["logsumexp"] = DistributionTest(
                 expected.logsumexp_edges, expected.logsumexp, seed=seed
             )
-        self._alarm_at = log(len(self._tests) / alpha)
+        self._alarm_at = log(len(self.tests) / alpha)
 
     def update(
         self, sizes: ArrayLike, best_scores: ArrayLike, logsumexp: ArrayLike | None = None
@@ -183,14 +183,14 @@ class Monitor:
             "faint_photos": (best < self.expected.faint_below).astype(np.float64),
             "best_score": best,
         }
-        if "logsumexp" in self._tests:
+        if "logsumexp" in self.tests:
             if logsumexp is None:
                 raise ValueError("logsumexp is watched, so every update needs it")
             seen["logsumexp"] = np.asarray(logsumexp, dtype=np.float64)
         _check(seen)
         found = [
             alarm
-            for name, test in self._tests.items()
+            for name, test in self.tests.items()
             if (alarm := self._alarm(name, test.update(seen[name]))) is not None
         ]
         self.rows += len(best)
@@ -204,7 +204,7 @@ class Monitor:
             "calibration_id": self.expected.calibration_id,
             "rows": self.rows,
             "alarms": [asdict(alarm) for alarm in self.alarms],
-            "tests": {name: test.to_plain() for name, test in self._tests.items()},
+            "tests": {name: test.to_plain() for name, test in self.tests.items()},
         }
         return json.dumps(state, allow_nan=False)
 
@@ -222,7 +222,7 @@ class Monitor:
                     "the monitor's state belongs to another calibration: start it anew"
                 )
             alarms = [Alarm(**alarm) for alarm in state["alarms"]]
-            for name, test in self._tests.items():
+            for name, test in self.tests.items():
                 test.restore(state["tests"][name])
             self.rows, self.alarms = int(state["rows"]), alarms
         except (ValueError, TypeError, KeyError, AttributeError) as error:

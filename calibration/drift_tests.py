@@ -103,12 +103,12 @@ class DistributionTest:
         return np.concatenate([np.empty(0), *(self._play(part) for part in parts)])
 
     def _play(self, values: Floats) -> Floats:
-        ranks = self._ranks(values)[:, np.newaxis]
+        ranks = self.ranks(values)[:, np.newaxis]
         waves = np.repeat(np.cos(np.pi * WAVES * ranks), SWINGS.size, axis=1)
         bets = np.tile(SWINGS, WAVES.size) * waves
         return self.capital.play(np.log1p(np.concatenate([bets, -bets], axis=1)))
 
-    def _ranks(self, values: Floats) -> Floats:
+    def ranks(self, values: Floats) -> Floats:
         """Share of all values so far that are larger, each counting itself, ties at random."""
         bins = np.maximum(np.searchsorted(self.edges, values, side="right") - 1, 0)
         rows = np.arange(len(values))

@@ -64,7 +64,7 @@ def open_score_log(folder: str | Path, *, model_sha256: str | None = None) -> Sc
         DataError: No file of this network, or one that is no score log.
     """
     paths = log_files(folder)
-    headers = {path: header for path in paths if (header := _header(path)) is not None}
+    headers = {path: header for path in paths if (header := header_of(path)) is not None}
     if not headers:
         raise DataError(
             f"{folder} holds no score log: start the server with a score log and wait for traffic"
@@ -101,7 +101,7 @@ def _count(files: tuple[tuple[Path, int], ...], header: LogHeader) -> tuple[dict
     return dict(sorted(requests.items())), torn
 
 
-def _header(path: Path) -> LogHeader | None:
+def header_of(path: Path) -> LogHeader | None:
     """What the first line says; None where the file is empty, ends within it, or is gone."""
     try:
         with path.open("rb") as file:

@@ -18,7 +18,7 @@ from models.images import ImageError, Preprocess, load
 from models.progress import Advance, progress
 
 _DECODED = Preprocess(image_size=32)  # small: only whether a picture decodes matters here
-_WINDOW = 512  # pictures in flight
+WINDOW = 512  # pictures in flight
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def _look(listing: Listing, threads: int) -> Iterator[Picture]:
     total = sum(len(records.names) for records in listing.splits.values())
     with progress(total, "reading pictures") as advance, ThreadPoolExecutor(threads) as pool:
         for split, records in listing.splits.items():
-            for start in range(0, len(records.names), _WINDOW):
-                rows = range(start, min(start + _WINDOW, len(records.names)))
+            for start in range(0, len(records.names), WINDOW):
+                rows = range(start, min(start + WINDOW, len(records.names)))
                 yield from pool.map(lambda row: _one(split, records, row, advance), rows)  # noqa: B023  (each map is done before the next)
 
 

@@ -47,10 +47,10 @@ def draw(observed: Sequence[int], chance: np.random.Generator) -> NDArray[np.uin
     """
     petal_form, flower, leaf_form, leaf, fruit = observed
     visible = [kind for kind, value in enumerate((flower, leaf, fruit)) if value != HIDDEN]
-    picture = _background(chance)
+    picture = background(chance)
     brush = Brush(ImageDraw.Draw(picture), chance)
-    places = _places(visible, chance)
-    _stems(brush, places)
+    places = organ_places(visible, chance)
+    draw_stems(brush, places)
     for kind, (x, y, radius) in zip(visible, places, strict=True):
         if kind == 0:
             draw_flower(brush, x, y, radius, petal_form, flower)
@@ -58,10 +58,11 @@ def draw(observed: Sequence[int], chance: np.random.Generator) -> NDArray[np.uin
             draw_leaf(brush, x, y, radius, leaf_form, leaf)
         else:
             draw_fruit(brush, x, y, radius, fruit)
-    return _light(picture.reduce(SCALE), chance)
+    return under_light(picture.reduce(SCALE), chance)
 
 
-def _background(chance: np.random.Generator) -> Image.Image:
+def background(chance: np.random.Generator) -> Image.Image:
+    """Soft spots of the colours of the ground, ``SIDE * SCALE`` pixels square."""
     mix = 0.6 * chance.dirichlet(FEW) + 0.4 * chance.dirichlet(ALL, size=(3, 3))
     spots = mix @ GROUNDS + chance.normal(0.0, 5.0, size=(3, 3, 1))
     small = Image.fromarray(spots.clip(0, 255).astype(np.uint8))
@@ -69,7 +70,7 @@ def _background(chance: np.random.Generator) -> Image.Image:
     return fine.resize((SIDE * SCALE, SIDE * SCALE), Image.Resampling.NEAREST)
 
 
-def _places(visible: Sequence[int], chance: np.random.Generator) -> list[list[float]]:
+def organ_places(visible: Sequence[int], chance: np.random.Generator) -> list[list[float]]:
     """Centre and radius of each visible organ, in drawn pixels: inside and apart."""
     if not visible:
         return []
@@ -91,7 +92,7 @@ def _places(visible: Sequence[int], chance: np.random.Generator) -> list[list[fl
     return placed
 
 
-def _stems(brush: Brush, places: Sequence[Sequence[float]]) -> None:
+def draw_stems(brush: Brush, places: Sequence[Sequence[float]]) -> None:
     """Thin stems from the lower edge to each organ, or a bare twig where there is none."""
     chance = brush.chance
     low = SIDE * SCALE
@@ -106,7 +107,7 @@ def _stems(brush: Brush, places: Sequence[Sequence[float]]) -> None:
         brush.line(_BEND @ np.array([(foot, low + 4.0), bend, (x, y)]), colour, 3)
 
 
-def _light(picture: Image.Image, chance: np.random.Generator) -> NDArray[np.uint8]:
+def under_light(picture: Image.Image, chance: np.random.Generator) -> NDArray[np.uint8]:
     """A slope of light, a faint tint, and noise."""
     slope = chance.uniform(-0.07, 0.07, size=2).astype(np.float32)
     shade = chance.uniform(0.92, 1.08) + slope[0] * _ACROSS[:, None] + slope[1] * _ACROSS

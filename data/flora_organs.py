@@ -77,7 +77,7 @@ def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, patter
     turn = _turn(brush.chance.uniform(0, 2 * np.pi))
     green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
     name = LEAF_PATTERNS[pattern]
-    shape = _leaf_shapes()[LEAF_FORMS[form]]
+    shape = leaf_shapes()[LEAF_FORMS[form]]
     place = _Place(turn * radius, np.array([x, y]))
     for blade in shape.blades:
         if name == "margined":
@@ -115,7 +115,7 @@ def _petals(
     brush: Brush, x: float, y: float, radius: float, name: str, fill: Colour, edge: Colour
 ) -> None:
     """Separate petals around a golden centre."""
-    petal, count, eye = _petal_shapes()[name]
+    petal, count, eye = petal_shapes()[name]
     start = brush.chance.uniform(0, 2 * np.pi)
     jitter = brush.chance.uniform(-1, 1, size=(count, 2))
     angles = start + (np.arange(count) + 0.12 * jitter[:, 0]) * (2 * np.pi / count)
@@ -129,7 +129,7 @@ def _petals(
 def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour, edge: Colour) -> None:
     """A bell seen from the side, hanging or nodding."""
     place = _Place(_turn(brush.chance.uniform(-0.9, 0.9)) * radius, np.array([x, y]))
-    body, mouth, ribs, cap = _bell_shape()
+    body, mouth, ribs, cap = bell_shape()
     brush.polygon(place(mouth), _shade(fill, 0.62))
     brush.polygon(place(body), fill, edge)
     for rib in ribs:
@@ -140,7 +140,7 @@ def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour, edge: C
 def _trumpet(brush: Brush, x: float, y: float, radius: float, fill: Colour, edge: Colour) -> None:
     """One wavy disc with a deep throat."""
     place = _Place(_turn(brush.chance.uniform(0, 2 * np.pi)) * radius, np.array([x, y]))
-    rim, rays = _trumpet_shape()
+    rim, rays = trumpet_shape()
     brush.polygon(place(rim), fill, edge)
     for ray in rays:
         brush.line(place(ray), edge, 2)
@@ -161,7 +161,7 @@ class _Place:
 
 
 @cache
-def _petal_shapes() -> dict[str, tuple[Points, int, float]]:
+def petal_shapes() -> dict[str, tuple[Points, int, float]]:
     """Petal pointing right in the unit circle, number of petals, radius of the centre."""
     t = np.linspace(0, 2 * np.pi, 21)[:-1]
     rosette = np.stack([0.6 + 0.4 * np.cos(t), 0.34 * np.sin(t)], axis=1)
@@ -180,7 +180,8 @@ def _petal_shapes() -> dict[str, tuple[Points, int, float]]:
 
 
 @cache
-def _trumpet_shape() -> tuple[Points, list[Points]]:
+def trumpet_shape() -> tuple[Points, list[Points]]:
+    """The rim in the unit circle, and the rays inside it."""
     angle = np.linspace(0, 2 * np.pi, 41)[:-1]
     rim = 0.92 + 0.08 * np.cos(5 * angle)
     outline = rim[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -189,7 +190,8 @@ def _trumpet_shape() -> tuple[Points, list[Points]]:
 
 
 @cache
-def _bell_shape() -> tuple[Points, Points, list[Points], Points]:
+def bell_shape() -> tuple[Points, Points, list[Points], Points]:
+    """Body, mouth, ribs and cap of a bell that hangs down, in the unit circle."""
     y = np.linspace(-0.8, 0.66, 10)
     half = 0.2 + 0.32 * np.sqrt((y + 0.8) / 1.46) + 0.2 * ((y + 0.8) / 1.46) ** 6
     lip_x = np.linspace(half[-1], -half[-1], 13)
@@ -205,7 +207,9 @@ def _bell_shape() -> tuple[Points, Points, list[Points], Points]:
 
 
 @dataclass(frozen=True)
-class _Leaf:
+class Leaf:
+    """The outlines of a leaf that points right, in the unit circle."""
+
     blades: tuple[Points, ...]
     veins: tuple[Points, ...]
     spots: Points
@@ -213,7 +217,8 @@ class _Leaf:
 
 
 @cache
-def _leaf_shapes() -> dict[str, _Leaf]:
+def leaf_shapes() -> dict[str, Leaf]:
+    """Leaves by the name of their form, in the unit circle."""
     return {
         "ovate": _simple(_blade(-0.75, 1.0, 0.46, 0.62), 0.46, 0.66),
         "lance": _simple(_blade(-0.8, 1.0, 0.23, 0.8), 0.23, 0.6),
@@ -223,7 +228,7 @@ def _leaf_shapes() -> dict[str, _Leaf]:
     }
 
 
-def _simple(blade: Points, half: float, inner: float) -> _Leaf:
+def _simple(blade: Points, half: float, inner: float) -> Leaf:
     """One blade with side veins and spots that fit its half width."""
     midrib = np.array([[-1.0, 0.0], [0.85, 0.0]])
     sides = [
@@ -234,10 +239,10 @@ def _simple(blade: Points, half: float, inner: float) -> _Leaf:
     spots = np.array(
         [[x, side * 0.48 * half] for x in (-0.4, -0.05, 0.3) for side in (-1, 1)] + [[0.62, 0.0]]
     )
-    return _Leaf((blade,), (midrib, *sides), spots, inner)
+    return Leaf((blade,), (midrib, *sides), spots, inner)
 
 
-def _heart() -> _Leaf:
+def _heart() -> Leaf:
     t = np.linspace(0, 2 * np.pi, 33)[:-1]
     x = 13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)
     y = 16 * np.sin(t) ** 3
@@ -255,10 +260,10 @@ def _heart() -> _Leaf:
             for s in (-1, 1)
         ]
     )
-    return _Leaf((blade,), (midrib, *sides), spots, 0.7)
+    return Leaf((blade,), (midrib, *sides), spots, 0.7)
 
 
-def _lobed() -> _Leaf:
+def _lobed() -> Leaf:
     t = np.linspace(-np.pi, np.pi, 71)[:-1]
     radius = 0.62 + 0.38 * np.cos(5.6 * t) * np.exp(-((t / 2.6) ** 4))
     radius *= 1 - 0.45 * np.exp(-((np.abs(t) - np.pi) ** 2) * 6)
@@ -267,10 +272,10 @@ def _lobed() -> _Leaf:
     veins = [np.outer([-0.1, 0.82], [np.cos(a), np.sin(a)]) for a in lobes]
     spots = np.stack([0.6 * np.cos(lobes), 0.6 * np.sin(lobes)], axis=1)
     spots = np.concatenate([spots, [[-0.12, 0.2], [-0.12, -0.2]]])
-    return _Leaf((blade,), (np.array([[-1.0, 0.0], [0.0, 0.0]]), *veins), spots, 0.7)
+    return Leaf((blade,), (np.array([[-1.0, 0.0], [0.0, 0.0]]), *veins), spots, 0.7)
 
 
-def _pinnate() -> _Leaf:
+def _pinnate() -> Leaf:
     leaflet = _blade(0.0, 0.62, 0.19, 0.8)
     blades, middles = [leaflet @ _turn(0.0) + (0.38, 0.0)], [[0.62, 0.0]]
     veins = [np.array([[-1.0, 0.0], [0.85, 0.0]])]
@@ -281,7 +286,7 @@ def _pinnate() -> _Leaf:
             direction = np.array([np.cos(angle), np.sin(angle)])
             middles.append([x + 0.36 * direction[0], 0.36 * direction[1]])
             veins.append(np.array([[x, 0.0], [x + 0.45 * direction[0], 0.45 * direction[1]]]))
-    return _Leaf(tuple(blades), tuple(veins), np.array(middles), 0.6)
+    return Leaf(tuple(blades), tuple(veins), np.array(middles), 0.6)
 
 
 def _blade(start: float, end: float, half: float, skew: float) -> Points:

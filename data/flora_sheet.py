@@ -101,7 +101,7 @@ def _sets_part(flora: Flora, lines: int) -> Image.Image:
     for place, row in enumerate(_clear_to_ambiguous(flora, SETS * lines)):
         x, y = (place % SETS) * pitch, 32 + (place // SETS) * (CELL + LIST)
         _paste(canvas, flora.picture("test", row), x, y)
-        for line, (text, colour) in enumerate(_set_lines(flora, row)):
+        for line, (text, colour) in enumerate(set_lines(flora, row)):
             _text(pen, x, y + CELL + 2 + 12 * line, text, 10, colour)
     return canvas
 
@@ -113,7 +113,7 @@ def _clear_to_ambiguous(flora: Flora, pictures: int) -> list[int]:
     return [int(order[i]) for i in np.linspace(0, len(order) - 1, pictures).astype(int)]
 
 
-def _set_lines(flora: Flora, row: int, most: int = 4) -> Sequence[tuple[str, tuple[int, int, int]]]:
+def set_lines(flora: Flora, row: int, most: int = 4) -> Sequence[tuple[str, tuple[int, int, int]]]:
     """The set of one picture: a line a species, best first, then how many more."""
     posterior = posterior_of(flora.observed("test")[row : row + 1])[0]
     truth = int(flora.labels("test")[row])

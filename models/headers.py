@@ -52,14 +52,14 @@ def read_header(data: bytes) -> Header:
 
 
 _Part = TypeVar("_Part")
-_MOST_PARTS: Final = 100_000  # reading that many takes a tenth of a second
+MOST_PARTS: Final = 100_000  # reading that many takes a tenth of a second
 
 
 def _counted(parts: Iterable[_Part]) -> Iterator[_Part]:
     """The parts of a file, refused where a hostile one has millions."""
     for number, part in enumerate(parts):
-        if number >= _MOST_PARTS:
-            raise DamagedImage(f"the file consists of more than {_MOST_PARTS} parts")
+        if number >= MOST_PARTS:
+            raise DamagedImage(f"the file consists of more than {MOST_PARTS} parts")
         yield part
 
 
@@ -71,9 +71,7 @@ _START_OF_SCAN: Final = 0xDA
 _END: Final = 0xD9
 _EXIF: Final = 0xE1
 _DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn but JFIF and Adobe; comments
-_MOST_SCANS: Final = (
-    100  # photos have up to about 20; each further one costs a pass over all pixels
-)
+MOST_SCANS: Final = 100  # photos have up to about 20; each further one costs a pass over all pixels
 
 
 def _read_jpeg(data: bytes) -> Header:
@@ -90,8 +88,8 @@ def _read_jpeg(data: bytes) -> Header:
         scan = end
     if size is None:
         raise DamagedImage("the jpeg has no frame header")
-    if data.count(b"\xff\xda", scan) > _MOST_SCANS:
-        raise DamagedImage(f"the jpeg has more than {_MOST_SCANS} scans")
+    if data.count(b"\xff\xda", scan) > MOST_SCANS:
+        raise DamagedImage(f"the jpeg has more than {MOST_SCANS} scans")
     pixels = b"".join((*kept, data[scan:]))
     return Header(kind="jpeg", width=size[1], height=size[0], orientation=turn, pixels=pixels)
 

@@ -38,7 +38,7 @@ __all__ = [
 MAX_PIXELS: Final = 50_000_000
 MAX_BYTES: Final = 100_000_000
 
-_STRIP: Final = 64  # rows of the shrunk picture made at a time
+STRIP: Final = 64  # rows of the shrunk picture made at a time
 
 _RESAMPLE: Final = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -245,8 +245,8 @@ def _shrunk_rgb(image: Image.Image, factor: int) -> Image.Image:
         return image
     width, height = image.size
     shrunk = Image.new("RGB", (-(-width // factor), -(-height // factor)))
-    for top in range(0, height, _STRIP * factor):
-        strip = image.crop((0, top, width, min(top + _STRIP * factor, height)))
+    for top in range(0, height, STRIP * factor):
+        strip = image.crop((0, top, width, min(top + STRIP * factor, height)))
         shrunk.paste(_rgb(strip).reduce(factor), (0, top // factor))
     return shrunk
 

@@ -23,6 +23,14 @@ def run(*arguments: str, **environment: str) -> Any:
     return RUNNER.invoke(florilege.app, list(arguments), env=environment)
 
 
+def command(*verbs: str) -> Any:
+    """The command that a verb runs, or that its own verb runs."""
+    found: Any = typer.main.get_command(florilege.app)
+    for verb in verbs:
+        found = found.get_command(typer.Context(found), verb)
+    return found
+
+
 def test_help_lists_every_verb_and_imports_no_package() -> None:
     program = (
         "import sys, florilege\n"
@@ -74,7 +82,7 @@ def test_a_failure_ends_in_one_line_and_its_exit_code(
     def fail(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(florilege, "_load", fail)
+    monkeypatch.setattr(florilege.LazyVerbs, "get_command", fail)
     result = run("serve", "somewhere")
     assert result.exit_code == code
     assert "Traceback" not in result.output
@@ -88,14 +96,14 @@ def test_flags_win_over_the_environment_and_that_over_the_file_and_that_over_the
     file = tmp_path / "serve.yaml"
     file.write_text("port: 1\nhost: 127.0.0.9\n")
     seen: dict[str, Any] = {}
-    command = florilege._load("serve", "server.cli")
-    command.callback = lambda **values: seen.update(values)
+    serve = command("serve")
+    serve.callback = lambda **values: seen.update(values)
 
     def parse(*arguments: str, environment: dict[str, str]) -> dict[str, Any]:
         seen.clear()
         group = typer.main.get_command(florilege.app)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(florilege, "_load", lambda *_: command)
+            patch.setattr(florilege.LazyVerbs, "get_command", lambda *_: serve)
             for name, value in environment.items():
                 patch.setenv(name, value)
             assert group.main(["serve", "B", *arguments], standalone_mode=False) in (None, 0)
@@ -130,9 +138,9 @@ def test_numbers_of_a_config_file_may_be_a_list(tmp_path: Path) -> None:
     file = tmp_path / "calibrate.yaml"
     file.write_text("k: [1, 2.5]\ncoverage: 0.8\n")
     seen: dict[str, Any] = {}
-    command = florilege._load("calibrate", "calibration.cli")
-    command.callback = lambda **values: seen.update(values)
-    command.main(["B", "--config", str(file)], standalone_mode=False)
+    calibrate = command("calibrate")
+    calibrate.callback = lambda **values: seen.update(values)
+    calibrate.main(["B", "--config", str(file)], standalone_mode=False)
     assert (seen["k"], seen["coverage"]) == ("1,2.5", "0.8")
 
 
@@ -147,10 +155,10 @@ def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_variable_is_named_after_its_flag_and_the_version_has_none() -> None:
-    train = florilege._load("train", "training.cli")
+    train = command("train")
     names = {parameter.name: getattr(parameter, "envvar", None) for parameter in train.params}
     assert names["overrides"] == "FLORILEGE_TRAIN_SET"
     assert names["as_json"] == "FLORILEGE_TRAIN_JSON"
-    check = florilege._load("data", "data.cli").commands["check"]
+    check = command("data", "check")
     assert "FLORILEGE_DATA_CHECK_JSON" in {getattr(p, "envvar", None) for p in check.params}
     assert "florilege" not in run("doctor", "--help", FLORILEGE_VERSION="1").output[:9]

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
+@pytest.mark.timeout(600)  # five commands, each a process
 def test_the_marked_commands_run_one_after_the_other(tmp_path: Path) -> None:
     (block,) = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", README, re.DOTALL)
     commands = block.strip().splitlines()
@@ -57,3 +59,11 @@ def test_every_local_link_leads_somewhere(page: Path) -> None:
     for place in (page, ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", place.read_text("utf-8")):
             assert (place.parent / link).exists(), f"{place.name} links to {link}"
+
+
+def test_the_examples_of_every_docstring_are_run() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    places = [ROOT / name for name in settings["tool"]["pytest"]["ini_options"]["testpaths"]]
+    packages = settings["tool"]["setuptools"]["packages"]["find"]["include"]
+    ours = [ROOT / "florilege.py", *(ROOT / name.rstrip("*") for name in packages)]
+    assert set(places) == {ROOT / "tests", *ours}

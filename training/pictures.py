@@ -19,7 +19,7 @@ from models.images import ImageError, Preprocess, decode, load
 from models.progress import progress
 
 Picture = NDArray[np.uint8]
-_CHUNK: Final = 64
+CHUNK: Final = 64
 _SHOWN: Final = 10
 
 
@@ -132,7 +132,7 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
     loader = DataLoader(
         _Chunks(pictures),
         batch_size=None,
-        num_workers=workers if len(pictures) > 4 * _CHUNK else 0,
+        num_workers=workers if len(pictures) > 4 * CHUNK else 0,
         collate_fn=_as_it_is,
         worker_init_fn=ignore_interrupts,
         generator=torch.Generator(),  # else it would draw from the generator of the run
@@ -154,10 +154,10 @@ class _Chunks(Dataset[list[Picture | str]]):
         self.pictures = pictures
 
     def __len__(self) -> int:
-        return math.ceil(len(self.pictures) / _CHUNK)
+        return math.ceil(len(self.pictures) / CHUNK)
 
     def __getitem__(self, chunk: int) -> list[Picture | str]:
-        rows = range(chunk * _CHUNK, min(len(self.pictures), (chunk + 1) * _CHUNK))
+        rows = range(chunk * CHUNK, min(len(self.pictures), (chunk + 1) * CHUNK))
         return [read_one(self.pictures.split, self.pictures.decoder, row) for row in rows]
 
     def __iter__(self) -> Iterator[list[Picture | str]]:

@@ -27,9 +27,9 @@ def test_a_draw_takes_no_photo_twice_and_mixes_its_order() -> None:
 
 
 def test_strangers_take_the_place_of_later_photos_only() -> None:
-    rows, shown = fusion._groups(LABELS, 2, None, 0.0, seed=1)
+    rows, shown = fusion.shown_groups(LABELS, 2, None, 0.0, seed=1)
     assert (LABELS[rows] == shown[:, np.newaxis]).all()
-    rows, shown = fusion._groups(LABELS, 2, None, 1.0, seed=1)
+    rows, shown = fusion.shown_groups(LABELS, 2, None, 1.0, seed=1)
     assert (LABELS[rows[:, 0]] == shown).all()
     assert 0.1 < (LABELS[rows[:, 1]] == shown).mean() < 0.45
 

@@ -31,6 +31,14 @@ def test_small_classes_may_take_the_threshold_of_their_group() -> None:
     assert found.tolist() == [0.1, 0.2, 0.2, -np.inf]  # group c has no rows at all
 
 
+def test_the_threshold_of_a_group_is_that_of_all_its_rows_large_classes_included() -> None:
+    found, small = class_thresholds(
+        TRUE, LABELS, 3, 0.75, small_classes="group", groups=["a", "a", "b"]
+    )
+    assert small.tolist() == [False, True, True]
+    assert found.tolist() == [0.1, 0.1, -np.inf]  # the first of four; two are too few
+
+
 @pytest.mark.parametrize("min_size", [0, 1])
 def test_every_class_with_enough_rows_is_covered(min_size: int) -> None:
     random = np.random.default_rng(1)

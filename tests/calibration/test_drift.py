@@ -108,7 +108,7 @@ def test_without_tolerance_the_size_alone_would_alarm_far_more_often() -> None:
         expected, lambda_val = expected_from(POOL.best[known], None, POOL.scores[known])
         sizes = (POOL.scores[live] >= lambda_val).sum(axis=1)
         for z in false:
-            test = Monitor(expected, z=z)._tests["set_size"]
+            test = Monitor(expected, z=z).tests["set_size"]
             false[z] += bool(test.update(sizes).max() >= np.log(1 / ALPHA))
     assert false[1e-9] / 200 > 3 * ALPHA
     assert false[3.0] / 200 <= ALPHA

@@ -80,7 +80,7 @@ def test_ranks_among_all_values_so_far_are_uniform_and_independent() -> None:
     test = DistributionTest([0.0, 0.15, 0.5], np.bincount([0, 1, 1, 2]).tolist())
     parts = []
     for part in np.split(values, 30):
-        parts.append(test._ranks(part))
+        parts.append(test.ranks(part))
         test.capital.rows += len(part)  # as playing does: each row has its own chance
     ranks = np.concatenate(parts)
     bar = 4 * np.sqrt(0.1 * 0.9 / 30_000)
@@ -90,7 +90,7 @@ def test_ranks_among_all_values_so_far_are_uniform_and_independent() -> None:
 
 def test_larger_values_have_smaller_ranks() -> None:
     test = DistributionTest([0.0, 0.5], [50, 50])
-    assert test._ranks(np.array([0.9]))[0] < 0.51 < test._ranks(np.array([0.1]))[0]
+    assert test.ranks(np.array([0.9]))[0] < 0.51 < test.ranks(np.array([0.1]))[0]
     assert test.counts.tolist() == [51, 51]
 
 

@@ -276,7 +276,7 @@ def test_files_that_are_rotated_away_while_a_log_is_opened(
         return HEADER
 
     del listed[0]
-    monkeypatch.setattr(calibration.score_log_reader, "_header", gone)
+    monkeypatch.setattr(calibration.score_log_reader, "header_of", gone)
     with pytest.raises(DataError, match="rotated away"):  # gone before its size was
         open_score_log(tmp_path)
 

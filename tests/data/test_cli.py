@@ -37,6 +37,23 @@ def test_long_warnings_are_cut_and_many_classes_are_summed_up(tmp_path: Path) ->
     assert "more; --json has all" in result.stdout
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_what_is_left_out_of_a_long_list_is_counted(
+    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data.cli.MOST_CLASSES", most)
+    monkeypatch.setattr("data.cli.MOST_ITEMS", most)
+    one_each = {"a": 1, "b": 1, "c": 1}
+    root = write_folder(tmp_path, {"train": one_each, "val": one_each, "test": one_each})
+    said = RUNNER.invoke(app, ["check", str(root)]).stdout
+    assert "one_picture (3)" in said
+    listed = [line.strip() for line in said.splitlines() if line.startswith("  ")]
+    assert [name for name in listed if name in one_each] == list(one_each)[:most]
+    words = " ".join(said.split())
+    assert (f"and {3 - most} more; --json has all" in words) == (most < 3)
+    assert (f"the {most} rarest of 3 classes; --json has all" in words) == (most < 3)
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_json_is_one_object_with_everything(tmp_path: Path, damaged: bool) -> None:
     root = write_folder(tmp_path, GOOD)

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from data.flora_draw import RADII, SCALE, SIDE, SIZES, _places, draw
+from data.flora_draw import RADII, SCALE, SIDE, SIZES, draw, organ_places
 from data.flora_organs import (
     BERRIES,
     CREAM,
     CRIMSON,
     GREEN,
     PETALS,
-    _bell_shape,
-    _leaf_shapes,
-    _petal_shapes,
-    _trumpet_shape,
+    bell_shape,
+    leaf_shapes,
+    petal_shapes,
+    trumpet_shape,
 )
 from data.flora_posterior import HIDDEN
 from data.flora_table import FLOWER_COLOURS, FRUIT_COLOURS, LEAF_FORMS, LEAF_PATTERNS, PETAL_FORMS
@@ -163,7 +163,7 @@ def test_equal_traits_and_equal_chance_give_equal_pictures_and_chance_changes_th
 def test_organs_lie_inside_and_apart(visible: list[int]) -> None:
     chance = np.random.default_rng(4)
     for _ in range(3000):
-        places = np.array(_places(visible, chance)) / SCALE
+        places = np.array(organ_places(visible, chance)) / SCALE
         radius = places[:, 2]
         assert np.all(places[:, :2].min(axis=1) >= radius)
         assert np.all(SIDE - places[:, :2].max(axis=1) >= radius)
@@ -175,9 +175,9 @@ def test_organs_lie_inside_and_apart(visible: list[int]) -> None:
 
 
 def test_every_outline_stays_in_its_circle() -> None:
-    outlines = [petal for petal, _, _ in _petal_shapes().values()]
-    outlines += [*_bell_shape()[:2], _trumpet_shape()[0]]
-    for leaf in _leaf_shapes().values():
+    outlines = [petal for petal, _, _ in petal_shapes().values()]
+    outlines += [*bell_shape()[:2], trumpet_shape()[0]]
+    for leaf in leaf_shapes().values():
         outlines += [*leaf.blades, *leaf.veins, leaf.spots]
     assert max(np.hypot(*outline.T).max() for outline in outlines) < 1.04
 

@@ -7,7 +7,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from data.flora import Flora
-from data.flora_sheet import CELL, PAPER, SETS, _set_lines, contact_sheet, main
+from data.flora_sheet import CELL, PAPER, SETS, contact_sheet, main, set_lines
 from data.flora_table import SPECIES
 
 SMALL = Flora(0, {"train": 0, "val": 0, "test": 400})
@@ -28,7 +28,7 @@ def test_a_set_names_its_species_best_first_and_marks_the_truth() -> None:
     posterior = SMALL.posterior("test")
     row = int(np.argmax(posterior.max(axis=1)))
     best = SMALL.classes[int(posterior[row].argmax())].scientific_name.split()
-    text, _ = _set_lines(SMALL, row)[0]
+    text, _ = set_lines(SMALL, row)[0]
     assert text == f"1.00 {best[0][:4]}. {best[1]} *"
 
 

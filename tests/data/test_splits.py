@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.draws import shuffled
 from data.sources import open_dataset
 from data.splits import assign, split_source
 from data.table import write_table
@@ -75,6 +76,13 @@ def test_a_class_that_only_occurs_in_groups_of_another_keeps_one_in_train() -> N
     groups = ["mixed"] * 3 + [str(row) for row in range(30)]
     for seed in range(10):
         assert assign(class_ids, groups, val=0.45, test=0.45, seed=seed)[2] == "train"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_first_group_drawn_of_a_class_stays_in_train(seed: int) -> None:
+    groups = [f"plant {number}" for number in range(3)]
+    splits = dict(zip(groups, assign(["a"] * 3, groups, val=0.5, test=0.4, seed=seed), strict=True))
+    assert splits[shuffled(groups, seed)[0]] == "train"
 
 
 def test_the_seed_rules_the_draw_and_the_order_of_rows_does_not() -> None:

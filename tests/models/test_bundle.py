@@ -95,10 +95,12 @@ def test_a_bundle_opens_from_a_read_only_folder(tmp_path: Path) -> None:
     assert listing(tmp_path / "b") == before
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "classes.json", "preprocess.json"])
+@pytest.mark.parametrize(
+    "name", ["model.onnx", "classes.json", "preprocess.json", "calibration.json"]
+)
 @pytest.mark.parametrize("position", [0, -1])
 def test_a_changed_byte_is_refused(tmp_path: Path, name: str, position: int) -> None:
-    path = make_bundle(tmp_path / "b").path / name
+    path = make_bundle(tmp_path / "b", calibration=b"{}").path / name
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
@@ -106,10 +108,11 @@ def test_a_changed_byte_is_refused(tmp_path: Path, name: str, position: int) -> 
         open_bundle(tmp_path / "b")
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    make_bundle(tmp_path / "b")
-    (tmp_path / "b" / "model.onnx").unlink()
-    with pytest.raises(BundleError, match=r"model\.onnx is missing: copy or export"):
+@pytest.mark.parametrize("name", ["model.onnx", "calibration.json"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    make_bundle(tmp_path / "b", calibration=b"{}")
+    (tmp_path / "b" / name).unlink()
+    with pytest.raises(BundleError, match=rf"{name} is missing: copy or export"):
         open_bundle(tmp_path / "b")
 
 
@@ -182,6 +185,15 @@ def test_a_file_changed_after_opening_is_not_handed_out(tmp_path: Path) -> None:
         bundle.read("calibration.json")
 
 
+def test_a_file_changed_between_its_hash_and_its_reading_is_not_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make_bundle(tmp_path / "b")
+    monkeypatch.setattr(Path, "read_bytes", lambda _path: b"changed")
+    with pytest.raises(BundleError, match=r"model\.onnx changed while it was read"):
+        bundle.read("model.onnx")
+
+
 def test_a_file_the_bundle_lacks_is_named(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "b")
     for call in (bundle.read, bundle.path_of):
@@ -240,6 +252,15 @@ def test_replacing_one_file_keeps_the_others(tmp_path: Path) -> None:
     assert listing(tmp_path / "b") == sorted(
         [*contents(), "bundle.json", "calibration.json", "metrics.json"]
     )
+
+
+def test_a_file_that_is_no_longer_wanted_goes_with_the_change(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "b", calibration=b"{}", metrics=b"{}")
+    new = replace_files(
+        tmp_path / "b", {"calibration.json": b"[1]"}, without=["metrics.json", "never.json"]
+    )
+    assert not new.has("metrics.json")
+    assert listing(tmp_path / "b") == sorted([*contents(), "bundle.json", "calibration.json"])
 
 
 def test_a_damaged_bundle_can_be_written_again(tmp_path: Path) -> None:
@@ -461,6 +482,15 @@ def test_a_half_done_rename_is_read_where_the_file_lies(tmp_path: Path) -> None:
     assert opened.read("calibration.json") == b"{}"
     replace_files(tmp_path / "b", {"metrics.json": b"{}"})
     assert opened.path_of("calibration.json").name == "calibration.json"
+
+
+def test_a_torn_copy_of_a_file_under_its_staging_name_does_not_replace_it(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "b")
+    staged = f"model.onnx.new-{bundle.manifest.files['model.onnx'][:8]}"
+    (tmp_path / "b" / staged).write_bytes(b"a mo")
+    replaced = replace_files(tmp_path / "b", {"calibration.json": b"{}"})
+    assert replaced.read("model.onnx") == b"a model"
+    assert staged not in listing(tmp_path / "b")
 
 
 def test_a_change_that_fails_after_a_half_done_one_loses_nothing(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from torch import Tensor
 
 from models import export
 from models.backbones import build
@@ -139,6 +140,18 @@ def test_the_comparison_sees_a_changed_weight(files: dict[str, Path]) -> None:
     assert parity.max_difference > parity.tolerance
 
 
+@pytest.mark.parametrize("head", ["multi_label", "sccp"])
+def test_the_comparison_looks_at_each_head(files: dict[str, Path], head: str) -> None:
+    torch.manual_seed(0)
+    network = build("tiny", 6, "two_head").eval()
+    with torch.no_grad():
+        network.get_parameter(f"head.{head}.bias")[3] += 0.01
+    pictures = ExportedNetwork(network, MEAN, STD).eval()
+    parity = compare(pictures, files["two_head"].read_bytes(), image_size=24)
+    assert parity.max_difference == pytest.approx(0.01, rel=0.01)
+    assert not parity.holds
+
+
 def test_the_comparison_sees_changed_features_behind_the_same_logits(
     files: dict[str, Path],
 ) -> None:
@@ -161,12 +174,30 @@ def test_a_network_of_nan_is_refused(tmp_path: Path) -> None:
         export_onnx(network, image_size=24, mean=MEAN, std=STD, path=tmp_path / "m.onnx")
 
 
-def test_the_comparison_takes_black_white_and_extreme_pictures() -> None:
-    batch = export._hard_pictures(5, 8)
+def test_a_graph_that_gives_nan_where_torch_does_not_is_infinitely_far_away(
+    files: dict[str, Path],
+) -> None:
+    torch.manual_seed(0)
+    pictures = ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
+    model = onnx.load(files["linear"])
+    (bias,) = (item for item in model.graph.initializer if list(item.dims) == [6])
+    bias.CopyFrom(onnx.numpy_helper.from_array(np.full(6, np.nan, np.float32), bias.name))
+    parity = compare(pictures, model.SerializeToString(), image_size=24)
+    assert parity.max_difference == float("inf")
+    assert not parity.holds
+
+
+def test_the_comparison_takes_black_white_and_extreme_pictures(files: dict[str, Path]) -> None:
+    shown: list[Tensor] = []
+    pictures = ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
+    pictures.register_forward_pre_hook(lambda _, images: shown.append(images[0]))
+    compare(pictures, files["linear"].read_bytes(), image_size=24)
+    assert [len(batch) for batch in shown] == [1, 2, 5]
+    batch = shown[-1]
     assert batch[1].max() == 0
     assert batch[2].min() == 255
-    assert set(np.unique(batch[3])) == {0, 255}
-    assert len(np.unique(batch[4])) > 50
+    assert set(np.unique(batch[3].numpy())) == {0, 255}
+    assert len(np.unique(batch[4].numpy())) > 50
 
 
 def test_a_picture_size_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from models.images import (
     decode,
     load,
 )
+from models.sniff import sniff
 from tests.models.pictures import (
     KINDS,
     chunk,
@@ -90,6 +91,27 @@ def test_a_generic_major_brand_leaves_the_type_to_the_compatible_brands(kind: st
     assert kind.encode() in data[16 : int.from_bytes(data[:4], "big")]
     generic = data[:8] + b"mif1" + data[12:]
     assert np.array_equal(load(generic, SMALL), load(data, SMALL))
+
+
+@pytest.mark.parametrize(("major", "other"), [("heic", "avif"), ("avif", "heic")])
+def test_the_major_brand_decides_where_the_compatible_ones_name_both(
+    major: str, other: str
+) -> None:
+    assert sniff(b"\0\0\0\x1cftyp" + f"{major}....{other}{major}mif1".encode()) == major
+
+
+def test_brands_are_looked_for_in_the_first_kilobyte() -> None:
+    start = struct.pack(">I", 4000) + b"ftypmif1"
+    assert sniff(start.ljust(1020, b"-") + b"heic") == "heic"
+    with pytest.raises(UnsupportedImage):
+        sniff(start.ljust(1024, b"-") + b"heic")
+
+
+def test_bytes_that_fill_up_before_a_marker_of_a_jpeg_do_no_harm() -> None:
+    data = ENCODED["jpeg"]
+    frame = data.index(b"\xff\xc0")
+    filled = data[:frame] + b"\xff\xff\xff" + data[frame:]
+    assert np.array_equal(load(filled, SMALL), load(data, SMALL))
 
 
 def test_a_progressive_jpeg_is_read() -> None:
@@ -291,6 +313,14 @@ def test_a_crop_fraction_keeps_the_middle_of_the_square() -> None:
     assert (load(encode(image, "png"), SMALL)[0, 0] == (255, 0, 0)).all()
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_centre_of_an_uneven_picture_lies_at_half_a_pixel(turned: bool) -> None:
+    columns = np.array([[0, 100, 200]] * 2, np.uint8)
+    picture = Image.fromarray(columns.T.copy() if turned else columns)
+    shown = load(encode(picture, "png"), Preprocess(image_size=2))[..., 0]
+    assert (shown.T if turned else shown).tolist() == [[50, 150]] * 2
+
+
 def test_shrinking_averages_instead_of_skipping() -> None:
     stripes = np.zeros((256, 256, 3), np.uint8)
     stripes[:, ::2] = 255
@@ -356,6 +386,20 @@ def test_a_large_picture_of_any_mode_is_made_in_strips(mode: str, height: int) -
     assert difference(load(encode(image, kind), SMALL), expected) <= (6 if kind == "jpeg" else 0)
 
 
+@pytest.mark.parametrize("strip", [1, 2, 5, 1000])
+@pytest.mark.parametrize(("width", "height"), [(97, 331), (331, 97), (128, 129)])
+def test_strips_of_any_height_give_the_same_pixels(
+    width: int, height: int, strip: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = noise(width, height)
+    image.putalpha(noise(width, height, seed=1).convert("L"))
+    data = encode(image, "png")
+    small = Preprocess(image_size=8)
+    whole = load(data, small)
+    monkeypatch.setattr("models.images.STRIP", strip)
+    assert np.array_equal(load(data, small), whole)
+
+
 def test_the_fraction_of_a_jpeg_follows_the_short_side_when_it_is_cropped() -> None:
     image = noise(800, 800)
     cropped = Preprocess(image_size=64, crop_fraction=0.25)  # resize_side 256: no draft
@@ -380,6 +424,13 @@ def test_the_limit_on_pixels_is_exact(kind: str) -> None:
 def test_the_header_gives_the_size_as_stored(kind: str) -> None:
     header = read_header(encode(scene(128, 64), kind))
     assert (header.kind, header.width, header.height) == (kind, 128, 64)
+
+
+@pytest.mark.parametrize("size", [(16_383, 1), (1, 16_383)])
+@pytest.mark.parametrize("options", [{"lossless": True}, {}, {"exif": exif_with_orientation(1)}])
+def test_each_webp_header_gives_large_sizes(size: tuple[int, int], options: dict[str, Any]) -> None:
+    header = read_header(encode(Image.new("RGB", size), "webp", **options))
+    assert (header.width, header.height) == size
 
 
 @pytest.mark.parametrize("options", [{"lossless": True}, {"exif": exif_with_orientation(1)}])
@@ -514,6 +565,41 @@ def test_a_file_of_endless_parts_is_refused(data: bytes) -> None:
         load(data, SMALL)
 
 
+def test_the_size_of_a_heic_is_looked_for_in_boxes_six_deep() -> None:
+    def box(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I4s", 8 + len(content), name) + content
+
+    def within(depth: int) -> bytes:
+        found = box(b"ispe", struct.pack(">III", 0, 7, 5))
+        for _ in range(depth):
+            found = box(b"iprp", found)
+        return box(b"ftyp", b"heic") + found
+
+    assert (read_header(within(6)).width, read_header(within(6)).height) == (7, 5)
+    with pytest.raises(DamagedImage, match="no picture size"):
+        read_header(within(7))
+
+
+def test_the_limit_on_parts_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = chunk(b"abCd", b"") * 3
+    data = ENCODED["png"][:33] + empty + ENCODED["png"][33:]  # beside the pixels and the end
+    monkeypatch.setattr("models.headers.MOST_PARTS", 5)
+    assert np.array_equal(load(data, SMALL), load(ENCODED["png"], SMALL))
+    monkeypatch.setattr("models.headers.MOST_PARTS", 4)
+    with pytest.raises(DamagedImage, match="more than 4 parts"):
+        load(data, SMALL)
+
+
+def test_the_limit_on_scans_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(scene(64, 48), "jpeg", progressive=True)
+    scans = data.count(b"\xff\xda")
+    monkeypatch.setattr("models.headers.MOST_SCANS", scans)
+    load(data, SMALL)
+    monkeypatch.setattr("models.headers.MOST_SCANS", scans - 1)
+    with pytest.raises(DamagedImage, match=f"more than {scans - 1} scans"):
+        load(data, SMALL)
+
+
 def test_running_out_of_memory_is_not_called_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(self: ImageFile.ImageFile) -> None:
         raise MemoryError
@@ -618,6 +704,11 @@ def test_exif_that_pillow_would_warn_about_is_read_in_silence() -> None:
     plain = encode(scene(40, 24), "jpeg")
     segment = b"\xff\xe1" + struct.pack(">H", len(broken) + 2) + broken
     assert outcome(plain[:2] + segment + plain[2:]) == "read"
+    whole = b"II*\0\x08\0\0\0" + bytes(40)  # no tags
+    for kind in ("heic", "avif"):
+        data = encode(scene(40, 24), kind, exif=b"Exif\0\0" + whole)
+        assert data.count(whole) == 1
+        assert outcome(data.replace(whole, broken[6:].ljust(len(whole), b"\0"))) == "read"
 
 
 def test_an_invalid_animation_control_chunk_is_read_in_silence() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime
 import pytest
 
 from models import runtime
@@ -164,12 +165,23 @@ def test_a_graph_without_features_answers_and_refuses_to_give_them(
         session.outputs(pictures(2), features=True)
 
 
-def test_features_are_not_computed_for_those_who_want_logits(tmp_path: Path) -> None:
+def test_features_are_not_computed_for_those_who_want_logits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    compute = onnxruntime.InferenceSession.run
+
+    def run(runtime: Any, outputs: list[str], pictures: Any) -> Any:
+        asked.append(outputs)
+        return compute(runtime, outputs, pictures)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", run)
     model = network({"logits": 1.0}, features="features", feature_factor=float("inf"))
     session = Session(make_bundle(tmp_path / "b", model), device="cpu")
     assert session.logits(pictures(2))["linear"].tolist() == [[2.0, -2.0]]
     with pytest.raises(BundleError, match="features gives NaN or infinite"):
         session.outputs(pictures(2), features=True)
+    assert asked == [["logits"], ["logits", "features"]]
 
 
 # Providers -------------------------------------------------------------------------------------

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from training.checkpoint import Position
 from training.config import TrainConfig
+from training.evaluation import Choice, Validation
+from training.history import Row, epoch_row
 from training.settings import from_plain, merge
 
 COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}
@@ -41,3 +44,18 @@ def small_config(data: Path | str, **changes: Any) -> TrainConfig:
         "augment": {"min_area": 0.5, "shift": 1, "rotate": 10, "colour": 0.1},
     }
     return from_plain(merge(plain, changes))
+
+
+def metrics_row(epoch: int, score: float) -> Row:
+    """What an epoch that reached ``score`` leaves in ``metrics.csv``."""
+    validation = Validation(
+        average_k=2.0,
+        accuracy={
+            Choice(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
+            Choice(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
+        },
+        top_1={"multi_label": 0.4, "sccp": 0.6},
+        log_loss={"multi_label": 2.5, "sccp": 1.5},
+    )
+    position = Position(epoch=epoch, step=10 * epoch, seconds=3.0, loss_sum=6.0, examples=4)
+    return epoch_row(position, validation, rate=0.05)

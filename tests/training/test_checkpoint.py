@@ -15,12 +15,13 @@ from training.checkpoint import Position, Trained, load, save, save_weights
 from training.losses import build as build_loss
 
 
-def _trained(width: int = 3) -> Trained:
+def _trained(width: int = 3, *, steps: int = 1) -> Trained:
     network = nn.Sequential(OrderedDict(backbone=nn.Linear(2, width)))
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     network(torch.ones(1, 2)).sum().backward()
-    optimiser.step()
-    return Trained(network, optimiser, build_loss("cross_entropy"))
+    for _ in range(steps):
+        optimiser.step()
+    return Trained(network, optimiser, loss_fn=nn.Linear(1, 1))  # as a loss with a state of its own
 
 
 def _position() -> Position:
@@ -31,7 +32,7 @@ def _position() -> Position:
 
 
 def test_everything_comes_back_exactly(tmp_path: Path) -> None:
-    before = _trained()
+    before = _trained(steps=2)
     torch.manual_seed(3)
     save(tmp_path / "last.pt", before, _position())
     expected = torch.rand(4)
@@ -39,8 +40,9 @@ def test_everything_comes_back_exactly(tmp_path: Path) -> None:
     after = _trained()
     assert load(tmp_path / "last.pt", after) == _position()
     assert torch.equal(torch.rand(4), expected)  # the random state is that of the save
-    for key, value in before.network.state_dict().items():
-        assert torch.equal(after.network.state_dict()[key], value)
+    for saved, found in ((before.network, after.network), (before.loss_fn, after.loss_fn)):
+        for key, value in saved.state_dict().items():
+            assert torch.equal(found.state_dict()[key], value)
     one, other = before.optimiser.state_dict(), after.optimiser.state_dict()
     assert torch.equal(one["state"][0]["momentum_buffer"], other["state"][0]["momentum_buffer"])
 

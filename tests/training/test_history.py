@@ -6,29 +6,14 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from models.errors import BundleError
-from training.checkpoint import Position
-from training.evaluation import Choice, Validation
-from training.history import Row, epoch_line, epoch_row, events, write_metrics
+from tests.training.small import metrics_row
+from training.history import epoch_line, events, write_metrics
 from training.metrics import best_row
 from training.run_folder import RunFolder
 
 
-def _row(epoch: int, score: float) -> Row:
-    validation = Validation(
-        average_k=2.0,
-        accuracy={
-            Choice(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
-            Choice(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
-        },
-        top_1={"multi_label": 0.4, "sccp": 0.6},
-        log_loss={"multi_label": 2.5, "sccp": 1.5},
-    )
-    position = Position(epoch=epoch, step=10 * epoch, seconds=3.0, loss_sum=6.0, examples=4)
-    return epoch_row(position, validation, rate=0.05)
-
-
 def test_a_row_names_each_figure() -> None:
-    row = _row(3, 0.7)
+    row = metrics_row(3, 0.7)
     assert row["train_loss"] == 1.5
     assert (row["val_score"], row["val_best_head"]) == (0.7, "sccp")
     assert row["val_average_1_multi_label_softmax"] == 0.1
@@ -37,7 +22,7 @@ def test_a_row_names_each_figure() -> None:
 
 
 def test_metrics_are_read_back_exactly_and_the_best_epoch_found(tmp_path: Path) -> None:
-    rows = [_row(1, 0.7), _row(2, 0.1 + 0.7), _row(3, 0.1 + 0.7)]
+    rows = [metrics_row(1, 0.7), metrics_row(2, 0.1 + 0.7), metrics_row(3, 0.1 + 0.7)]
     write_metrics(RunFolder(tmp_path), rows)
     assert best_row(RunFolder(tmp_path)) == rows[1]  # the first of equal ones, as in the loop
 
@@ -57,8 +42,8 @@ def test_damaged_metrics_are_named(tmp_path: Path) -> None:
 def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with events(folder, 0) as append:
-        append(_row(1, 0.25))
-        append(_row(2, 0.75))
+        append(metrics_row(1, 0.25))
+        append(metrics_row(2, 0.75))
     found = EventAccumulator(str(folder.events))
     found.Reload()
     curve = [(event.step, event.value) for event in found.Scalars("val/score")]
@@ -74,17 +59,17 @@ def test_an_epoch_again_after_a_crash_replaces_its_events(
     writer = "tensorboard.summary.writer.event_file_writer.time"
     monkeypatch.setattr(writer, SimpleNamespace(time=lambda: next(clock)))
     with events(folder, 0) as append:
-        append(_row(1, 0.25))
-        append(_row(2, 0.5))
+        append(metrics_row(1, 0.25))
+        append(metrics_row(2, 0.5))
     with events(folder, 1) as append:
-        append(_row(2, 0.75))
+        append(metrics_row(2, 0.75))
     found = EventAccumulator(str(folder.events))
     found.Reload()
     assert [event.value for event in found.Scalars("val/score")] == [0.25, 0.75]
 
 
 def test_the_line_for_people_holds_the_score_and_its_head() -> None:
-    line = epoch_line(_row(3, 0.7), epochs=9, better=True)
+    line = epoch_line(metrics_row(3, 0.7), epochs=9, better=True)
     assert line == (
         "epoch 3/9  loss 1.5000  average-2 accuracy 70.00 % (sccp, softmax)  3 s  best so far"
     )

@@ -19,10 +19,14 @@ from training.loading import (
     split_batches,
     steps_per_epoch,
 )
+from training.pictures import cores
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
-)
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked, Python 3.12 on
+    ),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),  # few cores
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,13 @@ def test_an_epoch_visits_every_row_once_with_its_label(photos: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"workers": 2}, {"workers": 1, "cache_mb": 0}, {"workers": 0, "cache_mb": 0}]
+    "changes",
+    [
+        {"workers": 2},
+        {"workers": 1, "cache_mb": 0},
+        {"workers": 0, "cache_mb": 0},
+        {"workers": 5, "cache_mb": 0},  # more than batches
+    ],
 )
 def test_batches_do_not_depend_on_workers_or_memory(photos: Path, changes: dict[str, Any]) -> None:
     assert _same(_epoch(small_config(photos)), _epoch(small_config(photos, **changes)))
@@ -101,11 +111,25 @@ def test_evaluation_goes_through_all_rows_in_order_and_unchanged(photos: Path) -
             np.testing.assert_array_equal(view.numpy(), sources.validation[row])
 
 
-def test_what_fits_is_kept_and_what_does_not_is_read_again(photos: Path) -> None:
-    assert _sources(small_config(photos)).training.kept is not None
-    lazy = _sources(small_config(photos, cache_mb=0))
-    assert lazy.training.kept is None
-    assert lazy.validation.kept is None
+@pytest.mark.parametrize(
+    ("cache_mb", "training", "validation"),
+    [(0, False, False), (2, False, False), (3, False, True), (15, False, True), (17, True, True)],
+)
+def test_what_fits_is_kept_and_what_does_not_is_read_again(
+    photos: Path, cache_mb: int, training: bool, validation: bool
+) -> None:
+    # 9 of 300 x 300 take 2.3 MB; 21 of 425 x 567, as large as they may get, 14.5 MB more
+    sources = _sources(small_config(photos, image_size=300, cache_mb=cache_mb))
+    assert (sources.training.kept is not None) == training
+    assert (sources.validation.kept is not None) == validation
+
+
+@pytest.mark.parametrize(("cache_mb", "workers"), [(1024, 0), (0, max(1, cores() - 1))])
+def test_pictures_in_memory_need_no_workers_and_others_all_cores_but_one(
+    photos: Path, cache_mb: int, workers: int
+) -> None:
+    assert _sources(small_config(photos, workers=None, cache_mb=cache_mb)).workers == workers
+    assert _sources(small_config(photos, workers=3, cache_mb=cache_mb)).workers == 3
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,13 @@ def test_the_two_head_loss_gets_both_heads_in_order() -> None:
     assert (objective.head, objective.average_k) == ("two_head", 2.0)
 
 
-def test_half_precision_outputs_are_widened_first() -> None:
-    objective = make_objective("cross_entropy", {}, head="auto", class_counts=[2, 1, 1], rows=4)
-    logits = torch.zeros(4, 3, dtype=torch.bfloat16)
-    assert objective(logits, LABELS, ROWS).dtype == torch.float32
+def test_half_precision_outputs_are_widened_before_they_are_scaled() -> None:
+    objective = make_objective(
+        "cross_entropy", {}, head="cosine", head_scale=3.3, class_counts=[2, 1, 1], rows=4
+    )
+    cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    expected = F.cross_entropy(3.3 * cosines.float(), LABELS)
+    torch.testing.assert_close(objective(cosines, LABELS, ROWS), expected)
 
 
 @pytest.mark.usefixtures("counting")

@@ -88,14 +88,17 @@ def test_the_kept_side_gives_the_smallest_crop_its_own_pixels_within_reason(
     assert training_side(image_size, min_area) == side
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_keeping_all_gives_the_same_pictures_in_order(workers: int) -> None:
-    content = {row: _png(8 + row % 3, 8, seed=row) for row in range(300)}
-    lazy = Pictures(_split(content, 300), TrainingDecoder(8))
+@pytest.mark.parametrize(("workers", "chunk"), [(0, 1), (0, 4), (0, 64), (2, 1), (2, 2), (2, 3)])
+def test_keeping_all_gives_the_same_pictures_in_order(
+    workers: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.pictures.CHUNK", chunk)
+    content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
+    lazy = Pictures(_split(content, 9), TrainingDecoder(8))
     kept = keep_all(lazy, workers=workers)
     assert kept.kept is not None
-    assert len(kept.kept) == 300
-    for row in (0, 63, 64, 299):
+    assert len(kept.kept) == 9
+    for row in range(9):
         np.testing.assert_array_equal(kept[row], lazy[row])
 
 

@@ -1,11 +1,14 @@
 import re
 from xml.etree import ElementTree
 
-from tests.training.small import small_config
-from tests.training.test_history import _row
+from tests.training.small import metrics_row, small_config
 from training.report import report_html
 
-PAGE = report_html("run <1>", small_config("flora"), [_row(1, 0.5), _row(2, 0.75), _row(3, 0.6)])
+PAGE = report_html(
+    "run <1>",
+    small_config("flora"),
+    [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)],
+)
 
 
 def test_the_page_names_the_run_and_its_best_epoch() -> None:
@@ -39,7 +42,7 @@ def test_the_curves_are_one_well_formed_drawing_of_four_panels() -> None:
 
 
 def test_the_same_run_gives_the_same_page() -> None:
-    rows = [_row(1, 0.5), _row(2, 0.75), _row(3, 0.6)]
+    rows = [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)]
     assert report_html("run <1>", small_config("flora"), rows) == PAGE
 
 

@@ -16,8 +16,7 @@ from models.classes import ClassTable
 from models.errors import DataError, UsageError
 from models.heads import CosineHead, TwoHead
 from tests.training.small import small_config, write_photos
-from training import checkpoint, losses, train
-from training.checkpoint import Position
+from training import losses, train
 from training.loop import Run
 from training.losses import CrossEntropy
 from training.settings import from_plain
@@ -147,18 +146,6 @@ def test_the_first_of_equally_good_epochs_is_kept(photos: Path, tmp_path: Path) 
     scores = [row["val_score"] for row in _rows(tmp_path / "run")]
     assert scores[1] == scores[2] == max(scores)
     assert result.best_epoch == 1 + scores.index(max(scores))
-
-
-def test_the_training_loss_is_averaged_over_examples(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def by_size(_run: Run, batch: Any, _steps: int) -> float:
-        return float(len(batch.labels))
-
-    monkeypatch.setattr(Run, "train_step", by_size)
-    train_run(small_config(photos, epochs=1), tmp_path / "run", say=lambda _: None)
-    # 36 pictures in batches of 8: the last has 4
-    assert float(_losses(tmp_path / "run")[0]) == pytest.approx((4 * 8 * 8 + 4 * 4) / 36)
 
 
 # Repeating ----------------------------------------------------------------------------------
@@ -360,22 +347,6 @@ def test_resuming_where_nothing_was_saved_yet_starts(photos: Path, tmp_path: Pat
     train_run(config, tmp_path / "a", say=lambda _: None)
     train_run(config, tmp_path / "b", resume=True, say=lambda _: None)
     assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
-
-
-def test_checkpoints_are_written_every_so_many_steps(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved: list[int] = []
-    save = checkpoint.save
-
-    def watched(path: Path, trained: Any, position: Position) -> None:
-        saved.append(position.step)
-        save(path, trained, position)
-
-    monkeypatch.setattr(checkpoint, "save", watched)
-    config = small_config(photos, epochs=1, checkpoint={"every_steps": 2})
-    train_run(config, tmp_path / "run", say=lambda _: None)
-    assert saved == [2, 4, 5]
 
 
 # Bad input ----------------------------------------------------------------------------------

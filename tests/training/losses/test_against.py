@@ -102,7 +102,7 @@ def test_a_loss_that_fails_at_a_size_is_named_and_the_others_are_timed(
         parse(f"{HERE}:broken_above_two"),
         parse("torch.nn.functional:cross_entropy(logits, labels)"),
     ]
-    cases = list(benchmark._others(20, [2, 3], "cpu", others))
+    cases = list(benchmark.cases_against(20, [2, 3], "cpu", others))
     assert [(case.name, case.k) for case in cases] == [
         ("broken_above_two", 2),
         ("cross_entropy(logits, labels)", None),

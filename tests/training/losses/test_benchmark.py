@@ -10,7 +10,7 @@ from training.losses import LOSSES
 
 
 def test_every_loss_runs_at_each_k() -> None:
-    cases = list(benchmark._cases(20, [2, 3], "cpu", list(LOSSES)))
+    cases = list(benchmark.cases_of(20, [2, 3], "cpu", list(LOSSES)))
     assert cases[0].name == benchmark.UNIT
     names = {case.name for case in cases}
     assert names >= {*LOSSES, "noised_top_k (shared)"}
@@ -24,15 +24,15 @@ def test_a_line_marks_what_misses_its_goal() -> None:
     case = benchmark.Case(name="focal", classes=1000, k=None, step=lambda: None)
     for ratio, goal in ((2.4, "| 2.5 |"), (2.6, "| 2.5 ✗ |")):
         row = benchmark.Row(case=case, seconds=0.001, ratio=ratio, peak=3.0)
-        line = benchmark._line(row)
+        line = benchmark.line(row)
         assert line.startswith(f"| focal | 1,000 |  | 1.000 | {ratio} ")
         assert goal in line
 
 
 def test_the_unit_is_taken_in_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([9.0, 9.0, 1.0, 5.0, 2.0, 8.0, 3.0, 6.0])
-    monkeypatch.setattr(benchmark, "_timed", lambda *_: next(seconds))
-    cases = list(benchmark._cases(5, [2], "cpu", list(LOSSES)))[:2]
+    monkeypatch.setattr(benchmark, "timed", lambda *_: next(seconds))
+    cases = list(benchmark.cases_of(5, [2], "cpu", list(LOSSES)))[:2]
     first, second = benchmark.measure(cases, 3, "cpu")
     assert (first.seconds, second.seconds, second.ratio) == (2.0, 6.0, 3.0)
 

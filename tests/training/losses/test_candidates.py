@@ -35,6 +35,13 @@ def test_many_keys_with_few_levels_are_chosen_in_order(count: int, levels: int) 
     assert largest(keys, count).tolist() == by_hand(keys.tolist(), count)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_largest_are_found_where_no_other_comes_near(count: int) -> None:
+    keys = torch.zeros(40 * count)
+    keys[:count] = torch.arange(1.0, count + 1)  # each in a chunk of its own
+    assert largest(keys, count).tolist() == list(range(count))[::-1]
+
+
 def test_what_is_minus_infinite_is_never_chosen() -> None:
     keys = torch.tensor([-torch.inf, 1.0, -torch.inf])
     assert largest(keys, 3).tolist() == [1]

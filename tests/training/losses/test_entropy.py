@@ -45,6 +45,16 @@ def test_a_class_weight_stays_outside_of_the_fading() -> None:
     torch.testing.assert_close(doubled, 2 * focal(scores, labels))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_smoothing_spreads_its_share_over_all_classes(smoothing: float) -> None:
+    scores, labels = torch.randn(6, 4, dtype=torch.float64), torch.arange(6) % 4
+    entropies = -scores.log_softmax(1)  # (batch, classes)
+    true = entropies.gather(1, labels.unsqueeze(1)).squeeze(1)
+    expected = (1 - smoothing) * true + smoothing * entropies.mean(1)
+    found = cross_entropy(scores, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_a_smoothing_outside_of_its_range_is_refused(smoothing: float) -> None:
     with pytest.raises(ValueError, match=r"label_smoothing must be in \[0, 1\)"):

@@ -1,0 +1,102 @@
+"""What is worked off a block at a time: as many blocks as one likes, the last of one row."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from training.losses import (
+    expected_positive,
+    ldam,
+    positive_bce,
+    smooth_top_k,
+    top_k_probabilities,
+    two_head_average_k,
+)
+from training.losses.estimates import Estimates
+from training.losses.margins import FLOOR
+from training.losses.positives import SOFTPLUS_LIMIT
+
+SHAPES = [(7, 40), (40, 7), (1, 50), (9, 9)]  # rows and classes
+
+
+def _scores(rows: int, classes: int, dtype: torch.dtype) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return (3 * torch.randn(rows, classes, generator=generator)).to(dtype).requires_grad_()
+
+
+def _value_and_slope(scores: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values = smooth_top_k(scores, labels, k=k)
+    (slope,) = torch.autograd.grad(values.sum(), scores)
+    return values.detach(), slope
+
+
+@pytest.mark.parametrize("block_rows", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "classes"), SHAPES)
+def test_sums_over_subsets_have_the_same_bits_in_blocks_of_any_length(
+    rows: int, classes: int, dtype: torch.dtype, block_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, labels = _scores(rows, classes, dtype), torch.arange(rows) % classes
+    for k in (1, 3, 6):
+        whole = *_value_and_slope(scores, labels, k), top_k_probabilities(scores.detach(), k=k)
+        with monkeypatch.context() as patch:
+            room = block_rows * classes * scores.element_size()
+            patch.setattr("training.losses.symmetric.BLOCK_BYTES", room)
+            parts = *_value_and_slope(scores, labels, k), top_k_probabilities(scores.detach(), k=k)
+        assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 64])
+@pytest.mark.parametrize(("rows", "classes"), SHAPES)
+def test_soft_targets_cost_the_same_however_many_are_evaluated_together(
+    rows: int, classes: int, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = _scores(rows, classes, torch.float64)
+    targets = torch.rand(rows, classes, generator=torch.Generator().manual_seed(1))
+    targets[targets < 0.3] = 0.0
+    whole = _value_and_slope(scores, targets, 3)
+    monkeypatch.setattr("training.losses.smoothed.MIXTURE_ROWS", pairs)
+    parts = _value_and_slope(scores, targets, 3)
+    torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("rows", "classes"), SHAPES)
+@pytest.mark.parametrize("chunk", [1, 27, 80, 350])
+def test_estimates_start_with_the_same_bits_in_chunks_of_any_length(
+    rows: int, classes: int, chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Estimates(rows, classes, dtype=dtype, seed=5).logits
+    monkeypatch.setattr("training.losses.estimates.CHUNK", chunk)
+    assert torch.equal(Estimates(rows, classes, dtype=dtype, seed=5).logits, whole)
+
+
+@pytest.mark.parametrize("beside", [-25.0, -1.0, 0.0, 1e-9, 1.0])
+def test_the_binary_losses_are_exact_on_both_sides_of_the_softplus_limit(beside: float) -> None:
+    score = SOFTPLUS_LIMIT + beside
+    exact = score + math.log1p(math.exp(-score))
+    scores, labels = torch.tensor([[-score, score]], dtype=torch.float64), torch.tensor([0])
+    assert positive_bce(scores, labels).item() == exact
+    found = expected_positive(scores, labels, average_k=1, beta=0.0).item()
+    assert found == pytest.approx(exact, rel=1e-15)
+    both = two_head_average_k(scores, torch.zeros_like(scores), labels, average_k=1).item()
+    entropy = math.log(2)  # of the second head
+    assert both == pytest.approx(entropy + 2 * exact, rel=1e-15)  # a positive and a negative
+
+
+@pytest.mark.parametrize("beside", [-900.0, -1.0, 0.0, 1.0, 60.0])
+def test_a_class_far_below_the_best_changes_nothing_on_either_side_of_the_floor(
+    beside: float,
+) -> None:
+    scale = 30.0
+    scores = torch.tensor([[1.0, 0.9, 1.0 + (FLOOR + beside) / scale]], requires_grad=True)
+    label, wide = torch.tensor([1]), scores.detach().double().requires_grad_()
+    value = ldam(scores, label, class_counts=[1, 1, 1], max_margin=0.0, scale=scale)
+    exact = F.cross_entropy(scale * wide, label)
+    (slope,) = torch.autograd.grad(value.sum(), scores)
+    (exact_slope,) = torch.autograd.grad(exact, wide)
+    assert value.item() == pytest.approx(exact.item(), rel=1e-6)
+    torch.testing.assert_close(slope.double(), exact_slope, rtol=1e-4, atol=scale * 1e-30)

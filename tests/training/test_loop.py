@@ -1,0 +1,193 @@
+"""What the loop does between epochs: reset, reorder, validate, keep the best weights."""
+
+import csv
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+
+from data.sources import open_dataset
+from models.export import PictureNetwork
+from models.images import Preprocess
+from tests.training.small import small_config, write_photos
+from training import checkpoint
+from training.checkpoint import Position
+from training.config import TrainConfig
+from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
+from training.loop import Run
+from training.train import TrainResult, build_network, train_run
+
+CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return write_photos(tmp_path_factory.mktemp("photos"))
+
+
+def _train(config: TrainConfig, run: Path) -> TrainResult:
+    return train_run(config, run, say=lambda _: None)
+
+
+def _rows(run: Path) -> list[dict[str, str]]:
+    with (run / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def _last_weights(run: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = torch.load(run / "last.pt", weights_only=True)["network"]
+    return weights
+
+
+def _sources(config: TrainConfig) -> Sources:
+    dataset = open_dataset(config.data)
+    size = Preprocess(image_size=config.image_size)
+    return open_sources(dataset.split("train"), dataset.split("val"), config, size)
+
+
+def _network(config: TrainConfig, head: str) -> PictureNetwork:
+    size = Preprocess(image_size=config.image_size)
+    return PictureNetwork(build_network(config, head, 3), size.mean, size.std)
+
+
+def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
+    photos: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = CONSTANT | {"validation": {"average_k": 2}}
+    best = _train(small_config(photos, epochs=4, **settings), tmp_path / "all").best_epoch
+    assert best is not None
+    assert best < 4
+    _train(small_config(photos, epochs=best, **settings), tmp_path / "until")
+    kept, expected = load_file(tmp_path / "all/best.safetensors"), _last_weights(tmp_path / "until")
+    assert kept.keys() == expected.keys()
+    assert all(torch.equal(kept[key], expected[key]) for key in kept)
+    moving = "backbone.layers.0.1.running_mean"  # even so small a rate leaves batch norm counting
+    assert not torch.equal(kept[moving], _last_weights(tmp_path / "all")[moving])
+
+
+def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos)
+    _train(config, tmp_path / "run")
+    network = _network(config, "two_head")
+    network.network.load_state_dict(_last_weights(tmp_path / "run"))
+    pictures = _sources(config).validation
+    images = torch.stack([torch.from_numpy(pictures[row]) for row in range(len(pictures))])
+    with torch.no_grad():
+        outputs = network.eval()(images)
+    for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
+        expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
+        written = float(_rows(tmp_path / "run")[-1][f"val_log_loss_{head}"])
+        assert written == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -> None:
+    config = small_config(
+        photos,
+        loss={"name": "cross_entropy"},
+        optimiser={"learning_rate": 0.05, "clip_norm": 0.5, "decay_all": True},
+        schedule={"name": "step", "milestones": [1.0], "factor": 0.5},
+    )
+    _train(config, tmp_path / "run")
+    torch.manual_seed(config.seed)
+    network = _network(config, "linear")
+    sources = _sources(config)
+    optimiser = torch.optim.SGD(
+        network.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4
+    )
+    for epoch in (0, 1):
+        network.train()
+        optimiser.param_groups[0]["lr"] = 0.05 * 0.5**epoch
+        batches = TrainingBatches(sources.training, config, epoch=epoch)
+        for batch in iterate(batches, workers=0, pin=False):
+            optimiser.zero_grad()
+            torch.autograd.backward(F.cross_entropy(network(batch.images), batch.labels))
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 0.5)
+            optimiser.step()
+    found = _last_weights(tmp_path / "run")
+    for name, expected in network.network.state_dict().items():
+        torch.testing.assert_close(found[name], expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock of the loop: ``now`` in seconds."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("training.loop.time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Batch]:
+    """Every batch that is trained on; it takes a second and its loss is its number of pictures."""
+    seen: list[Batch] = []
+
+    def step(_run: Run, batch: Batch, _steps: int) -> float:
+        seen.append(batch)
+        clock.now += 1
+        return float(len(batch.labels))
+
+    monkeypatch.setattr(Run, "train_step", step)
+    return seen
+
+
+@pytest.mark.usefixtures("batches")
+def test_each_epoch_counts_its_own_loss(photos: Path, tmp_path: Path) -> None:
+    _train(small_config(photos, epochs=3), tmp_path / "run")
+    mean = (4 * 8 * 8 + 4 * 4) / 36  # 36 pictures in batches of 8: the last has 4
+    found = [float(row["train_loss"]) for row in _rows(tmp_path / "run")]
+    assert found == pytest.approx([mean] * 3)
+
+
+def test_each_epoch_goes_through_all_rows_in_an_order_of_its_own(
+    photos: Path, tmp_path: Path, batches: list[Batch]
+) -> None:
+    _train(small_config(photos, epochs=3), tmp_path / "run")
+    rows = torch.cat([batch.rows for batch in batches]).reshape(3, 36)
+    assert all(sorted(epoch) == list(range(36)) for epoch in rows.tolist())
+    assert len({tuple(epoch) for epoch in rows.tolist()}) == 3
+
+
+@pytest.mark.usefixtures("batches")
+def test_the_seconds_of_a_run_go_on_over_all_sittings(
+    photos: Path, tmp_path: Path, clock: SimpleNamespace
+) -> None:
+    _train(small_config(photos, epochs=2), tmp_path / "run")
+    clock.now += 1000  # nobody trained
+    resumed = small_config(photos, epochs=3)
+    assert train_run(resumed, tmp_path / "run", resume=True, say=lambda _: None).seconds == 15
+    assert [float(row["seconds"]) for row in _rows(tmp_path / "run")] == [5, 10, 15]
+
+
+@pytest.mark.usefixtures("batches")
+@pytest.mark.parametrize(
+    ("due", "saved"),
+    [
+        ({"every_seconds": 100}, [5]),
+        ({"every_seconds": 2}, [2, 4, 5]),
+        ({"every_seconds": 100, "every_steps": 2}, [2, 4, 5]),
+        ({"every_seconds": 100, "every_steps": 5}, [5, 5]),  # not again while it validates
+    ],
+)
+def test_a_checkpoint_is_written_when_its_time_or_step_has_come_and_after_the_epoch(
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    due: dict[str, float],
+    saved: list[int],
+) -> None:
+    found: list[int] = []
+    save = checkpoint.save
+
+    def watched(path: Path, trained: Any, position: Position) -> None:
+        found.append(position.step)
+        save(path, trained, position)
+
+    monkeypatch.setattr(checkpoint, "save", watched)
+    _train(small_config(photos, epochs=1, checkpoint=due), tmp_path / "run")
+    assert found == saved
