@@ -93,7 +93,8 @@ class Reference:
         values = self._checked(features)
         along = _along(self.axes, values)
         squares = np.vecdot(values, values) - np.vecdot(along, along)
-        return -np.sqrt(np.maximum(squares, 0))
+        lengths: Floats = np.sqrt(np.maximum(squares, 0))
+        return -lengths
 
     def to_bytes(self) -> bytes:
         """Two ``.npy`` arrays one after the other; equal content gives equal bytes."""
