@@ -27,6 +27,7 @@ from models.heads import output_names
 from models.session import FEATURES
 
 OPSET: Final = 20
+MOST_BYTES: Final = 2**31 - 2**24  # of weights in one file of protobuf, with room for the graph
 PARITY_BATCHES: Final = (1, 2, 5)
 RELATIVE_TOLERANCE: Final = 1e-4
 ABSOLUTE_TOLERANCE: Final = 1e-4
