@@ -10,7 +10,7 @@ import typer
 
 from data.dataset import Dataset
 from data.sources import open_dataset
-from models.backbones import Network, build
+from models.backbones import Network, build, side_taken
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
@@ -24,6 +24,7 @@ from training.loading import Sources, open_sources
 from training.loop import Run, Say
 from training.objective import Objective, make_objective
 from training.optimiser import make_optimiser
+from training.pictures import short_side
 from training.report import write_report
 from training.run_folder import RunFolder
 
@@ -93,6 +94,7 @@ def train_run(
     notes = [*objective.notes]
     if not restored:
         notes += _start(network, config, objective, dataset)
+        notes += _enlarged(dataset, config)
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
     trained = Trained(network, make_optimiser(network, loss_fn, config.optimiser), loss_fn)
@@ -157,6 +159,19 @@ def _start(
         weights = open_weights(config.weights, config.backbone)
         notes.append(warm_start(network, weights, classes.ids))
     return notes
+
+
+def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
+    """What to say where pictures are smaller than the input they are made into."""
+    side = short_side(dataset.split("train")) or config.image_size
+    enough = side_taken(config.backbone, max(side, 8))
+    if enough >= config.image_size:
+        return []
+    work = (config.image_size / enough) ** 2
+    return [
+        f"pictures of {side} px are enlarged to {config.image_size} px: --image-size {enough} is "
+        f"about {work:.1f} times less work"
+    ]
 
 
 def _open_sources(dataset: Dataset, config: TrainConfig) -> Sources:

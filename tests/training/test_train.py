@@ -344,6 +344,22 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
     assert torch.equal(new[1:], old[[0, 2]])  # blue, red
 
 
+def test_enlarged_pictures_are_said_with_a_faster_size(photos: Path, tmp_path: Path) -> None:
+    changes = {"epochs": 1, "loss": {"name": "cross_entropy"}}
+    line = "pictures of 20 px are enlarged to 50 px: --image-size 20 is about 6.2 times less work"
+    assert line in _said(tmp_path / "large", photos, image_size=50, **changes)
+    (only,) = _said(tmp_path / "same", photos, image_size=20, **changes)
+    assert only.startswith("epoch 1/1")
+
+
+def test_pictures_that_a_network_needs_larger_are_enlarged_without_a_word(
+    photos: Path, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"epochs": 1, "loss": {"name": "cross_entropy"}, "batch_size": 18}
+    (only,) = _said(tmp_path / "run", photos, backbone="squeezenet1_0", image_size=21, **changes)
+    assert only.startswith("epoch 1/1")
+
+
 # Stopping -----------------------------------------------------------------------------------
 
 
