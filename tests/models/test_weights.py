@@ -48,6 +48,20 @@ def test_weights_of_the_plain_torchvision_network_are_taken_head_and_all(
     assert torch.equal(loaded(pictures), plain.eval()(pictures))
 
 
+def test_googlenet_sees_pictures_as_its_own_weights_want_them(tmp_path: Path) -> None:
+    plain = torchvision.models.googlenet(
+        weights=None, num_classes=4, init_weights=True, transform_input=True
+    )  # as torchvision builds it for its weights
+    torch.save(plain.state_dict(), tmp_path / "w.pt")
+    loaded = build("googlenet", 4, "linear", str(tmp_path / "w.pt"))
+    pictures = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    loaded.train()(pictures)  # means that its normalisation can work with
+    plain.load_state_dict(
+        {key.partition(".")[2]: value for key, value in loaded.state_dict().items()}, strict=False
+    )
+    assert torch.equal(loaded.eval()(pictures), plain.eval()(pictures))
+
+
 def test_weights_of_another_architecture_are_refused_with_their_names(tmp_path: Path) -> None:
     torch.save(build("tiny", 4, "linear").state_dict(), tmp_path / "w.pt")
     with pytest.raises(BundleError, match=r"w\.pt belongs to another architecture.*is missing"):
