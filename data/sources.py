@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from data import cifar100, flora_draw
 from data.cifar100 import find_cifar100, list_cifar100
 from data.dataset import Dataset, split_name
 from data.flora import is_flora, list_flora
@@ -63,6 +64,16 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     if path.exists():
         raise DataError(f"{source} is a file but no .csv or .parquet; --data takes {ACCEPTED}")
     raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}")
+
+
+def picture_side(source: str) -> int | None:
+    """Side in pixels of the pictures of a source that has but one size: flora and CIFAR-100."""
+    if is_flora(source):
+        return flora_draw.SIDE
+    try:
+        return cifar100.SIDE if find_cifar100(Path(source)) else None
+    except OSError:  # told when it is opened
+        return None
 
 
 def _list_directory(path: Path, source: str) -> Listing:

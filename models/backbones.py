@@ -1,7 +1,6 @@
 """Networks by name: a backbone that turns a picture into features, and a head on top."""
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import torchvision
@@ -9,14 +8,32 @@ from torch import Tensor, nn
 
 from models.heads import build_head
 from models.small_networks import densenet40_40, resnet18_small, tiny
-from models.weights import load_into, read_imagenet, read_weights
+from models.weights import open_weights, warm_start
 
 SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "densenet40_40": densenet40_40,
     "resnet18_small": resnet18_small,
     "tiny": tiny,
 }
-_WITHOUT_LAST_LINEAR: Final = ("googlenet", "inception_v3", "squeezenet1_0", "squeezenet1_1")
+_SIDES: Final[Mapping[str, tuple[int, int]]] = {
+    "alexnet": (63, 1),
+    "convnext_": (32, 1),
+    "densenet1": (29, 1),
+    "densenet2": (29, 1),
+    "googlenet": (15, 1),
+    "inception_v3": (75, 1),
+    "maxvit_t": (224, 224),
+    "squeezenet1_0": (21, 1),
+    "squeezenet1_1": (17, 1),
+    "vgg": (32, 1),
+    "vit_b_16": (16, 16),
+    "vit_b_32": (32, 32),
+    "vit_h_14": (14, 14),
+    "vit_l_16": (16, 16),
+    "vit_l_32": (32, 32),
+}
+"""By the beginning of a name: the smallest side of pictures, and what sides are multiples of."""
+_WITH_AUXILIARY_HEADS: Final = ("googlenet", "inception_v3")
 
 
 class Network(nn.Module):
@@ -56,7 +73,22 @@ class Network(nn.Module):
 def available() -> list[str]:
     """Every name that :func:`build` knows, sorted."""
     torchvision_names = torchvision.models.list_models(module=torchvision.models)
-    return sorted({*SMALL_NETWORKS, *torchvision_names} - set(_WITHOUT_LAST_LINEAR))
+    return sorted({*SMALL_NETWORKS, *torchvision_names})
+
+
+def side_taken(name: str, at_least: int) -> int:
+    """The smallest side of pictures in pixels, from ``at_least`` on, that a network takes.
+
+    Example:
+        >>> side_taken("vit_b_16", 50), side_taken("vgg11", 16), side_taken("resnet18", 50)
+        (64, 32, 50)
+    """
+    smallest, step = _side(name)
+    return max(smallest, -(-at_least // step) * step)
+
+
+def _side(name: str) -> tuple[int, int]:
+    return next((side for start, side in _SIDES.items() if name.startswith(start)), (1, 1))
 
 
 def build(
@@ -74,17 +106,22 @@ def build(
             ``densenet40_40``, ``resnet18_small``, ``tiny``.
         classes: Number of classes, the length of a row of logits.
         head: ``linear``, ``cosine`` or ``two_head``.
-        weights: None; ``imagenet`` for torchvision's own download; or a ``.safetensors`` or
-            ``.pt`` file with a state dict, of ours or of the torchvision network. The last
-            layer of a file is taken when it fits and skipped when it was made for other
-            classes or another head.
-        image_size: Side of the pictures in pixels, for the networks that are built for one
-            size (``vit_*`` and ``maxvit_t``); others ignore it.
+        weights: None, or what ``models.weights.open_weights`` takes. The last layer is taken
+            where it has the same kind and number of rows; ``models.weights.warm_start`` on the
+            finished network goes by class id and says what it took.
+        image_size: Side of the pictures in pixels, checked against what the network takes;
+            ``vit_*`` and ``maxvit_t`` are built for it.
 
     Raises:
-        ValueError: Unknown ``name`` or ``head``, or ``classes < 1``.
+        ValueError: Unknown ``name`` or ``head``, ``classes < 1``, or an ``image_size`` that the
+            network does not take.
         BundleError: The weights belong to another architecture or cannot be had.
     """
+    if image_size is not None and side_taken(name, image_size) != image_size:
+        smallest, step = _side(name)
+        multiple = f"a multiple of {step} such as {side_taken(name, image_size)}"
+        wanted = f"at least {smallest}" if step == 1 else multiple
+        raise ValueError(f"image_size must be {wanted} for {name}, got {image_size}")
     if name in SMALL_NETWORKS:
         backbone, features = SMALL_NETWORKS[name]()
         classifier = ""
@@ -92,36 +129,36 @@ def build(
         backbone, features, classifier = _torchvision_backbone(name, image_size)
     layer = build_head(head, features, classes)
     network = Network(backbone, layer, head_name=head, classifier=classifier)
-    if weights == "imagenet":
-        load_into(network, read_imagenet(name), origin=f"the ImageNet weights of {name}")
-    elif weights is not None:
-        load_into(network, read_weights(weights), origin=weights)
+    if weights is not None:
+        warm_start(network, open_weights(weights, name))
     return network
 
 
 def _torchvision_backbone(name: str, image_size: int | None) -> tuple[nn.Module, int, str]:
-    """The torchvision network without its last linear layer: module, features, layer name."""
+    """The torchvision network without its last layer: module, features, name of that layer."""
     if name not in available():
         raise ValueError(f"backbone must be one of {', '.join(available())}, got {name!r}")
-    network = torchvision.models.get_model(name, weights=None, **_size_arguments(name, image_size))
-    layer_name, layer = _last_linear(network)
+    network = torchvision.models.get_model(name, weights=None, **_arguments(name, image_size))
+    layer_name, features = _last_layer(network)
     parent, _, attribute = layer_name.rpartition(".")
     setattr(network.get_submodule(parent), attribute, nn.Identity())
-    return network, layer.in_features, layer_name
+    return network, features, layer_name
 
 
-def _size_arguments(name: str, image_size: int | None) -> dict[str, object]:
-    if image_size is None:
-        return {}
-    if name.startswith("vit_"):
+def _arguments(name: str, image_size: int | None) -> dict[str, object]:
+    if name in _WITH_AUXILIARY_HEADS:  # its own weights were trained on pictures in -1 to 1
+        return {"aux_logits": False, "init_weights": True, "transform_input": True}
+    if image_size is not None and name.startswith("vit_"):
         return {"image_size": image_size}
-    if "input_size" in inspect.signature(torchvision.models.get_model_builder(name)).parameters:
+    if image_size is not None and name.startswith("maxvit_"):
         return {"input_size": (image_size, image_size)}
     return {}
 
 
-def _last_linear(network: nn.Module) -> tuple[str, nn.Linear]:
-    layers = [item for item in network.named_modules() if isinstance(item[1], nn.Linear)]
-    name, layer = layers[-1]
-    assert isinstance(layer, nn.Linear)
-    return name, layer
+def _last_layer(network: nn.Module) -> tuple[str, int]:
+    """Name and inputs of the last linear layer, or of the last convolution (SqueezeNet)."""
+    layers = list(network.named_modules())
+    linear = [(name, layer.in_features) for name, layer in layers if isinstance(layer, nn.Linear)]
+    if linear:
+        return linear[-1]
+    return [(name, layer.in_channels) for name, layer in layers if isinstance(layer, nn.Conv2d)][-1]

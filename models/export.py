@@ -5,12 +5,13 @@ The graph holds everything between the resized picture and the logits:
 Its last output, ``features``, is what the head made them of: it tells photos of something else.
 """
 
+import copy
 import logging
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +28,11 @@ from models.heads import output_names
 from models.session import FEATURES
 
 OPSET: Final = 20
+MOST_BYTES: Final = 2**31 - 2**24  # of weights in one file of protobuf, with room for the graph
 PARITY_BATCHES: Final = (1, 2, 5)
 RELATIVE_TOLERANCE: Final = 1e-4
 ABSOLUTE_TOLERANCE: Final = 1e-4
+ROUNDINGS: Final = 4  # of torch's own, where a network is too ill-conditioned for the two above
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,9 @@ class Parity:
     Attributes:
         max_difference: Largest absolute difference of a logit.
         max_logit: Largest absolute logit of torch.
-        tolerance: Largest difference allowed: ``1e-4 + 1e-4 max_logit``.
+        tolerance: Largest difference allowed: ``1e-4 + 1e-4 max_logit``, and where that is not
+            enough four times as much more as torch in float32 is away from torch in float64,
+            a hundred times as much at most.
         max_feature_difference: Largest absolute difference of a feature.
         feature_tolerance: The same of the largest feature.
         pictures: Pictures compared, random and extreme ones, in batches of 1, 2 and 5.
@@ -135,7 +140,8 @@ def export_onnx(
         raise BundleError(
             f"the exported graph differs from torch by {parity.max_difference:.3g} (allowed "
             f"{parity.tolerance:.3g}), its features by {parity.max_feature_difference:.3g} "
-            f"({parity.feature_tolerance:.3g}); nothing was written"
+            f"({parity.feature_tolerance:.3g}); nothing was written. A network that has hardly "
+            "learnt magnifies rounding: train it longer, or at a larger --image-size"
         )
     write_atomic(path, content)
     return asdict(parity)
@@ -202,12 +208,33 @@ def _clear_notes(message: object) -> None:
 def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Parity:
     """Run the ONNX file ``content`` and torch on the same pictures, at batch 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    compared = []
-    for batch in (_hard_pictures(count, image_size) for count in PARITY_BATCHES):
-        with torch.no_grad():
-            expected = [output.numpy() for output in pictures(torch.from_numpy(batch))]
-        found = session.run(None, {"image": batch})
-        compared.append(list(zip(expected, found, strict=True)))
+    batches = [_hard_pictures(count, image_size) for count in PARITY_BATCHES]
+    ours = [_outputs(pictures, batch) for batch in batches]
+    parity = _parity(ours, [session.run(None, {"image": batch}) for batch in batches])
+    if parity.holds:
+        return parity
+    exact = copy.deepcopy(pictures).double()
+    own = _parity([_outputs(exact, batch) for batch in batches], ours)
+    return replace(
+        parity,
+        tolerance=_widened(parity.tolerance, own.max_difference),
+        feature_tolerance=_widened(parity.feature_tolerance, own.max_feature_difference),
+    )
+
+
+def _widened(tolerance: float, rounding: float) -> float:
+    """Room for ``rounding``, up to a hundredth of the largest number: more would check nothing."""
+    return min(tolerance + ROUNDINGS * rounding, 100 * tolerance)
+
+
+@torch.no_grad()
+def _outputs(pictures: ExportedNetwork, batch: np.ndarray) -> list[np.ndarray]:
+    return [output.numpy() for output in pictures(torch.from_numpy(batch))]
+
+
+def _parity(ours: list[list[np.ndarray]], theirs: list[list[np.ndarray]]) -> Parity:
+    """How far two sides are apart: logits and last features, a list for each batch."""
+    compared = [list(zip(*sides, strict=True)) for sides in zip(ours, theirs, strict=True)]
     difference, largest = _worst([pair for pairs in compared for pair in pairs[:-1]])
     apart, longest = _worst([pairs[-1] for pairs in compared])
     return Parity(

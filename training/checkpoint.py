@@ -87,7 +87,7 @@ def load(path: Path, trained: Trained) -> Position:
             "with the version that wrote it"
         )
     try:
-        load_into(trained.network, content["network"], origin=str(path), head_must_fit=True)
+        load_into(trained.network, content["network"], origin=str(path))
         trained.optimiser.load_state_dict(content["optimiser"])
         trained.loss_fn.load_state_dict(content["loss"])
         position = Position(**content["position"])

@@ -37,7 +37,8 @@ def train_command(
     seed: Annotated[int | None, typer.Option(help="Of weights, order, augmentation.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     weights: Annotated[
-        str | None, typer.Option(help="imagenet, or a file of weights to start from.")
+        str | None,
+        typer.Option(help="To start from: imagenet, a file of weights, or a run or bundle."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run.")

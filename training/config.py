@@ -173,10 +173,13 @@ class TrainConfig:
         data: What ``--data`` takes.
         recipe: The recipe these settings started from, for the record.
         backbone: A name of ``models.backbones.available()``.
-        weights: ``imagenet``, a file, or None to train from scratch.
+        weights: ``imagenet``, a file, the folder of a run or a bundle, or None to train from
+            scratch.
         head: ``auto`` takes the one that the loss asks for.
         head_scale: What multiplies the cosines of a cosine head, positive, for a loss without
             a scale of its own; None for 10.
+        multi_label_prior: Probability in (0, 1) that every class of the multi-label head starts
+            at; None for the ``average_k`` of the loss over the classes, 0.5 for a bias of 0.
         loss: ``name`` and the parameters of that loss.
         image_size: Side of the network's input in pixels.
         crop_fraction: Evaluation keeps the centre square of this share of the short side.
@@ -196,6 +199,7 @@ class TrainConfig:
     weights: str | None = None
     head: str = "auto"
     head_scale: float | None = None
+    multi_label_prior: float | None = None
     loss: Mapping[str, Any] = field(default_factory=lambda: {"name": DEFAULT_LOSS})
     image_size: int = 224
     crop_fraction: float = 1.0
@@ -218,6 +222,9 @@ class TrainConfig:
         scale = self.head_scale
         usable = scale is None or 0 < scale < math.inf
         _check(usable, "head_scale", "finite and positive, or null", scale)
+        prior = self.multi_label_prior
+        usable = prior is None or 0 < prior < 1
+        _check(usable, "multi_label_prior", "in (0, 1), or null", prior)
         _check(bool(self.loss.get("name")), "loss", "a mapping with a name", self.loss)
         _check(8 <= self.image_size <= 4096, "image_size", "in [8, 4096]", self.image_size)
         _check(0 < self.crop_fraction <= 1, "crop_fraction", "in (0, 1]", self.crop_fraction)

@@ -47,7 +47,7 @@ def export_run(run: Path, out: Path) -> Bundle:
     network = build_network(config, head, len(classes))
     if not folder.best.is_file():
         raise BundleError(f"{run} has no best.safetensors: train it first, or --resume it")
-    load_into(network, read_weights(folder.best), origin=str(folder.best), head_must_fit=True)
+    load_into(network, read_weights(folder.best), origin=str(folder.best))
     preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
     row = best_row(folder)
     with reserved(out), tempfile.TemporaryDirectory() as scratch:

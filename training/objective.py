@@ -91,6 +91,9 @@ def make_objective(
     facts: dict[str, Any] = {"class_counts": list(class_counts), "rows": rows}
     filled = {key: facts[key] for key in _FROM_DATA if key in known and key not in parameters}
     smaller, notes = _sizes_that_fit(name, known, parameters, classes=len(class_counts))
+    if kind.head == "cosine" != fitting and "scale" not in parameters:
+        filled["scale"] = 1.0
+        notes += (f"loss {name}: scale is 1, its default is for the cosines of a cosine head",)
     try:
         loss_fn = losses.build(name, **filled, **smaller, **parameters)
     except (ValueError, TypeError) as error:

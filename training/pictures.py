@@ -15,12 +15,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from data.dataset import Split
 from models.errors import DataError
+from models.headers import read_header
 from models.images import ImageError, Preprocess, decode, load
 from models.progress import progress
 
 Picture = NDArray[np.uint8]
 CHUNK: Final = 64
 _SHOWN: Final = 10
+_LOOKED_AT: Final = 9
 
 
 class Decoder(Protocol):
@@ -69,6 +71,18 @@ def training_side(image_size: int, min_area: float) -> int:
     as much again as ``image_size``.
     """
     return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
+
+
+def short_side(split: Split) -> int | None:
+    """The median short side, in pixels, of a few pictures; None where none can be read."""
+    sides = []
+    for row in range(0, len(split), -(-len(split) // _LOOKED_AT)):
+        try:
+            header = read_header(split.read(row))
+        except (ImageError, OSError):  # named when all are read
+            continue
+        sides.append(min(header.width, header.height))
+    return sorted(sides)[len(sides) // 2] if sides else None
 
 
 @dataclass(frozen=True)

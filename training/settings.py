@@ -1,7 +1,8 @@
 """From flags, environment, a file and a recipe to one ``TrainConfig``.
 
 The order of precedence: flags, then environment (click hands both over as flags), then
-``--config``, then the recipe, then the defaults of ``training.config``.
+``--config``, then the recipe, then the picture size of the data where they know it, then the
+defaults of ``training.config``.
 """
 
 import types
@@ -13,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from data.sources import picture_side
+from models.backbones import side_taken
 from models.errors import UsageError
 from training.config import DEFAULT_LOSS, TrainConfig
 from training.recipes import RECIPES
@@ -46,7 +49,10 @@ def resolve(
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
     recipe = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, RECIPES[name])
-    return from_plain(merge(recipe, explicit))
+    merged = merge(recipe, explicit)
+    if "image_size" not in merged and (side := picture_side(str(merged.get("data")))):
+        merged["image_size"] = side_taken(str(merged.get("backbone", TrainConfig.backbone)), side)
+    return from_plain(merged)
 
 
 def from_plain(plain: Mapping[str, Any]) -> TrainConfig:

@@ -10,10 +10,12 @@ import typer
 
 from data.dataset import Dataset
 from data.sources import open_dataset
-from models.backbones import Network, build
+from models.backbones import Network, build, side_taken
 from models.errors import DataError, UsageError
+from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
 from models.images import Preprocess
+from models.weights import open_weights, warm_start
 from training import checkpoint
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
@@ -22,6 +24,7 @@ from training.loading import Sources, open_sources
 from training.loop import Run, Say
 from training.objective import Objective, make_objective
 from training.optimiser import make_optimiser
+from training.pictures import short_side
 from training.report import write_report
 from training.run_folder import RunFolder
 
@@ -87,7 +90,11 @@ def train_run(
 
     torch.manual_seed(config.seed)
     objective = _make_objective(config, dataset)
-    network = _make_network(config, objective, len(dataset.classes), start=not restored)
+    network = build_network(config, objective.head, len(dataset.classes))
+    notes = [*objective.notes]
+    if not restored:
+        notes += _start(network, config, objective, dataset)
+        notes += _enlarged(dataset, config)
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
     trained = Trained(network, make_optimiser(network, loss_fn, config.optimiser), loss_fn)
@@ -99,7 +106,7 @@ def train_run(
         if not begun:
             folder.check_free()  # still
         folder.write_settings(config, dataset.classes)
-        for note in objective.notes:
+        for note in notes:
             say(note)
         if restored:
             say(f"going on after {position.epoch} epochs and {position.step} steps")
@@ -128,18 +135,43 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
     )
 
 
-def _make_network(
-    config: TrainConfig, objective: Objective, classes: int, *, start: bool
-) -> Network:
-    """The network with its first weights, or with ``start=False`` any weights to be replaced."""
-    weights = config.weights if start else None
-    network = build_network(config, objective.head, classes, weights=weights)
-    if isinstance(network.head, TwoHead) and objective.average_k is not None:
-        network.head.start_multi_label_at(objective.average_k)
+def _start(
+    network: Network, config: TrainConfig, objective: Objective, dataset: Dataset
+) -> list[str]:
+    """Give a new network its first weights; returns what is worth saying of them."""
+    classes, notes = dataset.classes, list[str]()
+    prior = config.multi_label_prior
+    if prior is not None and objective.head != "two_head":
+        raise UsageError(
+            f"multi_label_prior is for a two_head head; {config.loss_name} trains a "
+            f"{objective.head} head"
+        )
+    average_k = objective.average_k if prior is None else prior * len(classes)
+    if isinstance(network.head, TwoHead) and average_k is not None and average_k < len(classes):
+        network.head.start_multi_label_at(average_k)
+        notes.append(
+            f"multi-label head: a fresh class starts at probability {average_k / len(classes):.3g},"
+            f" bias {network.head.multi_label.bias[0]:.2f}; --set multi_label_prior=0.5 for bias 0"
+        )
     if isinstance(network.head, CosineHead) and objective.scale is not None:
         network.head.scale.fill_(objective.scale)
-    _try_out(network, config)
-    return network
+    if config.weights is not None:
+        weights = open_weights(config.weights, config.backbone)
+        notes.append(warm_start(network, weights, classes.ids))
+    return notes
+
+
+def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
+    """What to say where pictures are smaller than the input they are made into."""
+    side = short_side(dataset.split("train")) or config.image_size
+    enough = side_taken(config.backbone, max(side, 8))
+    if enough >= config.image_size:
+        return []
+    work = (config.image_size / enough) ** 2
+    return [
+        f"pictures of {side} px are enlarged to {config.image_size} px: --image-size {enough} is "
+        f"about {work:.1f} times less work"
+    ]
 
 
 def _open_sources(dataset: Dataset, config: TrainConfig) -> Sources:
@@ -147,32 +179,24 @@ def _open_sources(dataset: Dataset, config: TrainConfig) -> Sources:
     return open_sources(dataset.split("train"), dataset.split("val"), config, preprocess)
 
 
-def build_network(
-    config: TrainConfig, head: str, classes: int, *, weights: str | None = None
-) -> Network:
-    """The network that the settings describe.
+def build_network(config: TrainConfig, head: str, classes: int) -> Network:
+    """The network that the settings describe, its weights drawn from torch's random state.
 
     Raises:
-        UsageError: There is no such backbone.
-        BundleError: The weights do not fit it.
+        UsageError: There is no such backbone, it takes no pictures of this size, or it is too
+            large to be exported.
     """
     try:
-        return build(config.backbone, classes, head, weights, image_size=config.image_size)
+        network = build(config.backbone, classes, head, image_size=config.image_size)
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-def _try_out(network: Network, config: TrainConfig) -> None:
-    """Refuse a picture size that the backbone cannot take, before any data is read."""
-    size = config.image_size
-    try:
-        with torch.no_grad():
-            network.eval()(torch.zeros(1, 3, size, size))
-    except (RuntimeError, AssertionError) as error:
+    size = sum(value.nbytes for value in network.state_dict().values())
+    if size >= MOST_BYTES:
         raise UsageError(
-            f"{config.backbone} cannot take pictures of {size} px: {error}; try another "
-            "--image-size"
-        ) from error
+            f"{config.backbone} has {size / 2**30:.1f} GiB of weights, and an ONNX file holds less "
+            f"than {MOST_BYTES / 2**30:.0f}: choose a smaller backbone"
+        )
+    return network
 
 
 def _result(config: TrainConfig, folder: RunFolder, position: Position) -> TrainResult:

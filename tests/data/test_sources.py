@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from data.sources import open_dataset
+from data.sources import open_dataset, picture_side
 from models.errors import DataError
 from tests.data.pictures import write_folder
 
@@ -37,3 +37,12 @@ def test_a_folder_called_flora_is_reached_by_its_path(
     monkeypatch.chdir(tmp_path)
     assert len(open_dataset("./flora").classes) == 2
     assert len(open_dataset("flora:train=1,val=1,test=1").classes) == 85
+
+
+def test_a_source_of_one_picture_size_tells_it_unopened(tmp_path: Path) -> None:
+    assert picture_side("flora") == picture_side("flora:train=1,seed=3") == 48
+    assert picture_side(str(tmp_path)) is picture_side("nowhere.csv") is None
+    (tmp_path / "cifar-100-python").mkdir()
+    for name in ("train", "test", "meta"):
+        (tmp_path / "cifar-100-python" / name).touch()
+    assert picture_side(str(tmp_path)) == picture_side(str(tmp_path / "cifar-100-python")) == 32

@@ -166,6 +166,19 @@ def test_the_comparison_sees_changed_features_behind_the_same_logits(
     assert not parity.holds
 
 
+def test_a_graph_as_near_to_torch_as_torch_is_to_exact_numbers_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", 5e-9)  # as if ill-conditioned
+    monkeypatch.setattr(export, "RELATIVE_TOLERANCE", 0.0)
+    figures = _export("linear", tmp_path / "m.onnx")
+    assert 5e-9 < figures["max_difference"] <= figures["tolerance"] < 1e-6
+    assert 5e-9 < figures["max_feature_difference"] <= figures["feature_tolerance"] < 1e-6
+    monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", 5e-11)  # beyond a hundred times that
+    with pytest.raises(BundleError, match=r"nothing was written.*train it longer"):
+        _export("linear", tmp_path / "m.onnx")
+
+
 def test_a_network_of_nan_is_refused(tmp_path: Path) -> None:
     network = build("tiny", 6, "linear")
     with torch.no_grad():

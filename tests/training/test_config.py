@@ -46,6 +46,8 @@ from training.config import (
         (CheckpointConfig, {"every_steps": 0}, "checkpoint.every_steps must be at least 1"),
         (TrainConfig, {"head_scale": 0.0}, "head_scale must be finite and positive"),
         (TrainConfig, {"head_scale": math.inf}, "head_scale must be finite and positive"),
+        (TrainConfig, {"multi_label_prior": 0.0}, r"multi_label_prior must be in \(0, 1\), or"),
+        (TrainConfig, {"multi_label_prior": 1.0}, r"multi_label_prior must be in \(0, 1\), or"),
         (TrainConfig, {"head": "softmax"}, "head must be one of auto, linear, cosine, two_head"),
         (TrainConfig, {"loss": {}}, "loss must be a mapping with a name"),
         (TrainConfig, {"image_size": 7}, r"image_size must be in \[8, 4096\], got 7"),

@@ -187,6 +187,21 @@ def test_a_head_scale_that_nothing_would_use_is_refused(loss: str, head: str, me
         make_objective(loss, {}, head=head, head_scale=5.0, class_counts=[2, 1, 1], rows=4)
 
 
+@pytest.mark.parametrize("loss", ["ldam", "imbalanced_noised_top_k"])
+def test_a_margin_loss_on_a_linear_head_has_scale_1_and_says_so(loss: str) -> None:
+    counts = [2, 1, 1, 1, 1, 1]
+    linear = make_objective(loss, {}, head="linear", class_counts=counts, rows=7)
+    assert linear.scale == 1.0
+    assert linear.notes == (
+        f"loss {loss}: scale is 1, its default is for the cosines of a cosine head",
+    )
+    given = make_objective(loss, {"scale": 5.0}, head="linear", class_counts=counts, rows=7)
+    assert (given.scale, given.notes) == (5.0, ())
+    cosine = make_objective(loss, {}, head="auto", class_counts=counts, rows=7)
+    assert cosine.scale is not None
+    assert (cosine.scale >= 30, cosine.notes) == (True, ())
+
+
 def test_the_head_of_the_loss_is_the_default() -> None:
     assert head_of("cross_entropy", "auto") == head_of("cross_entropy", "linear") == "linear"
     assert head_of("two_head_average_k", "auto") == "two_head"

@@ -13,6 +13,7 @@ from training.pictures import (
     Pictures,
     TrainingDecoder,
     keep_all,
+    short_side,
     training_side,
     unreadable,
 )
@@ -77,6 +78,13 @@ def test_training_pictures_keep_a_short_side_of_at_most_the_wanted_one(
 def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_middle() -> None:
     whole = np.array(Image.open(io.BytesIO(_png(50, 10))))
     np.testing.assert_array_equal(TrainingDecoder(30)(_png(50, 10)), whole[:, 15:35])
+
+
+def test_the_short_side_is_the_median_of_a_few_pictures() -> None:
+    content = {row: _png(30 + row, 20 + row) for row in range(100)}
+    assert short_side(_split(content, 100)) == 20 + 48  # of rows 0, 12, ... 96
+    assert short_side(_split({0: _png(9, 30), 1: b"no picture"}, 3)) == 9
+    assert short_side(_split({}, 3)) is None
 
 
 @pytest.mark.parametrize(

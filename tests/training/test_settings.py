@@ -130,6 +130,27 @@ def test_numbers_are_read_in_the_type_of_the_setting() -> None:
     assert (type(config.epochs), type(config.optimiser.momentum)) == (int, float)
 
 
+@pytest.mark.parametrize(
+    ("given", "side"),
+    [
+        ({}, 48),
+        ({"image_size": 224}, 224),
+        ({"recipe": "small-photos"}, 96),
+        ({"backbone": "vit_b_32"}, 64),
+        ({"backbone": "inception_v3"}, 75),
+    ],
+)
+def test_the_data_suggest_their_own_picture_size_where_nobody_says_one(
+    given: dict[str, Any], side: int
+) -> None:
+    assert resolve({"data": "flora:train=40", **given}).image_size == side
+
+
+def test_data_of_any_size_leave_the_default(tmp_path: Path) -> None:
+    assert resolve({"data": str(tmp_path)}).image_size == 224
+    assert resolve({"data": "no/such/folder"}).image_size == 224
+
+
 def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="no recipe 'fast'; there are: default, demo"):
         resolve({"data": "flora", "recipe": "fast"})

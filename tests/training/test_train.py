@@ -107,8 +107,8 @@ def test_the_classes_carry_their_training_counts(finished: tuple[Path, TrainResu
 def test_one_line_an_epoch_is_said(finished: tuple[Path, TrainResult]) -> None:
     run, _ = finished
     lines = (run.parent / "said.txt").read_text().splitlines()
-    assert [line.split("  ")[0] for line in lines] == [f"epoch {n}/6" for n in range(1, 7)]
-    assert "best so far" in lines[0]
+    assert [line.split("  ")[0] for line in lines[1:]] == [f"epoch {n}/6" for n in range(1, 7)]
+    assert "best so far" in lines[1]
 
 
 def test_the_best_weights_are_those_of_the_best_epoch(
@@ -270,6 +270,83 @@ def test_a_cosine_head_of_any_loss_takes_the_scale_of_the_settings(
     assert network.head.scale.item() == 4.0
 
 
+# First weights ------------------------------------------------------------------------------
+
+
+def _said(out: Path, photos: Path, **changes: Any) -> list[str]:
+    said: list[str] = []
+    train_run(small_config(photos, **{"epochs": 0, **changes}), out, say=said.append)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("prior", "bias", "line"),
+    [
+        (None, math.log(2), "probability 0.667, bias 0.69; --set multi_label_prior=0.5 for bias 0"),
+        (0.5, 0.0, "probability 0.5, bias 0.00"),
+        (0.01, -math.log(99), "probability 0.01, bias -4.60"),
+    ],
+)
+def test_the_start_of_the_multi_label_head_is_a_setting_and_said(
+    photos: Path, tmp_path: Path, prior: float | None, bias: float, line: str
+) -> None:
+    (said,) = _said(tmp_path / "run", photos, multi_label_prior=prior)
+    assert said.startswith("multi-label head: a fresh class starts at ")
+    assert line in said
+    biases = load_file(tmp_path / "run" / "best.safetensors")["head.multi_label.bias"]
+    torch.testing.assert_close(biases, torch.full((3,), bias))
+
+
+def test_a_prior_that_nothing_would_use_is_refused(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cross_entropy trains a linear head"):
+        _said(tmp_path / "run", photos, loss={"name": "cross_entropy"}, multi_label_prior=0.5)
+
+
+def test_a_warm_start_keeps_what_was_learnt_of_each_class(
+    photos: Path, finished: tuple[Path, TrainResult], tmp_path: Path
+) -> None:
+    run, _ = finished
+    said = _said(tmp_path / "warm", photos, weights=str(run))
+    assert said[-1] == (
+        f"{run / 'best.safetensors'}: the backbone is taken, and the last layer for 3 of 3 classes"
+    )
+    one, other = (load_file(path / "best.safetensors") for path in (run, tmp_path / "warm"))
+    assert _same(one, other)
+
+
+def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
+    finished: tuple[Path, TrainResult], tmp_path: Path
+) -> None:
+    run, _ = finished
+    data = write_photos(tmp_path / "photos")
+    for split in ("train", "val"):
+        (data / split / "green").rename(data / split / "amber")
+    said = _said(tmp_path / "warm", data, weights=str(run))
+    assert said[-1].endswith("the last layer for 2 of 3 classes; the others start fresh")
+    old, new = (
+        load_file(path / "best.safetensors")["head.multi_label.bias"]
+        for path in (run, tmp_path / "warm")
+    )
+    assert new[0].item() == pytest.approx(math.log(2))  # amber
+    assert torch.equal(new[1:], old[[0, 2]])  # blue, red
+
+
+def test_enlarged_pictures_are_said_with_a_faster_size(photos: Path, tmp_path: Path) -> None:
+    changes = {"epochs": 1, "loss": {"name": "cross_entropy"}}
+    line = "pictures of 20 px are enlarged to 50 px: --image-size 20 is about 6.2 times less work"
+    assert line in _said(tmp_path / "large", photos, image_size=50, **changes)
+    (only,) = _said(tmp_path / "same", photos, image_size=20, **changes)
+    assert only.startswith("epoch 1/1")
+
+
+def test_pictures_that_a_network_needs_larger_are_enlarged_without_a_word(
+    photos: Path, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"epochs": 1, "loss": {"name": "cross_entropy"}, "batch_size": 18}
+    (only,) = _said(tmp_path / "run", photos, backbone="squeezenet1_0", image_size=21, **changes)
+    assert only.startswith("epoch 1/1")
+
+
 # Stopping -----------------------------------------------------------------------------------
 
 
@@ -411,8 +488,20 @@ def test_an_unknown_backbone_is_refused_before_anything_is_written(
 
 
 def test_a_picture_size_the_backbone_cannot_take_is_refused(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"alexnet cannot take pictures of 16 px.*--image-size"):
+    with pytest.raises(UsageError, match=r"image_size must be at least 63 for alexnet, got 16"):
         train_run(small_config(photos, backbone="alexnet"), tmp_path / "run")
+    with pytest.raises(UsageError, match=r"a multiple of 16 such as 64 for vit_b_16, got 50"):
+        train_run(small_config(photos, backbone="vit_b_16", image_size=50), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_network_too_large_for_one_file_is_refused_before_it_is_trained(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "MOST_BYTES", 2**20)
+    with pytest.raises(UsageError, match=r"tiny has 0\.0 GiB of weights.*choose a smaller back"):
+        train_run(small_config(photos), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_gpu_asked_for_and_not_there_is_refused(
