@@ -1,19 +1,30 @@
 """`florilege predict`: the same answers as over HTTP, in every format, failures listed."""
 
 import csv
+import errno
 import io
 import json
+import os
+import threading
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
+from data.folder import SUFFIXES
 from models.errors import DataError, SomeInputsFailed, UsageError
-from server import tables
+from models.sniff import ENDINGS
+from server import folders, tables
+from server.answer import Ask
 from server.cli import app
 from server.inputs import find_photos
+from server.pipeline import Pipeline, open_pipeline
+from server.predict import Predicted, predict_all
 from tests.server import garden
 
 
@@ -149,7 +160,11 @@ def test_an_output_file_is_written_whole_or_not_at_all(
         (["--include", "all"], "--include must be one of scores"),
         (["--coverage", "0.9"], "coverage goes with rule=coverage"),
         (["--format", "parquet"], "name a file with -o"),
-        (["-o", "/no/such/folder/x.csv"], "does not exist"),
+        (["-o", "/no/such/folder/x.csv"], "cannot be written: No such file or directory"),
+        (["-o", "/dev/null/x.csv"], "cannot be written: Not a directory"),
+        (["-o", "x" * 300], "cannot be written: File name too long; choose another path"),
+        (["-o", os.devnull], "is no regular file"),
+        (["--device", "tpu"], "--device must be one of auto, cpu, cuda, got 'tpu'"),
     ],
 )
 def test_a_flag_that_cannot_be_is_a_usage_error(
@@ -165,6 +180,75 @@ def test_an_output_that_is_a_folder_is_a_usage_error(
     for form in ("csv", "jsonl", "table"):
         with pytest.raises(UsageError, match="is a folder; name a file"):
             run(bundle, photos, "--format", form, "-o", tmp_path)
+
+
+def test_an_output_in_a_folder_that_is_read_only_is_refused_before_the_first_photo(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    monkeypatch.setattr(folders, "check_writable", Mock(side_effect=refused))
+    with pytest.raises(UsageError, match=r"x\.csv cannot be written: Read-only file system"):
+        run(bundle, photos, "-o", tmp_path / "x.csv")
+
+
+def test_the_endings_of_photos_are_those_of_data_sets(bundle: Path, tmp_path: Path) -> None:
+    for ending in ENDINGS:
+        (tmp_path / f"a{ending.upper()}").write_bytes(garden.photo(0))
+        (tmp_path / f"b{ending}").write_bytes(garden.photo(0))
+    assert {".jfif", ".jpe"} <= ENDINGS <= SUFFIXES
+    assert len(lines(run(bundle, tmp_path, "--format", "jsonl"))) == 2 * len(ENDINGS)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl", "parquet"])
+def test_a_name_that_is_no_utf_8_is_shown_with_its_bytes(
+    bundle: Path, tmp_path: Path, form: str
+) -> None:
+    named = tmp_path / os.fsdecode(b"caf\xe9.png")
+    try:
+        named.write_bytes(garden.photo(0))
+    except OSError:
+        pytest.skip("this file system takes UTF-8 alone")
+    (tmp_path / os.fsdecode(b"\xff.txt")).write_bytes(b"")
+    target = tmp_path / "sets"
+    assert r"\xff.txt" in run(bundle, tmp_path, "--format", form, "-o", target).stderr
+    assert rb"caf\xe9.png" in target.read_bytes().replace(rb"\\", b"\\")
+    listed = CliRunner().invoke(
+        app,
+        ["predict", str(bundle), "-", "--format", "jsonl"],
+        input=bytes(named) + b"\n" + bytes(named) + b"\0\n",
+    )
+    found = lines(listed)
+    assert found[0]["path"] == found[0]["id"] == rf"{tmp_path}/caf\xe9.png"
+    assert found[1]["error"] == {"code": "file_unreadable", "detail": "embedded null byte"}
+
+
+def test_a_name_that_is_too_long_is_a_listed_failure(bundle: Path, photos: Path) -> None:
+    words = ["predict", str(bundle), "x" * 300, str(photos / "0.png"), "--format", "jsonl"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, SomeInputsFailed)
+    assert [bool(one["error"]) for one in lines(result)] == [True, False]
+    assert "File name too long" in result.stderr
+
+
+def test_ctrl_c_leaves_what_waits_undone(bundle: Path, photos: Path) -> None:
+    begun: list[str] = []
+
+    class Slow:
+        record = open_pipeline(bundle, device="cpu").record
+
+        def __call__(self, _: Sequence[bytes], ask: Ask, name: str) -> Any:
+            begun.append(name)
+            if len(begun) == 2:
+                stopped.wait(15)
+            return SimpleNamespace(answer=None)
+
+    stopped = threading.Event()
+    found = predict_all(cast(Pipeline, Slow()), [photos / "0.png"] * 9, Ask(), threads=1)
+    next(found)
+    threading.Timer(0.05, stopped.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        cast(Generator[Predicted], found).throw(KeyboardInterrupt)
+    assert len(begun) <= 2
 
 
 def test_nothing_to_answer_is_a_data_error(bundle: Path, tmp_path: Path) -> None:

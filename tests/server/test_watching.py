@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from calibration.record import CalibrationRecord
 from models.bundle import open_bundle
+from models.errors import UsageError
 from models.session import Session
 from server.afterwards import Seen
 from server.app import create_app
@@ -244,3 +245,8 @@ def test_the_server_watches_unless_told_not_to(bundle: Path, tmp_path: Path) -> 
         assert any(line.startswith("florilege_drift_alarm{") for line in lines) is settings.watch
         assert f"florilege_drift_photos {rows or 0.0}" in lines
     assert json.loads(state.read_text())["rows"] == 4
+
+
+def test_a_state_that_can_be_no_file_is_a_usage_error(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--watch-state .* is a folder; name a file"):
+        create_app(Settings(bundle=bundle, watch_state=tmp_path))
