@@ -88,9 +88,11 @@ def _predict(pipeline: Pipeline, path: Path, ask: Ask) -> Predicted:
 
 def _read(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BodyTooLarge(f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES)
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)  # no more, since /dev/zero has no end
     except (OSError, ValueError) as error:  # ValueError: a null byte in a list of names
         reason = error.strerror if isinstance(error, OSError) else None
         raise FileUnreadable(reason or str(error)) from error
+    if len(content) > MAX_BYTES:
+        raise BodyTooLarge(f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES)
+    return content

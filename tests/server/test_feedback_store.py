@@ -62,6 +62,16 @@ def test_files_are_full_at_their_size_and_the_oldest_goes(tmp_path: Path) -> Non
     assert feedback_files(tmp_path)[-1].name > "feedback-000010.jsonl"
 
 
+@pytest.mark.parametrize(("beyond", "files"), [(-1, 1), (0, 2), (1, 2)])
+def test_a_file_that_has_reached_its_size_is_followed_by_the_next(
+    tmp_path: Path, beyond: int, files: int
+) -> None:
+    FeedbackStore(tmp_path).append(row(1))
+    size = feedback_files(tmp_path)[0].stat().st_size
+    FeedbackStore(tmp_path, max_bytes=size - beyond).append(row(2))
+    assert len(feedback_files(tmp_path)) == files
+
+
 def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "feedback-old.jsonl").write_text("{}")
     FeedbackStore(tmp_path).append(row(1))

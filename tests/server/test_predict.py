@@ -230,6 +230,42 @@ def test_a_name_that_is_too_long_is_a_listed_failure(bundle: Path, photos: Path)
     assert "File name too long" in result.stderr
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_answers_keep_their_order_however_many_wait(
+    bundle: Path, photos: Path, threads: int
+) -> None:
+    pipeline = open_pipeline(bundle, device="cpu")
+    alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
+    for count in (1, 4, 5, 13):  # four a thread wait at most
+        asked = [photos / f"{number % 4}.png" for number in range(count)]
+        found = list(predict_all(pipeline, asked, Ask(), threads=threads))
+        assert [one.path for one in found] == asked
+        assert [one.answer and one.answer.results for one in found] == [
+            alone[number % 4] for number in range(count)
+        ]
+
+
+def answer_of(pipeline: Pipeline, path: Path) -> Any:
+    (found,) = predict_all(pipeline, [path], Ask())
+    assert found.answer is not None
+    return found.answer.results
+
+
+def test_no_more_of_a_file_is_read_than_allowed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo = garden.photo(0)
+    monkeypatch.setattr("server.predict.MAX_BYTES", len(photo))
+    endless = [Path("/dev/zero")] if Path("/dev/zero").exists() else []
+    sizes = {tmp_path / "at": 0, tmp_path / "above": 1, tmp_path / "below": -1}
+    for path, more in sizes.items():
+        path.write_bytes((photo + b"x")[: len(photo) + more])
+    pipeline = open_pipeline(bundle, device="cpu")
+    found = list(predict_all(pipeline, [*sizes, *endless], Ask()))
+    codes = [one.problem and one.problem.code for one in found]
+    assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
+
+
 def test_ctrl_c_leaves_what_waits_undone(bundle: Path, photos: Path) -> None:
     begun: list[str] = []
 
