@@ -1,9 +1,10 @@
 """What a server keeps or watches, as far as its settings ask for it."""
 
+from models.errors import UsageError
 from server.afterwards import Afterwards, Listener
 from server.feedback import Feedback
 from server.feedback_store import FeedbackStore
-from server.folders import writable_file, writable_folder
+from server.folders import writable_folder
 from server.metrics import Metrics
 from server.pipeline import Pipeline
 from server.score_logging import ScoreLog
@@ -27,7 +28,7 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
     """Everything that takes note of answers.
 
     Raises:
-        UsageError: A folder or file cannot be written.
+        UsageError: A folder cannot be written, or the state of the watch is one.
     """
     listeners: list[Listener] = []
     if settings.score_log is not None:
@@ -44,6 +45,7 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
     if settings.watch:
         if settings.watch_state is not None:
             writable_folder(settings.watch_state.parent, "--watch-state")
-            writable_file(settings.watch_state, "--watch-state")
+            if settings.watch_state.is_dir():
+                raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
         listeners.append(Watch(pipeline.record, metrics, settings.watch_state))
     return Afterwards(listeners, metrics)

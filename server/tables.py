@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from models.errors import UsageError
-from models.files import write_atomic
-from server.folders import writable_file
+from models.files import check_writable, write_atomic
 from server.predict import Predicted, shown
 from server.schemas import Answer
 
@@ -73,7 +72,7 @@ def write_predictions(predicted: Iterable[Predicted], form: Format, output: Path
 
 def _check_output(form: Format, output: Path | None) -> None:
     if output is not None:
-        writable_file(output, "--output")
+        _check_file(output)
     if form != "parquet":
         return
     if output is None:
@@ -83,6 +82,19 @@ def _check_output(form: Format, output: Path | None) -> None:
     except ImportError as error:
         raise UsageError(
             "parquet needs the extra `report`: pip install florilege[report]"
+        ) from error
+
+
+def _check_file(output: Path) -> None:
+    try:
+        check_writable(output)
+        if output.is_dir():
+            raise UsageError(f"--output {output} is a folder; name a file")
+        if output.exists() and not output.is_file():  # such as /dev/null, to be replaced by a file
+            raise UsageError(f"--output {output} is no regular file; name another")
+    except OSError as error:
+        raise UsageError(
+            f"--output {output} cannot be written: {error.strerror}; choose another path"
         ) from error
 
 

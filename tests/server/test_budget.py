@@ -50,7 +50,8 @@ class Holder:
         self._thread.join(15)
 
 
-def test_who_does_not_fit_waits_until_others_have_left() -> None:
+def test_who_does_not_fit_waits_until_others_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 60)  # who waits is woken, and does not wake up
     budget = PixelBudget(100)
     first, second = Holder(budget, 60), Holder(budget, 40)
     assert first.inside.wait(15)
@@ -97,10 +98,31 @@ def test_what_exceeds_the_budget_by_itself_goes_alone() -> None:
 
 def test_a_fiftieth_of_the_budget_is_not_counted_and_never_waits() -> None:
     budget = PixelBudget(100)
-    with budget.hold(100), budget.hold(2), budget.hold(2), budget.hold(0):
+    with budget.hold(100), budget.hold(2, fail), budget.hold(2, fail), budget.hold(0, fail):
         assert budget.held == 100
     with budget.hold(3):
         assert budget.held == 3
+
+
+def fail() -> None:
+    raise AssertionError("had to wait")
+
+
+def test_who_gives_up_behind_another_keeps_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
+    budget = PixelBudget(10)
+    first = Holder(budget, 10)
+    assert first.inside.wait(15)
+    second = Holder(budget, 10)
+    wait_for(lambda: budget.waiting == 1)
+    with pytest.raises(AssertionError, match="had to wait"), budget.hold(10, fail):
+        pytest.fail("went in")
+    assert budget.waiting == 1
+    first.leave()
+    assert second.inside.wait(15)
+    second.leave()
+    with budget.hold(10, fail):
+        assert budget.waiting == 0
 
 
 def test_who_gives_up_waiting_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:

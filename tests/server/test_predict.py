@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from data.folder import SUFFIXES
 from models.errors import DataError, SomeInputsFailed, UsageError
 from models.sniff import ENDINGS
-from server import folders, tables
+from server import tables
 from server.answer import Ask
 from server.cli import app
 from server.inputs import find_photos
@@ -186,7 +186,7 @@ def test_an_output_in_a_folder_that_is_read_only_is_refused_before_the_first_pho
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = OSError(errno.EROFS, os.strerror(errno.EROFS))
-    monkeypatch.setattr(folders, "check_writable", Mock(side_effect=refused))
+    monkeypatch.setattr(tables, "check_writable", Mock(side_effect=refused))
     with pytest.raises(UsageError, match=r"x\.csv cannot be written: Read-only file system"):
         run(bundle, photos, "-o", tmp_path / "x.csv")
 
