@@ -15,7 +15,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 import typer.main
@@ -47,7 +47,8 @@ STOPPED = {  # what is said after Ctrl-C; of the other verbs each file is comple
     "serve": "stopped\n",
     "train": "",  # it says itself how to go on
 }
-ClickException = typer.BadParameter.mro()[2]  # newer versions of typer bring a click of their own
+# Newer versions of typer bring a click of their own.
+ClickException = cast(type[Exception], typer.BadParameter.mro()[2])
 
 
 class LazyVerbs(TyperGroup):

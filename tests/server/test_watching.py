@@ -155,9 +155,9 @@ def test_what_is_seen_does_not_depend_on_the_portions(
         plain = json.loads(watch.monitor.to_json())
         logs = [plain["tests"][name].pop("logs") for name in WATCHED]
         found.append((plain, np.concatenate(logs)))
-    for plain, logs in found[1:]:
-        assert plain == found[0][0]
-        assert logs == pytest.approx(found[0][1])
+    for counted, sums in found[1:]:
+        assert counted == found[0][0]
+        assert sums == pytest.approx(found[0][1])
 
 
 def test_the_state_is_saved_now_and_then_without_an_alarm(
