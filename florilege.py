@@ -238,7 +238,8 @@ def bundle_of(path: Path) -> Path:
     from calibration.calibrating import calibrate_bundle
 
     bundle = path / "bundle"
-    newest = max(file.stat().st_mtime for file in (path / "best.safetensors", path / "config.yaml"))
+    made_of = (path / "best.safetensors", path / "config.yaml")
+    newest = max(file.stat().st_mtime for file in made_of if file.exists())
     if not (bundle / "bundle.json").exists() or (bundle / "bundle.json").stat().st_mtime < newest:
         export_run(path, bundle)
         data = yaml.safe_load((path / "config.yaml").read_text("utf-8"))["data"]

@@ -271,6 +271,13 @@ def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch)
     assert ".[train]" in result.output
 
 
+def test_a_run_folder_that_is_not_trained_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("data: flora\n")
+    result = run("predict", str(tmp_path), "photo.png")
+    assert result.exit_code == 4
+    assert f"cannot read {tmp_path}" in result.output
+
+
 def test_a_variable_is_named_after_its_flag_and_the_version_has_none() -> None:
     names = {
         parameter.name: getattr(parameter, "envvar", None) for parameter in command("train").params
