@@ -37,7 +37,7 @@ class Holder:
 
     def __init__(self, budget: PixelBudget, pixels: int) -> None:
         self.inside, self._leave = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(budget, pixels))
+        self._thread = threading.Thread(target=self._run, args=(budget, pixels), daemon=True)
         self._thread.start()
 
     def _run(self, budget: PixelBudget, pixels: int) -> None:
