@@ -76,15 +76,13 @@ class LazyVerbs(TyperGroup):
             result = super().invoke(ctx)
             typer.echo(nl=False)  # flushes: a full disk is noticed before the exit code is given
             return result
-        except (typer.Exit, typer.Abort, ClickException):
-            raise
+        except (typer.Exit, typer.Abort, ClickException, BrokenPipeError):
+            raise  # typer ends these: a reader of the output that has enough is no mistake
         except KeyboardInterrupt as error:
             others = "stopped; each file is complete or as it was\n"
             sys.stderr.write(STOPPED.get(str(ctx.invoked_subcommand), others))
             raise typer.Exit(130) from error
         except Exception as error:
-            if isinstance(error, BrokenPipeError):
-                raise  # whoever read the output has enough of it
             sys.stderr.write(_complaint(error, in_full=ctx.params.get("traceback", False)))
             code = error.exit_code if isinstance(error, FlorilegeError) else 1
             raise typer.Exit(code) from error
