@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -86,10 +86,12 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(bundle: str = "B") -> None:
         raise error
 
-    app = typer.Typer()
-    app.command()(fail)
-    module = SimpleNamespace(app=app)
-    monkeypatch.setattr(importlib, "import_module", lambda _: module)
+    module: Any = ModuleType("raising")
+    module.app = typer.Typer()
+    module.app.command()(fail)
+    monkeypatch.setitem(sys.modules, "raising", module)
+    for verb in florilege.VERBS:
+        monkeypatch.setitem(florilege.VERBS, verb, ("raising", "fails"))
 
 
 @pytest.mark.parametrize(
