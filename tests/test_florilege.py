@@ -264,8 +264,12 @@ def test_a_config_file_cannot_name_another(tmp_path: Path) -> None:
 
 
 def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name="torch")
+    load = importlib.import_module
+
+    def missing(name: str, package: str | None = None) -> Any:
+        if name == "training.cli":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        return load(name, package)
 
     monkeypatch.setattr(importlib, "import_module", missing)
     result = run("train", "--help")
