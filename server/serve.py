@@ -89,7 +89,7 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listening.close()
         raise UsageError(
-            f"cannot listen on {host} port {port}: {error}; choose another with --port"
+            f"cannot listen on {host} port {port}: {error}; choose another with --host or --port"
         ) from error
     return listening
 

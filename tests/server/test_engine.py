@@ -3,19 +3,21 @@
 import asyncio
 import itertools
 import json
+import math
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from server import engine as module
-from server.engine import FEWEST, MOST, Engine
+from server.answer import Ask
+from server.engine import FEWEST, MOST, Engine, Job
 from server.metrics import Metrics
-from server.pipeline import open_pipeline
+from server.pipeline import Pipeline, open_pipeline
 from server.settings import Settings
 from tests.server import garden
 from tests.server.counted import value
@@ -208,6 +210,19 @@ def test_the_service_time_follows_what_is_measured(bundle: Path) -> None:
             assert post(running)[0] == 200
         assert running.engine.service_s < 100 * 0.95**20 + 1
         assert threading.active_count() < 20
+
+
+def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
+    def work(*_: Any, **named: Any) -> None:
+        time.sleep(0.02)
+
+    engine = Engine(cast(Pipeline, work), Settings(bundle=bundle, threads=1), Metrics())
+    engine.service_s = 0.0
+    began = time.perf_counter()
+    asyncio.run(engine.submit(Job([b""] * 5, Ask(), "r", deadline=math.inf)))
+    took = time.perf_counter() - began
+    engine.close()
+    assert 0.02 / 5 <= engine.service_s / 0.05 <= took / 5
 
 
 def test_what_is_not_done_when_the_time_to_drain_is_over_hears_so(bundle: Path) -> None:
