@@ -213,6 +213,19 @@ def test_what_was_seen_is_kept_over_restarts_and_splits_make_no_difference(
     assert [path.name for path in tmp_path.iterdir()] == ["watch.json"]
 
 
+def test_an_alarm_is_saved_at_once(
+    session: Session, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "SAVE_EVERY_S", np.inf)
+    state = tmp_path / "watch.json"
+    watch = Watch(record, Metrics(), state)
+    for seen in traffic(session, record, 300, dim=0.4):
+        watch.hear(seen)
+    kept, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())
+    assert kept["alarms"] == now["alarms"] != []
+    assert kept["rows"] < now["rows"]  # nothing was saved since
+
+
 def test_an_alarm_of_before_shows_after_a_restart(
     session: Session, record: CalibrationRecord, tmp_path: Path
 ) -> None:
