@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,14 @@ def test_sigterm_loses_no_answer(bundle: Path) -> None:
         with ThreadPoolExecutor(uploads) as pool:
             answers = [pool.submit(upload, number) for number in range(uploads)]
             wait_for(lambda: f"in_progress {uploads + 1}.0" in metrics(served.port))
+            told = time.monotonic()
             served.process.send_signal(signal.SIGTERM)
             wait_for(lambda: ask(served.port, "/readyz", None)[0] == 503)
             assert ask(served.port, "/readyz", None)[1]["code"] == "draining"
             assert ask(served.port, "/livez", None)[0] == 200
             assert ask(served.port)[0] == 200  # who comes during the notice is answered too
             wait_for(lambda: refuses(served.port))  # and the uploads still are not complete
+            assert time.monotonic() - told >= 2.5
             closed.set()
             assert [answer.result() for answer in answers] == [200] * uploads
         assert served.process.wait(20) == 0
