@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -266,8 +267,17 @@ def test_no_more_of_a_file_is_read_than_allowed(
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
 
-def test_ctrl_c_leaves_what_waits_undone(bundle: Path, photos: Path) -> None:
+def test_ctrl_c_leaves_what_waits_undone(
+    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun: list[str] = []
+    stopped = threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            stopped.set()  # now the photo under way may end
+            super().shutdown(wait=True)
 
     class Slow:
         record = open_pipeline(bundle, device="cpu").record
@@ -275,13 +285,12 @@ def test_ctrl_c_leaves_what_waits_undone(bundle: Path, photos: Path) -> None:
         def __call__(self, _: Sequence[bytes], ask: Ask, name: str) -> Any:
             begun.append(name)
             if len(begun) == 2:
-                stopped.wait(15)
+                assert stopped.wait(15)
             return SimpleNamespace(answer=None)
 
-    stopped = threading.Event()
+    monkeypatch.setattr("server.predict.ThreadPoolExecutor", Pool)
     found = predict_all(cast(Pipeline, Slow()), [photos / "0.png"] * 9, Ask(), threads=1)
     next(found)
-    threading.Timer(0.05, stopped.set).start()
     with pytest.raises(KeyboardInterrupt):
         cast(Generator[Predicted], found).throw(KeyboardInterrupt)
     assert len(begun) <= 2
