@@ -164,7 +164,6 @@ def test_an_output_file_is_written_whole_or_not_at_all(
         (["-o", "/no/such/folder/x.csv"], "cannot be written: No such file or directory"),
         (["-o", "/dev/null/x.csv"], "cannot be written: Not a directory"),
         (["-o", "x" * 300], "cannot be written: File name too long; choose another path"),
-        (["-o", os.devnull], "is no regular file"),
         (["--device", "tpu"], "--device must be one of auto, cpu, cuda, got 'tpu'"),
     ],
 )
@@ -294,6 +293,16 @@ def test_ctrl_c_leaves_what_waits_undone(
     with pytest.raises(KeyboardInterrupt):
         cast(Generator[Predicted], found).throw(KeyboardInterrupt)
     assert len(begun) <= 2
+
+
+def test_an_output_that_is_a_pipe_or_a_device_is_not_replaced(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is no regular file; name another"):
+        run(bundle, photos, "-o", pipe)
+    assert pipe.is_fifo()
 
 
 def test_nothing_to_answer_is_a_data_error(bundle: Path, tmp_path: Path) -> None:
