@@ -102,9 +102,9 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         (BundleError("x"), 4, "error: x"),
         (GateFailed("x"), 5, "error: x"),
         (SomeInputsFailed("x"), 6, "error: x"),
-        (FULL, 1, "error: the disk: No space left on device; free some space and repeat"),
-        (QUOTA, 1, "error: the disk: Disk quota exceeded; free some space and repeat"),
-        (READ_ONLY, 1, "error: there: Read-only file system; choose another path"),
+        (FULL, 1, f"error: the disk: {FULL.strerror}; free some space and repeat"),
+        (QUOTA, 1, f"error: the disk: {QUOTA.strerror}; free some space and repeat"),
+        (READ_ONLY, 1, f"error: there: {READ_ONLY.strerror}; choose another path"),
     ],
     ids=str,
 )
