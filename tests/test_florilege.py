@@ -178,9 +178,17 @@ def test_a_reader_that_has_enough_is_no_mistake(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
 def test_a_full_disk_behind_standard_output_is_said() -> None:
+    program = (
+        "import sys, types, typer, florilege\n"
+        "def write() -> None:\n    sys.stdout.write('x')\n"
+        "sys.modules['writing'] = module = types.ModuleType('writing')\n"
+        "module.app = typer.Typer()\nmodule.app.command()(write)\n"
+        "florilege.VERBS['doctor'] = ('writing', '')\n"
+        "florilege.main()\n"
+    )
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "florilege", "doctor", "--json"],
+            [sys.executable, "-c", program, "doctor"],
             *(), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 1
