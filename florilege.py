@@ -73,9 +73,7 @@ class LazyVerbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; whatever ends it becomes a line or two and an exit code."""
         try:
-            result = super().invoke(ctx)
-            typer.echo(nl=False)  # flushes: a full disk is noticed before the exit code is given
-            return result
+            return super().invoke(ctx)
         except (typer.Exit, typer.Abort, ClickException, BrokenPipeError):
             raise  # typer ends these: a reader of the output that has enough is no mistake
         except KeyboardInterrupt as error:

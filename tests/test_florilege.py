@@ -176,26 +176,6 @@ def test_a_reader_that_has_enough_is_no_mistake(monkeypatch: pytest.MonkeyPatch)
     assert (result.exit_code, result.output) == (1, "")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
-def test_a_full_disk_behind_standard_output_is_said() -> None:
-    program = (
-        "import sys, types, typer, florilege\n"
-        "def write() -> None:\n    sys.stdout.write('x')\n"
-        "sys.modules['writing'] = module = types.ModuleType('writing')\n"
-        "module.app = typer.Typer()\nmodule.app.command()(write)\n"
-        "florilege.VERBS['doctor'] = ('writing', '')\n"
-        "florilege.main()\n"
-    )
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", program, "doctor"],
-            *(), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: the disk: No space left on device")
-    assert "Traceback" not in done.stderr
-
-
 def test_flags_win_over_the_environment_and_that_over_the_file_and_that_over_the_default(
     tmp_path: Path,
 ) -> None:
