@@ -8,12 +8,14 @@ import errno
 import importlib
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 import typer.main
@@ -39,6 +41,14 @@ VERBS = {
 OURS = ("florilege", "server", "training", "calibration", "data", "models")
 GROUPS = ("data", "bundle")  # verbs that have verbs of their own
 OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
+STOPPED = {  # what is said after Ctrl-C; of the other verbs each file is complete or as it was
+    **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
+    "demo": "stopped; repeat it to go on\n",
+    "serve": "stopped\n",
+    "train": "",  # it says itself how to go on
+}
+# Newer versions of typer bring a click of their own.
+ClickException = cast(type[Exception], typer.BadParameter.mro()[2])
 
 
 class LazyVerbs(TyperGroup):
@@ -61,22 +71,57 @@ class LazyVerbs(TyperGroup):
         super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb; a failure a person can mend becomes one line and its exit code."""
+        """Run the verb; whatever ends it becomes a line or two and an exit code."""
         try:
             return super().invoke(ctx)
-        except FlorilegeError as error:
-            _complain(str(error))
-            raise typer.Exit(error.exit_code) from error
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            place = f" while writing {error.filename}" if error.filename else ""
-            _complain(f"the disk is full{place}; nothing was changed: free some space and repeat")
-            raise typer.Exit(1) from error
+        except (typer.Exit, typer.Abort, ClickException, BrokenPipeError):
+            raise  # typer ends these: a reader of the output that has enough is no mistake
+        except KeyboardInterrupt as error:
+            others = "stopped; each file is complete or as it was\n"
+            sys.stderr.write(STOPPED.get(str(ctx.invoked_subcommand), others))
+            raise typer.Exit(130) from error
+        except Exception as error:
+            sys.stderr.write(_complaint(error, in_full=ctx.params.get("traceback", False)))
+            code = error.exit_code if isinstance(error, FlorilegeError) else 1
+            raise typer.Exit(code) from error
 
 
-def _complain(message: str) -> None:
-    sys.stderr.write(f"error: {message}\n")
+def _complaint(error: Exception, *, in_full: bool) -> str:
+    """What happened: a line where a person can mend it, else one more that says where to look."""
+    if in_full:
+        return _traceback(error)
+    said = str(error) if isinstance(error, FlorilegeError) else _of_a_path(error)
+    if said is not None:
+        return f"error: {said}\n"
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"error: unforeseen: {what}\n{_keep(error)}; `florilege --traceback ...` shows them\n"
+
+
+def _of_a_path(error: Exception) -> str | None:
+    """What to do about a path that cannot be used; None where something else is wrong."""
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.filename or 'the disk'}: {error.strerror}; free some space and repeat"
+    if error.errno is None or error.filename is None:
+        return None
+    return f"{error.filename}: {error.strerror}; choose another path, or make this one usable"
+
+
+def _keep(error: Exception) -> str:
+    try:
+        handle, path = tempfile.mkstemp(prefix="florilege-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{sys.argv}\n{_traceback(error)}")
+    except OSError as failure:
+        return f"the details cannot be written ({failure})"
+    return f"the details are in {path}"
+
+
+def _traceback(error: Exception) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(error))
 
 
 def _load(verb: str, module: str) -> Any:
@@ -124,17 +169,20 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
         raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
     if not isinstance(content or {}, dict):
         raise UsageError(f"--config {path} must hold lines `flag: value`, see the README")
-    known = {parameter.name: parameter for parameter in ctx.command.params}
+    known = {parameter.name: parameter for parameter in ctx.command.params if parameter.name}
+    del known["config"]
     names = {str(name).replace("-", "_"): value for name, value in (content or {}).items()}
     if unknown := sorted(set(names) - set(known)):
-        allowed = ", ".join(sorted(name for name in known if name and name != "config"))
+        allowed = ", ".join(sorted(known))
         raise UsageError(f"--config {path} has {', '.join(unknown)}; allowed are {allowed}")
-    ctx.default_map = {
-        name: ",".join(map(str, value))  # --k 1,2 may be written [1, 2]
-        if isinstance(value, list) and not getattr(known[name], "multiple", False)
-        else value
-        for name, value in names.items()
-    }
+    ctx.default_map = {name: _flag_value(known[name], value) for name, value in names.items()}
+
+
+def _flag_value(parameter: Any, value: Any) -> Any:
+    """What a line of the file gives: a list where a flag may be repeated, else one value."""
+    if getattr(parameter, "multiple", False) or parameter.nargs != 1:
+        return value if isinstance(value, list) or value is None else [value]
+    return ",".join(map(str, value)) if isinstance(value, list) else value  # --k 1,2 as [1, 2]
 
 
 def _config_option() -> Any:
@@ -186,7 +234,8 @@ def bundle_of(path: Path) -> Path:
     from calibration.calibrating import calibrate_bundle
 
     bundle = path / "bundle"
-    newest = max(file.stat().st_mtime for file in (path / "best.safetensors", path / "config.yaml"))
+    made_of = (path / "best.safetensors", path / "config.yaml")
+    newest = max(file.stat().st_mtime for file in made_of if file.exists())
     if not (bundle / "bundle.json").exists() or (bundle / "bundle.json").stat().st_mtime < newest:
         export_run(path, bundle)
         data = yaml.safe_load((path / "config.yaml").read_text("utf-8"))["data"]
@@ -223,6 +272,9 @@ def options(
             allow_from_autoenv=False,  # FLORILEGE_VERSION is a likely name in an image
             help="Print it and exit.",
         ),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show errors in full: where they were raised.")
     ] = False,
 ) -> None:
     """Hold the options that stand before the verb."""

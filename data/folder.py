@@ -7,12 +7,10 @@ from pathlib import Path
 from data.dataset import FileReader, split_name
 from data.records import Listing, Records
 from models.errors import DataError
+from models.sniff import ENDINGS
 
-SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".heic", ".heif", ".avif"}
-    # not accepted by the decoder, but meant as pictures: `data check` lists each of them
-    | {".gif", ".bmp", ".tif", ".tiff"}
-)
+# The last four are meant as pictures, although the decoder takes none: `data check` lists them.
+SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
 
 
 def is_folder_dataset(root: Path) -> bool:

@@ -1,7 +1,7 @@
 """The errors a person can do something about, each with the exit code of the command line.
 
-A message names what is wrong, where, and what to do next. Everything else that is raised is a
-bug and ends with exit code 1.
+A message names what is wrong, where, and what to do next. Everything else that is raised ends
+with exit code 1: a path that cannot be used, or a bug.
 """
 
 from typing import ClassVar

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -11,8 +11,36 @@ def write_atomic(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path``: all of it or, on any failure, nothing.
 
     Raises:
-        OSError: The disk is full or the folder cannot be written; ``path`` is untouched.
+        OSError: The disk is full or the folder cannot be written; it names ``path``, which is
+            untouched.
     """
+    with _naming(path):
+        _write(path, content)
+    with suppress(OSError):  # the file stands already
+        sync_folder(path.parent)
+
+
+def check_writable(path: Path) -> None:
+    """Do what `write_atomic` begins with, so that a bad path is heard of before long work.
+
+    Raises:
+        OSError: The folder cannot be written, or does not exist; or the name is too long.
+    """
+    with _naming(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+        pass
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors name ``path``, not the hidden file beside it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _write(path: Path, content: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -24,7 +52,6 @@ def write_atomic(path: Path, content: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 @contextmanager

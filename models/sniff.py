@@ -7,6 +7,10 @@ from models.image_errors import UnsupportedImage
 Kind = Literal["jpeg", "png", "webp", "heic", "avif"]
 
 ACCEPTED: Final = ("image/jpeg", "image/png", "image/webp", "image/heic", "image/avif")
+ENDINGS: Final = frozenset(
+    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".heic", ".heif", ".avif")
+)
+"""How files of these types are named; what is searched for in folders."""
 
 _HEIC_BRANDS: Final = frozenset(
     (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")

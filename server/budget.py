@@ -18,10 +18,10 @@ from models.sniff import sniff
 MAX_DECODING_PIXELS = 100_000_000
 NOT_COUNTED = 50
 CHECK_EVERY_S = 0.5
+MOST_SEGMENTS = 1000
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _BASELINE = (0xC0, 0xC1)
 _BARE = frozenset((0x00, 0x01, *range(0xD0, 0xD9)))  # markers that no length follows
-_MOST_SEGMENTS = 1000
 
 
 class PixelBudget:
@@ -124,7 +124,7 @@ def _jpeg_frame(data: bytes) -> tuple[int, int, bool]:
     large JPEG.
     """
     at = 2
-    for _ in range(_MOST_SEGMENTS):
+    for _ in range(MOST_SEGMENTS):
         at = data.find(b"\xff", at)
         if at < 0 or at + 9 > len(data):
             break

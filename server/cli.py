@@ -1,9 +1,10 @@
 """The verbs `serve`, `predict` and `doctor`."""
 
+import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -19,10 +20,10 @@ from server.errors import Problem
 from server.inputs import Listing, find_photos
 from server.memory import return_large_blocks
 from server.pipeline import open_pipeline
-from server.predict import Predicted, predict_all
+from server.predict import Predicted, predict_all, shown
 from server.schemas import Rule
 from server.serve import bind, make_server
-from server.settings import Settings
+from server.settings import DEVICES, Settings
 from server.tables import FORMATS, Format, write_predictions
 
 app = typer.Typer()
@@ -164,7 +165,8 @@ def predict(
     """Print the prediction set of each photo, as the server would answer it."""
     ask = _ask(rule, k, coverage, guarantee, lang, include or [], max_results, reject)
     form = _one_of("--format", format, FORMATS)
-    listing = find_photos(paths, sys.stdin)
+    _one_of("--device", device, DEVICES)
+    listing = find_photos(paths, _stdin())
     _say_what_is_skipped(listing)
     if not listing.photos:
         places = ", ".join("standard input" if path == "-" else path for path in paths)
@@ -228,11 +230,18 @@ def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def _stdin() -> Iterable[str]:
+    """The lines of standard input; names of files may be of any bytes."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return sys.stdin or ()
+
+
 def _say_what_is_skipped(listing: Listing) -> None:
     if listing.skipped:
         typer.echo(
             f"skipped {len(listing.skipped)} files that are not named like pictures, "
-            f"such as {listing.skipped[0]}",
+            f"such as {shown(listing.skipped[0])}",
             err=True,
         )
 
@@ -241,5 +250,5 @@ def _named(predicted: Iterator[Predicted]) -> Iterator[Predicted]:
     """The same, each failure also named on stderr."""
     for one in predicted:
         if one.problem is not None:
-            typer.echo(f"failed: {one.path}: {one.problem.detail}", err=True)
+            typer.echo(f"failed: {shown(one.path)}: {one.problem.detail}", err=True)
         yield one

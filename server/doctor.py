@@ -5,7 +5,6 @@ import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -35,7 +34,7 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "executable": sys.executable,
         "cores": cores(),
-        "free_disk_bytes": shutil.disk_usage(Path.cwd()).free,
+        "free_disk_bytes": shutil.disk_usage(".").free,
         "packages": {name: _version(name) for name in PACKAGES},
         "onnxruntime": {"wheels": installed_wheels(), "providers": providers},
         "image_types": list(ACCEPTED),

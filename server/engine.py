@@ -84,7 +84,7 @@ class Engine:
         self.depth = 0  # photos submitted and not finished
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
-        self._afterwards = afterwards or Afterwards((), metrics)
+        self.afterwards = afterwards or Afterwards((), metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
         metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.held)
 
@@ -96,7 +96,7 @@ class Engine:
             a_second_of_work = round(self.threads / self.service_s)
             self.queue_limit = min(MOST, max(FEWEST, a_second_of_work))
         self._publish()
-        self._afterwards.start()
+        self.afterwards.start()
         self.state = State.READY
 
     def _publish(self) -> None:
@@ -128,7 +128,7 @@ class Engine:
         """Wait for the tasks that run, drop the others."""
         self.drain()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._afterwards.close()
+        self.afterwards.close()
 
     def check_ready(self) -> None:
         """Raise unless balancers should send requests here.
@@ -199,7 +199,7 @@ class Engine:
         self.metrics.verdicts.labels(verdict).inc()
         if verdict == "rejected":
             self.metrics.rejected.labels(UNFAMILIAR).inc()
-        self._afterwards.tell(Seen(logits=outcome.logits))
+        self.afterwards.tell(Seen(logits=outcome.logits))
         self.metrics.set_size.observe(result.set.size)
         if result.set.size == 0:
             self.metrics.empty_sets.inc()

@@ -1,5 +1,6 @@
 """Answering many files: in order, on all cores, one failure never stops the others."""
 
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -60,27 +61,38 @@ def _in_order(
         ThreadPoolExecutor(threads, thread_name_prefix="photo") as pool,
         progress(len(photos), "predicting") as advance,
     ):
-        for photo in photos:
-            waiting.append(pool.submit(_predict, pipeline, photo, ask))
-            if len(waiting) > 4 * threads:
+        try:
+            for photo in photos:
+                waiting.append(pool.submit(_predict, pipeline, photo, ask))
+                if len(waiting) > 4 * threads:
+                    yield waiting.popleft().result()
+                    advance()
+            while waiting:
                 yield waiting.popleft().result()
                 advance()
-        while waiting:
-            yield waiting.popleft().result()
-            advance()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody wants what still waits
+
+
+def shown(path: Path) -> str:
+    """A path as text for people and files; bytes that are no UTF-8 appear as ``\\xe9``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _predict(pipeline: Pipeline, path: Path, ask: Ask) -> Predicted:
     try:
-        return Predicted(path=path, answer=pipeline([_read(path)], ask, str(path)).answer)
+        return Predicted(path=path, answer=pipeline([_read(path)], ask, shown(path)).answer)
     except Problem as problem:
         return Predicted(path=path, problem=problem)
 
 
 def _read(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BodyTooLarge(f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES)
-        return path.read_bytes()
-    except OSError as error:
-        raise FileUnreadable(error.strerror or str(error)) from error
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)  # no more, since /dev/zero has no end
+    except (OSError, ValueError) as error:  # ValueError: a null byte in a list of names
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise FileUnreadable(reason or str(error)) from error
+    if len(content) > MAX_BYTES:
+        raise BodyTooLarge(f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES)
+    return content

@@ -83,11 +83,13 @@ def bind(host: str, port: int) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        if not host:
+            raise OSError("no address is named; 0.0.0.0 means all")
         listening.bind((host, port))
     except (OSError, OverflowError) as error:
         listening.close()
         raise UsageError(
-            f"cannot listen on {host} port {port}: {error}; choose another with --port"
+            f"cannot listen on {host} port {port}: {error}; choose another with --host or --port"
         ) from error
     return listening
 

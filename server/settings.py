@@ -7,6 +7,7 @@ from pathlib import Path
 
 from server.budget import MAX_DECODING_PIXELS
 
+DEVICES = ("auto", "cpu", "cuda")
 MEBIBYTE = 2**20
 _AT_LEAST_ONE = (
     *("max_body_bytes", "max_pixels", "max_decoding_pixels", "max_images", "max_held_bytes"),
@@ -80,7 +81,7 @@ class Settings:
     watch_state: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.device not in ("auto", "cpu", "cuda"):
+        if self.device not in DEVICES:
             raise ValueError(f"device must be auto, cpu or cuda, got {self.device!r}")
         for name in ("threads", "queue_limit"):
             value = getattr(self, name)

@@ -1,5 +1,6 @@
 """What a server keeps or watches, as far as its settings ask for it."""
 
+from models.errors import UsageError
 from server.afterwards import Afterwards, Listener
 from server.feedback import Feedback
 from server.feedback_store import FeedbackStore
@@ -27,7 +28,7 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
     """Everything that takes note of answers.
 
     Raises:
-        UsageError: A folder cannot be written.
+        UsageError: A folder cannot be written, or the state of the watch is one.
     """
     listeners: list[Listener] = []
     if settings.score_log is not None:
@@ -44,5 +45,7 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
     if settings.watch:
         if settings.watch_state is not None:
             writable_folder(settings.watch_state.parent, "--watch-state")
+            if settings.watch_state.is_dir():
+                raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
         listeners.append(Watch(pipeline.record, metrics, settings.watch_state))
     return Afterwards(listeners, metrics)

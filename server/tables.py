@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from models.errors import UsageError
-from models.files import write_atomic
-from server.predict import Predicted
+from models.files import check_writable, write_atomic
+from server.predict import Predicted, shown
 from server.schemas import Answer
 
 Format = Literal["table", "csv", "jsonl", "parquet"]
@@ -46,8 +46,8 @@ def write_predictions(predicted: Iterable[Predicted], form: Format, output: Path
     """Write everything, to stdout or, all of it or nothing, to ``output``; returns the failures.
 
     Raises:
-        UsageError: Parquet without a file or without the extra `report`, an output folder
-            that does not exist, or a folder as the output.
+        UsageError: Parquet without a file or without the extra `report`, or an output that
+            cannot be written.
     """
     _check_output(form, output)
     failures = 0
@@ -71,10 +71,8 @@ def write_predictions(predicted: Iterable[Predicted], form: Format, output: Path
 
 
 def _check_output(form: Format, output: Path | None) -> None:
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"the folder {output.parent} of --output does not exist")
-    if output is not None and output.is_dir():
-        raise UsageError(f"--output {output} is a folder; name a file")
+    if output is not None:
+        _check_file(output)
     if form != "parquet":
         return
     if output is None:
@@ -87,6 +85,19 @@ def _check_output(form: Format, output: Path | None) -> None:
         ) from error
 
 
+def _check_file(output: Path) -> None:
+    try:
+        check_writable(output)
+        if output.is_dir():
+            raise UsageError(f"--output {output} is a folder; name a file")
+        if output.exists() and not output.is_file():  # such as /dev/null, to be replaced by a file
+            raise UsageError(f"--output {output} is no regular file; name another")
+    except OSError as error:
+        raise UsageError(
+            f"--output {output} cannot be written: {error.strerror}; choose another path"
+        ) from error
+
+
 def _write_jsonl(predicted: Iterable[Predicted], to: TextIO) -> None:
     for one in predicted:
         fields: dict[str, Any] = dict.fromkeys(Answer.model_fields)
@@ -95,7 +106,9 @@ def _write_jsonl(predicted: Iterable[Predicted], to: TextIO) -> None:
             fields = one.answer.model_dump(mode="json", by_alias=True)
         if one.problem is not None:
             error = {"code": one.problem.code, "detail": one.problem.detail}
-        to.write(json.dumps({"path": str(one.path), **fields, "error": error}, ensure_ascii=False))
+        to.write(
+            json.dumps({"path": shown(one.path), **fields, "error": error}, ensure_ascii=False)
+        )
         to.write("\n")
 
 
@@ -108,7 +121,7 @@ def _write_csv(predicted: Iterable[Predicted], to: TextIO) -> None:
 
 def _rows(one: Predicted) -> list[dict[str, Any]]:
     """One row for each class listed; one without a class where none is, or the file failed."""
-    row: dict[str, Any] = {**dict.fromkeys(COLUMNS), "path": str(one.path)}
+    row: dict[str, Any] = {**dict.fromkeys(COLUMNS), "path": shown(one.path)}
     if one.problem is not None:
         return [{**row, "error": one.problem.code, "detail": one.problem.detail}]
     assert one.answer is not None
@@ -147,7 +160,7 @@ def _parquet(predicted: Iterable[Predicted]) -> bytes:
 def _write_table(predicted: Iterable[Predicted], to: TextIO) -> None:
     table = Table("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
     for one in predicted:
-        table.add_row(Text(str(one.path), overflow="fold"), *_cells(one))
+        table.add_row(Text(shown(one.path), overflow="fold"), *_cells(one))
     console = Console(file=to)
     Console(file=to, width=console.width if console.is_terminal else 200).print(table)
 

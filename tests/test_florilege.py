@@ -6,10 +6,14 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+import typer
 import typer.main
 from typer.testing import CliRunner
 
@@ -21,14 +25,6 @@ RUNNER = CliRunner()
 
 def run(*arguments: str, **environment: str) -> Any:
     return RUNNER.invoke(florilege.app, list(arguments), env=environment)
-
-
-def command(*verbs: str) -> Any:
-    """The command that a verb runs, or that its own verb runs."""
-    found: Any = typer.main.get_command(florilege.app)
-    for verb in verbs:
-        found = found.get_command(typer.Context(found), verb)
-    return found
 
 
 def test_help_lists_every_verb_and_imports_no_package() -> None:
@@ -64,30 +60,120 @@ def test_the_version_is_the_installed_one() -> None:
     assert run("--version").output.strip().endswith(importlib.metadata.version("florilege"))
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (FlorilegeError("x"), 1),
-        (DataError("x"), 3),
-        (BundleError("x"), 4),
-        (GateFailed("x"), 5),
-        (SomeInputsFailed("x"), 6),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "there"), 1),
-        (KeyboardInterrupt(), 130),
-    ],
-)
-def test_a_failure_ends_in_one_line_and_its_exit_code(
-    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> Any:
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+QUOTA = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+READ_ONLY = OSError(errno.EROFS, os.strerror(errno.EROFS), "there")
+
+
+def command(verb: str) -> Any:
+    """A verb as the group loads it."""
+    group: Any = typer.main.get_command(florilege.app)
+    return group.get_command(typer.Context(group), verb)
+
+
+def parsed(verb: str, *arguments: str) -> dict[str, Any]:
+    """The values a verb would be called with."""
+    seen: dict[str, Any] = {}
+    loaded = command(verb)
+    loaded.callback = lambda **values: seen.update(values)
+    loaded.main(list(arguments), standalone_mode=False)
+    return seen
+
+
+def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every verb raise."""
+
+    def fail(bundle: str = "B") -> None:
         raise error
 
-    monkeypatch.setattr(florilege.LazyVerbs, "get_command", fail)
-    result = run("serve", "somewhere")
+    module: Any = ModuleType("raising")
+    module.app = typer.Typer()
+    module.app.command()(fail)
+    monkeypatch.setitem(sys.modules, "raising", module)
+    for verb in florilege.VERBS:
+        monkeypatch.setitem(florilege.VERBS, verb, ("raising", "fails"))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (FlorilegeError("x"), 1, "error: x"),
+        (DataError("x"), 3, "error: x"),
+        (BundleError("x"), 4, "error: x"),
+        (GateFailed("x"), 5, "error: x"),
+        (SomeInputsFailed("x"), 6, "error: x"),
+        (FULL, 1, f"error: the disk: {FULL.strerror}; free some space and repeat"),
+        (QUOTA, 1, f"error: the disk: {QUOTA.strerror}; free some space and repeat"),
+        (READ_ONLY, 1, f"error: there: {READ_ONLY.strerror}; choose another path"),
+    ],
+    ids=str,
+)
+def test_a_failure_ends_in_one_line_and_its_exit_code(
+    error: Exception, code: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(error, monkeypatch)
+    result = run("evaluate")
     assert result.exit_code == code
-    assert "Traceback" not in result.output
-    if isinstance(error, Exception):
-        assert result.output.startswith("error: ")
+    assert result.output.startswith(words)
+    assert result.output.count("\n") == 1
+    shown = run("--traceback", "evaluate")
+    assert shown.exit_code == code
+    assert "Traceback" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("verb", "line"),
+    [
+        ("evaluate", "stopped; nothing was changed"),
+        ("predict", "stopped; each file is complete or as it was"),
+        ("serve", "stopped"),
+    ],
+)
+def test_ctrl_c_says_what_is_left(verb: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(KeyboardInterrupt(), monkeypatch)
+    result = run(verb)
+    assert (result.exit_code, result.output) == (130, f"{line}\n")
+
+
+def test_an_unforeseen_failure_is_two_lines_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for error in (ZeroDivisionError("by\nnothing"), EOFError(), OSError("strange")):
+        raising(error, monkeypatch)
+        result = run("evaluate")
+        assert result.exit_code == 1
+        what, where = result.output.splitlines()
+        assert what.startswith(f"error: unforeseen: {type(error).__name__}:")
+        (file,) = tmp_path.iterdir()
+        assert str(file) in where
+        assert "--traceback" in where
+        kept = file.read_text()
+        assert "Traceback" in kept
+        assert type(error).__name__ in kept
+        assert file.stat().st_mode & 0o077 == 0
+        file.unlink()
+        assert "Traceback" in run("--traceback", "evaluate").output
+        assert run("evaluate", FLORILEGE_TRACEBACK="1").output.startswith("Traceback")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unforeseen_failure_is_two_lines_where_no_file_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    raising(ZeroDivisionError("by nothing"), monkeypatch)
+    result = run("evaluate")
+    assert result.exit_code == 1
+    _, where = result.output.splitlines()
+    assert "cannot be written" in where
+    assert "--traceback" in where
+
+
+def test_a_reader_that_has_enough_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)), monkeypatch)
+    result = run("evaluate")
+    assert (result.exit_code, result.output) == (1, "")
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file_and_that_over_the_default(
@@ -95,19 +181,12 @@ def test_flags_win_over_the_environment_and_that_over_the_file_and_that_over_the
 ) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text("port: 1\nhost: 127.0.0.9\n")
-    seen: dict[str, Any] = {}
-    serve = command("serve")
-    serve.callback = lambda **values: seen.update(values)
 
     def parse(*arguments: str, environment: dict[str, str]) -> dict[str, Any]:
-        seen.clear()
-        group = typer.main.get_command(florilege.app)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(florilege.LazyVerbs, "get_command", lambda *_: serve)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            assert group.main(["serve", "B", *arguments], standalone_mode=False) in (None, 0)
-        return dict(seen)
+            return parsed("serve", "B", *arguments)
 
     name = "FLORILEGE_SERVE_PORT"
     assert parse(environment={})["port"] == 8000
@@ -137,16 +216,48 @@ def test_a_config_file_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
 def test_numbers_of_a_config_file_may_be_a_list(tmp_path: Path) -> None:
     file = tmp_path / "calibrate.yaml"
     file.write_text("k: [1, 2.5]\ncoverage: 0.8\n")
-    seen: dict[str, Any] = {}
-    calibrate = command("calibrate")
-    calibrate.callback = lambda **values: seen.update(values)
-    calibrate.main(["B", "--config", str(file)], standalone_mode=False)
+    seen = parsed("calibrate", "B", "--config", str(file))
     assert (seen["k"], seen["coverage"]) == ("1,2.5", "0.8")
 
 
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("cors_origin: [https://a, https://b]", ["https://a", "https://b"]),
+        ("cors-origin: https://a", ["https://a"]),
+        ("cors_origin:", ()),
+    ],
+)
+def test_a_flag_that_may_be_repeated_takes_a_list_or_one_value(
+    tmp_path: Path, line: str, given: Sequence[str]
+) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(line)
+    assert parsed("serve", "B", "--config", str(file))["cors_origin"] == given
+
+
+def test_a_config_file_may_name_the_photos_too(tmp_path: Path) -> None:
+    file = tmp_path / "predict.yaml"
+    for paths, given in (("[a.png, b.png]", ["a.png", "b.png"]), ("c", ["c"])):
+        file.write_text(f"bundle: B\npaths: {paths}\n")
+        assert parsed("predict", "--config", str(file))["paths"] == given
+
+
+def test_a_config_file_cannot_name_another(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("config: other.yaml\n")
+    result = run("serve", "B", "--config", str(file))
+    assert result.exit_code == 2
+    assert "has config; allowed are " in result.output
+
+
 def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name="torch")
+    load = importlib.import_module
+
+    def missing(name: str, package: str | None = None) -> Any:
+        if name == "training.cli":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        return load(name, package)
 
     monkeypatch.setattr(importlib, "import_module", missing)
     result = run("train", "--help")
@@ -154,11 +265,19 @@ def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch)
     assert ".[train]" in result.output
 
 
+def test_a_run_folder_that_is_not_trained_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("data: flora\n")
+    result = run("predict", str(tmp_path), "photo.png")
+    assert result.exit_code == 4
+    assert f"cannot read {tmp_path}" in result.output
+
+
 def test_a_variable_is_named_after_its_flag_and_the_version_has_none() -> None:
-    train = command("train")
-    names = {parameter.name: getattr(parameter, "envvar", None) for parameter in train.params}
+    names = {
+        parameter.name: getattr(parameter, "envvar", None) for parameter in command("train").params
+    }
     assert names["overrides"] == "FLORILEGE_TRAIN_SET"
     assert names["as_json"] == "FLORILEGE_TRAIN_JSON"
-    check = command("data", "check")
+    check = command("data").commands["check"]
     assert "FLORILEGE_DATA_CHECK_JSON" in {getattr(p, "envvar", None) for p in check.params}
     assert "florilege" not in run("doctor", "--help", FLORILEGE_VERSION="1").output[:9]

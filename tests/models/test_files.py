@@ -5,10 +5,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from models.files import write_atomic
+from models import files
+from models.files import check_writable, write_atomic
 
 
 def test_the_content_is_replaced(tmp_path: Path) -> None:
@@ -56,3 +58,33 @@ def test_content_is_on_the_disk_before_it_gets_its_name(
         monkeypatch.setattr(os, name, noted(name))
     write_atomic(tmp_path / "a", b"")
     assert order == ["fsync", "replace", "fsync"]
+
+
+@pytest.mark.parametrize("use", [check_writable, lambda path: write_atomic(path, b"")])
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, use: Callable[[Path], None]
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path, code in (
+        (tmp_path / "file" / "a", errno.ENOTDIR),
+        (tmp_path / "gone" / "a", errno.ENOENT),
+        (tmp_path / ("a" * 255), errno.ENAMETOOLONG),
+    ):
+        with pytest.raises(OSError, match="Errno") as caught:
+            use(path)
+        assert (caught.value.errno, caught.value.filename) == (code, str(path))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_look_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one")
+    check_writable(tmp_path / "a")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"one"]
+
+
+def test_a_folder_that_cannot_be_synchronised_holds_the_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "sync_folder", Mock(side_effect=OSError(errno.EINVAL, "no")))
+    write_atomic(tmp_path / "a", b"two")
+    assert (tmp_path / "a").read_bytes() == b"two"

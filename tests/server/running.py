@@ -3,11 +3,20 @@
 import http.client
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from server.app import create_app
 from server.serve import bind, make_server
 from server.settings import Settings
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Look again and again until something is so."""
+    until = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.005)
 
 
 class Running:

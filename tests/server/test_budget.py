@@ -3,8 +3,6 @@
 import io
 import struct
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,19 +13,13 @@ from hypothesis import strategies as st
 from PIL import Image, JpegImagePlugin
 
 from models import images
+from models.headers import read_header
 from server import budget as module
 from server import pipeline
 from server.budget import PixelBudget, pixels_to_hold
 from server.errors import QueueTimeout
 from server.settings import Settings
-from tests.server.running import Running
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.002)
+from tests.server.running import Running, wait_for
 
 
 def picture(width: int, height: int, kind: str = "PNG", **options: Any) -> bytes:
@@ -45,7 +37,7 @@ class Holder:
 
     def __init__(self, budget: PixelBudget, pixels: int) -> None:
         self.inside, self._leave = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(budget, pixels))
+        self._thread = threading.Thread(target=self._run, args=(budget, pixels), daemon=True)
         self._thread.start()
 
     def _run(self, budget: PixelBudget, pixels: int) -> None:
@@ -58,7 +50,8 @@ class Holder:
         self._thread.join(15)
 
 
-def test_who_does_not_fit_waits_until_others_have_left() -> None:
+def test_who_does_not_fit_waits_until_others_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 60)  # who waits is woken, and does not wake up
     budget = PixelBudget(100)
     first, second = Holder(budget, 60), Holder(budget, 40)
     assert first.inside.wait(15)
@@ -105,10 +98,31 @@ def test_what_exceeds_the_budget_by_itself_goes_alone() -> None:
 
 def test_a_fiftieth_of_the_budget_is_not_counted_and_never_waits() -> None:
     budget = PixelBudget(100)
-    with budget.hold(100), budget.hold(2), budget.hold(2), budget.hold(0):
+    with budget.hold(100), budget.hold(2, fail), budget.hold(2, fail), budget.hold(0, fail):
         assert budget.held == 100
     with budget.hold(3):
         assert budget.held == 3
+
+
+def fail() -> None:
+    raise AssertionError("had to wait")
+
+
+def test_who_gives_up_behind_another_keeps_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
+    budget = PixelBudget(10)
+    first = Holder(budget, 10)
+    assert first.inside.wait(15)
+    second = Holder(budget, 10)
+    wait_for(lambda: budget.waiting == 1)
+    with pytest.raises(AssertionError, match="had to wait"), budget.hold(10, fail):
+        pytest.fail("went in")
+    assert budget.waiting == 1
+    first.leave()
+    assert second.inside.wait(15)
+    second.leave()
+    with budget.hold(10, fail):
+        assert budget.waiting == 0
 
 
 def test_who_gives_up_waiting_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +187,30 @@ def test_a_frame_header_cannot_hide_behind_other_segments() -> None:
     comment = b"\xff\xfe" + struct.pack(">H", 3) + b"x"
     for filling in (b"\xff\x01" * 40, b"\xff" * 40, comment * 3, comment * 2000):
         assert held(progressive[:2] + filling + progressive[2:]) == 640 * 480
+
+
+@pytest.mark.parametrize("kind", ["baseline", "progressive"])
+@pytest.mark.parametrize("fill", [0, 1, 2, 3])
+def test_fill_bytes_before_a_marker_are_passed_over(kind: str, fill: int) -> None:
+    """Any number of 0xFF may stand before a marker (ISO/IEC 10918-1, B.1.1.2)."""
+    data = picture(640, 480, "JPEG", progressive=kind == "progressive")
+    at = data.index(b"\xff\xdb")  # the first table
+    data = data[:at] + b"\xff" * fill + data[at:]
+    header = read_header(data)
+    assert (header.width, header.height) == (640, 480)
+    Image.open(io.BytesIO(header.pixels)).load()
+    assert held(data) == 640 * 480 // (64 if kind == "baseline" else 1)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_a_frame_beyond_many_segments_counts_as_the_decoder_sees_it(
+    monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    monkeypatch.setattr(module, "MOST_SEGMENTS", 9)
+    data, comment = picture(640, 480, "JPEG"), b"\xff\xfe" + struct.pack(">H", 3) + b"x"
+    before = data[: data.index(b"\xff\xc0")].count(b"\xff") - 1  # segments before the frame
+    data = data[:2] + comment * (9 - 1 - before + beyond) + data[2:]
+    assert held(data) == (640 * 480 if beyond > 0 else 640 * 480 // 64)
 
 
 def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(

@@ -3,14 +3,13 @@
 import http.client
 import json
 import socket
-import time
 from pathlib import Path
 
 import pytest
 
 from server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.running import Running, wait_for
 
 PHOTO = garden.photo(0)
 FORM = {"Content-Type": "multipart/form-data; boundary=x"}
@@ -156,7 +155,4 @@ def test_clients_that_vanish_in_the_middle_of_an_upload_leave_nothing_behind(
 
 
 def wait_until_nothing_is_held(running: Running) -> None:
-    until = time.monotonic() + 10
-    while running.app.state.held.now or running.engine.depth:
-        assert time.monotonic() < until, "something is still held"
-        time.sleep(0.01)
+    wait_for(lambda: not running.app.state.held.now and not running.engine.depth)

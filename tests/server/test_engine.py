@@ -1,32 +1,30 @@
 """Overload, deadlines and clients that leave, on a really running server."""
 
+import asyncio
+import itertools
 import json
+import math
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from server.engine import FEWEST, MOST, Engine
+from server import engine as module
+from server.answer import Ask
+from server.engine import FEWEST, MOST, Engine, Job
 from server.metrics import Metrics
-from server.pipeline import open_pipeline
+from server.pipeline import Pipeline, open_pipeline
 from server.settings import Settings
 from tests.server import garden
+from tests.server.counted import value
 from tests.server.gate import Gate
-from tests.server.running import Running
+from tests.server.running import Running, wait_for
 
 PHOTO = garden.photo(0)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.005)
 
 
 def post(running: Running, path: str = "/v1/identify", request_id: str = "r") -> Any:
@@ -38,6 +36,12 @@ def post(running: Running, path: str = "/v1/identify", request_id: str = "r") ->
         return response.status, response.headers, json.loads(response.read())
     finally:
         connection.close()
+
+
+def wait_until_left(running: Running) -> None:
+    """Until the server knows that a client is gone."""
+    metrics = running.engine.metrics
+    wait_for(lambda: value(metrics, "rejected_total", reason="client_left") == 1)
 
 
 def send_and_leave(running: Running, request_id: str) -> socket.socket:
@@ -111,14 +115,40 @@ def test_nothing_is_done_for_a_client_that_left(bundle: Path) -> None:
             gone = send_and_leave(running, "gone")
             wait_for(lambda: running.engine.depth == 2)
             gone.close()
-            left = running.engine.metrics.rejected.labels("client_left")
-            wait_for(lambda: left._value.get() == 1)
+            wait_until_left(running)
             gate.opened.set()
             assert first.result()[0] == 200
         wait_for(lambda: running.engine.depth == 0)
         assert gate.entered == ["first"]
         assert running.app.state.held.now == 0
         assert post(running)[0] == 200
+
+
+def test_a_photo_under_way_keeps_its_place_although_its_client_left(bundle: Path) -> None:
+    """The thread is busy until it is done: another photo must not be let in for it."""
+    with Running(Settings(bundle=bundle, threads=1, queue_limit=1)) as running:
+        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+        gone = send_and_leave(running, "gone")
+        wait_for(lambda: gate.entered == ["gone"])
+        gone.close()
+        wait_until_left(running)
+        for _ in range(3):
+            assert running.engine.depth == 1
+            assert post(running)[2]["code"] == "overloaded"
+        gate.opened.set()
+        wait_for(lambda: running.engine.depth == 0)
+        assert post(running)[0] == 200
+
+
+def test_the_time_to_come_back_is_shared_by_the_threads(bundle: Path) -> None:
+    settings = Settings(bundle=bundle, threads=4)
+    engine = Engine(open_pipeline(bundle, device="cpu"), settings, Metrics())
+    engine.service_s = 1.5
+    seconds = []
+    for engine.depth in (0, 1, 2, 3, 8, 9):
+        seconds.append(engine.seconds_of_work())
+    engine.close()
+    assert seconds == [1, 1, 1, 2, 3, 4]
 
 
 def test_uploads_beyond_what_may_be_held_are_refused_and_the_count_returns(bundle: Path) -> None:
@@ -152,17 +182,22 @@ def test_many_at_once_are_each_answered_with_their_own_photo(running: Running) -
 
 @pytest.mark.parametrize(
     ("service_s", "threads", "expected"),
-    [(10.0, 2, FEWEST), (0.02, 2, 100), (0.0001, 8, MOST)],
+    [
+        *[(10.0, 2, FEWEST), (0.25, 4, FEWEST), (0.25, 5, 20)],
+        *[(0.02, 2, 100), (0.01, 3, MOST), (0.0001, 8, MOST)],
+    ],
 )
 def test_the_queue_holds_about_a_second_of_work(
-    bundle: Path, service_s: float, threads: int, expected: int
+    bundle: Path,
+    service_s: float,
+    threads: int,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import asyncio
-
     engine = Engine(
         open_pipeline(bundle, device="cpu"), Settings(bundle=bundle, threads=threads), Metrics()
     )
-    engine._warm_up = lambda: service_s  # type: ignore[method-assign]  # the measured time
+    monkeypatch.setattr(module, "perf_counter", itertools.count(0.0, service_s).__next__)
     asyncio.run(engine.start())
     engine.close()
     assert engine.queue_limit == expected
@@ -177,8 +212,22 @@ def test_the_service_time_follows_what_is_measured(bundle: Path) -> None:
         assert threading.active_count() < 20
 
 
+def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
+    def work(*_: Any, **named: Any) -> None:
+        time.sleep(0.02)
+
+    engine = Engine(cast(Pipeline, work), Settings(bundle=bundle, threads=1), Metrics())
+    engine.service_s = 0.0
+    began = time.perf_counter()
+    asyncio.run(engine.submit(Job([b""] * 5, Ask(), "r", deadline=math.inf)))
+    took = time.perf_counter() - began
+    engine.close()
+    assert 0.02 / 5 <= engine.service_s / 0.05 <= took / 5
+
+
 def test_what_is_not_done_when_the_time_to_drain_is_over_hears_so(bundle: Path) -> None:
-    with Running(Settings(bundle=bundle, threads=1, drain_s=0.5)) as running:
+    settings = Settings(bundle=bundle, threads=1, drain_s=0.5, drain_notice_s=60)
+    with Running(settings) as running:
         gate = running.engine.pipeline = Gate(running.engine.pipeline)
         with ThreadPoolExecutor(1) as pool:
             late = pool.submit(post, running)

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from calibration.feedback import audit_file
+from server import feedback
 from server.app import create_app
 from server.feedback_store import feedback_files
 from server.settings import Settings
@@ -145,6 +146,24 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
     for strange in ("", "x" * 201):
         response = say(client, about(answer, "1001"), **{"Idempotency-Key": strange})
         check(response, 400, "invalid_parameter")
+
+
+def test_of_the_keys_the_oldest_are_forgotten(
+    client: TestClient, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feedback, "MOST_KEYS", 3)
+    answer = answered(client)
+    for key, rows in (("a", 1), ("b", 2), ("c", 3), ("a", 3), ("d", 4), ("b", 4), ("a", 5)):
+        assert say(client, about(answer, "1001"), **{"Idempotency-Key": key}).status_code == 202
+        assert len(lines_of(store)) == rows, key
+
+
+def test_a_key_a_note_and_a_body_may_be_as_long_as_allowed(client: TestClient) -> None:
+    answer = answered(client)
+    given = about(answer, "1001", note="x" * 500)
+    body = json.dumps(given).encode().ljust(8192)
+    assert say(client, body, **{"Idempotency-Key": "k" * 200}).status_code == 202
+    check(say(client, body + b" "), 413, "body_too_large")
 
 
 def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Path) -> None:

@@ -1,11 +1,14 @@
 """The files of the feedback store, and the memory of the last answers."""
 
 import contextlib
+import errno
 import json
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -62,6 +65,16 @@ def test_files_are_full_at_their_size_and_the_oldest_goes(tmp_path: Path) -> Non
     assert feedback_files(tmp_path)[-1].name > "feedback-000010.jsonl"
 
 
+@pytest.mark.parametrize(("beyond", "files"), [(-1, 1), (0, 2), (1, 2)])
+def test_a_file_that_has_reached_its_size_is_followed_by_the_next(
+    tmp_path: Path, beyond: int, files: int
+) -> None:
+    FeedbackStore(tmp_path).append(row(1))
+    size = feedback_files(tmp_path)[0].stat().st_size
+    FeedbackStore(tmp_path, max_bytes=size - beyond).append(row(2))
+    assert len(feedback_files(tmp_path)) == files
+
+
 def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "feedback-old.jsonl").write_text("{}")
     FeedbackStore(tmp_path).append(row(1))
@@ -89,6 +102,30 @@ def test_a_write_that_ends_early_is_an_error(
     monkeypatch.undo()
     store.append(row(2))
     assert [one["request_id"] for one in lines_of(tmp_path)] == ["r2"]
+
+
+def test_a_row_that_did_not_reach_the_disk_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, "broken")))
+    with pytest.raises(OSError, match="broken"):
+        FeedbackStore(tmp_path).append(row(1))
+
+
+def test_one_thread_writes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(2)
+    met: list[int] = []
+
+    def wait_for_another(_: int) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            met.append(together.wait(0.1))
+
+    monkeypatch.setattr(os, "fsync", wait_for_another)
+    store = FeedbackStore(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda number: store.append(row(number)), range(2)))
+    assert met == []
+    assert len(lines_of(tmp_path)) == 2
 
 
 def test_many_threads_write_whole_lines(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from server import pipeline
 from server.answer import Ask
 from server.pipeline import open_pipeline
 from tests.server import garden
@@ -170,3 +171,12 @@ def test_a_turned_photo_gets_the_answer_of_the_upright_one(client: TestClient) -
     assert [r["score"] for r in turned["results"]] == pytest.approx(
         [r["score"] for r in plain["results"]], abs=1e-3
     )
+
+
+def test_the_time_of_a_stage_is_that_of_all_photos(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "perf_counter", iter([3.0, 10.0, 12.0]).__next__)
+    stages = pipeline.Stages()
+    assert [stages.add("decode", 1.0), stages.add("decode", 6.0), stages.add("forward", 10.0)] == [
+        *(3.0, 10.0, 12.0)
+    ]
+    assert stages.seconds == {"decode": 6.0, "forward": 2.0}

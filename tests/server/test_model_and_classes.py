@@ -55,6 +55,21 @@ def test_the_card_lists_no_more_photos_than_a_request_may_have(bundle: Path) -> 
     assert set(several.values()) == {(2, 3)}
 
 
+def test_another_answer_has_another_etag(client: TestClient) -> None:
+    paths = [
+        "/v1/model",
+        "/v1/classes",
+        "/v1/classes?lang=fr",
+        "/v1/classes?limit=3",
+        "/",
+        "/app.js",
+    ]
+    tags = [client.get(path).headers["etag"] for path in paths]
+    assert len(set(tags)) == len(tags)
+    for path, other in zip(paths, tags[1:] + tags[:1], strict=True):
+        assert client.get(path, headers={"If-None-Match": other}).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/v1/model", "/v1/classes", "/v1/classes/1001", "/", "/app.js"])
 def test_what_stays_the_same_is_confirmed_by_its_etag(client: TestClient, path: str) -> None:
     first = client.get(path)

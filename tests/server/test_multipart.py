@@ -51,6 +51,16 @@ def test_a_chosen_file_without_content_is_a_photo_to_complain_about() -> None:
     assert images_of_form(form(("images", b"")), TYPE) == [b""]
 
 
+@pytest.mark.parametrize("parts", [99, 100, 101])
+def test_a_form_may_have_a_hundred_parts(parts: int) -> None:
+    body = form(*[("images", b"x")] * parts)
+    if parts <= 100:
+        assert images_of_form(body, TYPE) == [b"x"] * parts
+    else:
+        with pytest.raises(MalformedRequest, match="100 parts"):
+            images_of_form(body, TYPE)
+
+
 def test_a_wrong_field_name_is_named() -> None:
     with pytest.raises(WrongNumberOfImages, match="`file`"):
         images_of_form(form(("file", b"abc")), TYPE)

@@ -1,19 +1,31 @@
 """`florilege predict`: the same answers as over HTTP, in every format, failures listed."""
 
 import csv
+import errno
 import io
 import json
+import os
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
+from data.folder import SUFFIXES
 from models.errors import DataError, SomeInputsFailed, UsageError
+from models.sniff import ENDINGS
 from server import tables
+from server.answer import Ask
 from server.cli import app
 from server.inputs import find_photos
+from server.pipeline import Pipeline, open_pipeline
+from server.predict import Predicted, predict_all
 from tests.server import garden
 
 
@@ -149,7 +161,10 @@ def test_an_output_file_is_written_whole_or_not_at_all(
         (["--include", "all"], "--include must be one of scores"),
         (["--coverage", "0.9"], "coverage goes with rule=coverage"),
         (["--format", "parquet"], "name a file with -o"),
-        (["-o", "/no/such/folder/x.csv"], "does not exist"),
+        (["-o", "/no/such/folder/x.csv"], "cannot be written: No such file or directory"),
+        (["-o", "/dev/null/x.csv"], "cannot be written: Not a directory"),
+        (["-o", "x" * 300], "cannot be written: File name too long; choose another path"),
+        (["--device", "tpu"], "--device must be one of auto, cpu, cuda, got 'tpu'"),
     ],
 )
 def test_a_flag_that_cannot_be_is_a_usage_error(
@@ -165,6 +180,129 @@ def test_an_output_that_is_a_folder_is_a_usage_error(
     for form in ("csv", "jsonl", "table"):
         with pytest.raises(UsageError, match="is a folder; name a file"):
             run(bundle, photos, "--format", form, "-o", tmp_path)
+
+
+def test_an_output_in_a_folder_that_is_read_only_is_refused_before_the_first_photo(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    monkeypatch.setattr(tables, "check_writable", Mock(side_effect=refused))
+    with pytest.raises(UsageError, match=r"x\.csv cannot be written: Read-only file system"):
+        run(bundle, photos, "-o", tmp_path / "x.csv")
+
+
+def test_the_endings_of_photos_are_those_of_data_sets(bundle: Path, tmp_path: Path) -> None:
+    for ending in ENDINGS:
+        (tmp_path / f"a{ending.upper()}").write_bytes(garden.photo(0))
+        (tmp_path / f"b{ending}").write_bytes(garden.photo(0))
+    assert {".jfif", ".jpe"} <= ENDINGS <= SUFFIXES
+    assert len(lines(run(bundle, tmp_path, "--format", "jsonl"))) == 2 * len(ENDINGS)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl", "parquet"])
+def test_a_name_that_is_no_utf_8_is_shown_with_its_bytes(
+    bundle: Path, tmp_path: Path, form: str
+) -> None:
+    named = tmp_path / os.fsdecode(b"caf\xe9.png")
+    try:
+        named.write_bytes(garden.photo(0))
+    except OSError:
+        pytest.skip("this file system takes UTF-8 alone")
+    (tmp_path / os.fsdecode(b"\xff.txt")).write_bytes(b"")
+    target = tmp_path / "sets"
+    assert r"\xff.txt" in run(bundle, tmp_path, "--format", form, "-o", target).stderr
+    assert rb"caf\xe9.png" in target.read_bytes().replace(rb"\\", b"\\")
+    listed = CliRunner().invoke(
+        app,
+        ["predict", str(bundle), "-", "--format", "jsonl"],
+        input=bytes(named) + b"\n" + bytes(named) + b"\0\n",
+    )
+    found = lines(listed)
+    assert found[0]["path"] == found[0]["id"] == rf"{tmp_path}/caf\xe9.png"
+    assert found[1]["error"] == {"code": "file_unreadable", "detail": "embedded null byte"}
+
+
+def test_a_name_that_is_too_long_is_a_listed_failure(bundle: Path, photos: Path) -> None:
+    words = ["predict", str(bundle), "x" * 300, str(photos / "0.png"), "--format", "jsonl"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, SomeInputsFailed)
+    assert [bool(one["error"]) for one in lines(result)] == [True, False]
+    assert "File name too long" in result.stderr
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_answers_keep_their_order_however_many_wait(
+    bundle: Path, photos: Path, threads: int
+) -> None:
+    pipeline = open_pipeline(bundle, device="cpu")
+    alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
+    for count in (1, 4, 5, 13):  # four a thread wait at most
+        asked = [photos / f"{number % 4}.png" for number in range(count)]
+        found = list(predict_all(pipeline, asked, Ask(), threads=threads))
+        assert [one.path for one in found] == asked
+        assert [one.answer and one.answer.results for one in found] == [
+            alone[number % 4] for number in range(count)
+        ]
+
+
+def answer_of(pipeline: Pipeline, path: Path) -> Any:
+    (found,) = predict_all(pipeline, [path], Ask())
+    assert found.answer is not None
+    return found.answer.results
+
+
+def test_no_more_of_a_file_is_read_than_allowed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo = garden.photo(0)
+    monkeypatch.setattr("server.predict.MAX_BYTES", len(photo))
+    endless = [Path("/dev/zero")] if Path("/dev/zero").exists() else []
+    sizes = {tmp_path / "at": 0, tmp_path / "above": 1, tmp_path / "below": -1}
+    for path, more in sizes.items():
+        path.write_bytes((photo + b"x")[: len(photo) + more])
+    pipeline = open_pipeline(bundle, device="cpu")
+    found = list(predict_all(pipeline, [*sizes, *endless], Ask()))
+    codes = [one.problem and one.problem.code for one in found]
+    assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
+
+
+def test_ctrl_c_leaves_what_waits_undone(
+    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    stopped = threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            stopped.set()  # now the photo under way may end
+            super().shutdown(wait=True)
+
+    class Slow:
+        record = open_pipeline(bundle, device="cpu").record
+
+        def __call__(self, _: Sequence[bytes], ask: Ask, name: str) -> Any:
+            begun.append(name)
+            if len(begun) == 2:
+                assert stopped.wait(15)
+            return SimpleNamespace(answer=None)
+
+    monkeypatch.setattr("server.predict.ThreadPoolExecutor", Pool)
+    found = predict_all(cast(Pipeline, Slow()), [photos / "0.png"] * 9, Ask(), threads=1)
+    next(found)
+    with pytest.raises(KeyboardInterrupt):
+        cast(Generator[Predicted], found).throw(KeyboardInterrupt)
+    assert len(begun) <= 2
+
+
+def test_an_output_that_is_a_pipe_or_a_device_is_not_replaced(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is no regular file; name another"):
+        run(bundle, photos, "-o", pipe)
+    assert pipe.is_fifo()
 
 
 def test_nothing_to_answer_is_a_data_error(bundle: Path, tmp_path: Path) -> None:

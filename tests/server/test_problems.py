@@ -94,6 +94,21 @@ def test_a_useless_parameter_is_named(client: TestClient, query: str, code: str,
     assert document["retryable"] is False
 
 
+@pytest.mark.parametrize(
+    ("longest", "longer"),
+    [
+        ("q=" + "x" * 200, "q=" + "x" * 201),
+        ("lang=aaa" + "-aaaaaaa" * 4, "lang=aaa" + "-aaaaaaa" * 3 + "-aaaaaaaa"),
+        ("limit=0", "limit=-1"),
+    ],
+)
+def test_a_parameter_may_be_as_long_as_allowed(
+    client: TestClient, longest: str, longer: str
+) -> None:
+    assert client.get(f"/v1/classes?{longest}").status_code == 200
+    check(client.get(f"/v1/classes?{longer}"), 400, "invalid_parameter")
+
+
 def test_only_include_may_be_given_twice(client: TestClient) -> None:
     check(client.get("/v1/classes?limit=1&limit=2"), 400, "invalid_parameter")
     answered = client.post("/v1/identify?include=scores&include=marginals", content=PHOTO).json()

@@ -18,6 +18,7 @@ from server.pipeline import open_pipeline
 from server.score_logging import ScoreLog
 from server.settings import Settings
 from tests.server import garden
+from tests.server.counted import value
 
 
 @pytest.fixture
@@ -26,8 +27,7 @@ def record(bundle: Path) -> CalibrationRecord:
 
 
 def photos_counted(metrics: Metrics, outcome: str) -> float:
-    value: float = metrics.score_log_photos.labels(outcome)._value.get()
-    return value
+    return value(metrics, "score_log_photos_total", outcome=outcome)
 
 
 def test_the_logits_of_every_photo_are_logged_bit_for_bit_whatever_was_asked(
@@ -86,7 +86,7 @@ def test_files_are_bounded_as_the_settings_say(bundle: Path, tmp_path: Path) -> 
 
 def test_without_the_setting_nothing_is_logged(bundle: Path) -> None:
     app = create_app(Settings(bundle=bundle))
-    names = [listener.name for listener in app.state.engine._afterwards.listeners]
+    names = [listener.name for listener in app.state.engine.afterwards.listeners]
     assert names == ["watch"]
 
 

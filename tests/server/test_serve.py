@@ -17,10 +17,11 @@ import pytest
 
 from models.errors import BundleError, UsageError
 from server.app import create_app
-from server.serve import bind
+from server.serve import bind, make_server
 from server.settings import Settings
 from tests.server import garden
 from tests.server.process import ROOT, ServeProcess
+from tests.server.running import wait_for
 
 PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=900), "JPEG", quality=95)
 
@@ -35,12 +36,26 @@ def ask(port: int, path: str = "/v1/identify", body: bytes | None = PHOTO) -> tu
         connection.close()
 
 
+def metrics(port: int) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+def refuses(port: int) -> bool:
+    """Whether nobody listens any more."""
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) != 0
+
+
 def test_sigterm_loses_no_answer(bundle: Path) -> None:
     """Uploads that are under way, waiting or being worked on are all answered; exit code 0."""
     uploads = 8
-    with ServeProcess(bundle, "--drain-notice-s", "0.7") as served:
-        halfway = threading.Barrier(uploads + 1)
-        signalled = threading.Event()
+    with ServeProcess(bundle, "--drain-notice-s", "2.5") as served:
+        closed = threading.Event()
 
         def upload(_: int) -> int:
             connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
@@ -48,8 +63,7 @@ def test_sigterm_loses_no_answer(bundle: Path) -> None:
             connection.putheader("Content-Length", str(len(PHOTO)))
             connection.endheaders()
             connection.send(PHOTO[:1000])
-            halfway.wait(20)
-            signalled.wait(20)
+            assert closed.wait(20)
             connection.send(PHOTO[1000:])
             response = connection.getresponse()
             response.read()
@@ -58,20 +72,33 @@ def test_sigterm_loses_no_answer(bundle: Path) -> None:
 
         with ThreadPoolExecutor(uploads) as pool:
             answers = [pool.submit(upload, number) for number in range(uploads)]
-            halfway.wait(20)
-            time.sleep(0.1)
+            wait_for(lambda: f"in_progress {uploads + 1}.0" in metrics(served.port))
+            told = time.monotonic()
             served.process.send_signal(signal.SIGTERM)
-            time.sleep(0.1)
-            status, document = ask(served.port, "/readyz", None)
-            assert (status, document["code"]) == (503, "draining")
+            wait_for(lambda: ask(served.port, "/readyz", None)[0] == 503)
+            assert ask(served.port, "/readyz", None)[1]["code"] == "draining"
             assert ask(served.port, "/livez", None)[0] == 200
             assert ask(served.port)[0] == 200  # who comes during the notice is answered too
-            time.sleep(0.9)  # now the port is closed, and the uploads still are not complete
-            with pytest.raises(ConnectionError):
-                ask(served.port)
-            signalled.set()
+            wait_for(lambda: refuses(served.port))  # and the uploads still are not complete
+            assert time.monotonic() - told >= 2.5
+            closed.set()
             assert [answer.result() for answer in answers] == [200] * uploads
         assert served.process.wait(20) == 0
+
+
+def test_a_stop_waits_as_long_as_there_is_to_drain(bundle: Path) -> None:
+    settings = Settings(bundle=bundle, drain_s=7.2, drain_notice_s=0.0)
+    server = make_server(create_app(settings), settings)
+    assert server.config.timeout_graceful_shutdown == 8  # in whole seconds
+
+
+def test_a_second_signal_cuts_the_notice_short(bundle: Path) -> None:
+    with ServeProcess(bundle, "--drain-notice-s", "600") as served:
+        served.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: ask(served.port, "/readyz", None)[0] == 503)
+        served.process.send_signal(signal.SIGTERM)
+        served.process.wait(20)
+    assert "INFO stopped\n" in served.lines
 
 
 def test_a_port_that_is_taken_is_a_clear_error(bundle: Path) -> None:
@@ -90,7 +117,9 @@ def test_a_port_that_is_taken_is_a_clear_error(bundle: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("127.0.0.1", 70000)])
+@pytest.mark.parametrize(
+    ("host", "port"), [("no.such.host.invalid", 0), ("127.0.0.1", 70000), ("", 0)]
+)
 def test_an_address_that_cannot_be_is_a_usage_error(host: str, port: int) -> None:
     with pytest.raises(UsageError, match="cannot listen"):
         bind(host, port)

@@ -12,13 +12,16 @@ from starlette.testclient import TestClient
 
 from calibration.record import CalibrationRecord
 from models.bundle import open_bundle
+from models.errors import UsageError
 from models.session import Session
+from server import watching
 from server.afterwards import Seen
 from server.app import create_app
 from server.metrics import Metrics
 from server.settings import Settings
-from server.watching import ROWS_AT_ONCE, WATCHED, Watch
+from server.watching import WATCHED, Watch
 from tests.server import garden
+from tests.server.counted import value
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,8 @@ def traffic(
 
 
 def alarms(metrics: Metrics) -> dict[str, float]:
-    return {name: metrics.drift_alarm.labels(name)._value.get() for name in WATCHED}
+    values = (value(metrics, "drift_alarm", watched=name) for name in WATCHED)
+    return dict(zip(WATCHED, values, strict=True))
 
 
 def test_photos_like_those_of_the_validation_raise_no_alarm(
@@ -55,7 +59,7 @@ def test_photos_like_those_of_the_validation_raise_no_alarm(
         watch.hear(seen)
     watch.close()
     assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
-    assert metrics.drift_photos._value.get() == 1000
+    assert value(metrics, "drift_photos") == 1000
     assert "drift" not in caplog.text
 
 
@@ -122,20 +126,57 @@ def test_sets_and_scores_are_those_of_the_default_k(
 
 
 def test_photos_are_looked_at_in_portions_and_when_it_is_quiet(
-    session: Session, record: CalibrationRecord
+    session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watching, "ROWS_AT_ONCE", 4)
     metrics = Metrics()
     watch = Watch(record, metrics, None)
-    photos = list(traffic(session, record, ROWS_AT_ONCE + 1))
-    for seen in photos[:-2]:
+    looked = []
+    for seen in traffic(session, record, 13):
         watch.hear(seen)
-    assert metrics.drift_photos._value.get() == 0
-    watch.hear(photos[-2])
-    assert metrics.drift_photos._value.get() == ROWS_AT_ONCE
-    watch.hear(photos[-1])
+        looked.append(value(metrics, "drift_photos"))
+    assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12]
     watch.rest()
     watch.rest()
-    assert metrics.drift_photos._value.get() == ROWS_AT_ONCE + 1
+    assert value(metrics, "drift_photos") == 13
+
+
+def test_what_is_seen_does_not_depend_on_the_portions(
+    session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = list(traffic(session, record, 41, dim=0.7))
+    found = []
+    for rows in (1, 4, 40, 41, 64):
+        monkeypatch.setattr(watching, "ROWS_AT_ONCE", rows)
+        watch = Watch(record, Metrics(), None)
+        for seen in photos:
+            watch.hear(seen)
+        watch.close()
+        plain = json.loads(watch.monitor.to_json())
+        logs = [plain["tests"][name].pop("logs") for name in WATCHED]
+        found.append((plain, np.concatenate(logs)))
+    for counted, sums in found[1:]:
+        assert counted == found[0][0]
+        assert sums == pytest.approx(found[0][1])
+
+
+def test_the_state_is_saved_now_and_then_without_an_alarm(
+    session: Session, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(watching, "monotonic", lambda: now)
+    monkeypatch.setattr(watching, "SAVE_EVERY_S", 60.0)
+    state = tmp_path / "watch.json"
+    watch = Watch(record, Metrics(), state)
+    saved = []
+    for seconds, seen in zip(
+        (0, 59, 60, 60.5, 61, 120, 121), traffic(session, record, 7), strict=True
+    ):
+        now = 1000.0 + seconds
+        watch.hear(seen)
+        watch.rest()
+        saved.append(json.loads(state.read_text())["rows"])
+    assert saved == [0, 0, 0, 4, 4, 4, 7]
 
 
 def test_requests_of_several_photos_are_left_out(
@@ -170,6 +211,19 @@ def test_what_was_seen_is_kept_over_restarts_and_splits_make_no_difference(
         assert kept["tests"][name]["logs"] == pytest.approx(expected["tests"][name]["logs"])
     assert "going on after 90 photos" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["watch.json"]
+
+
+def test_an_alarm_is_saved_at_once(
+    session: Session, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "SAVE_EVERY_S", np.inf)
+    state = tmp_path / "watch.json"
+    watch = Watch(record, Metrics(), state)
+    for seen in traffic(session, record, 300, dim=0.4):
+        watch.hear(seen)
+    kept, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())
+    assert kept["alarms"] == now["alarms"] != []
+    assert kept["rows"] < now["rows"]  # nothing was saved since
 
 
 def test_an_alarm_of_before_shows_after_a_restart(
@@ -244,3 +298,8 @@ def test_the_server_watches_unless_told_not_to(bundle: Path, tmp_path: Path) -> 
         assert any(line.startswith("florilege_drift_alarm{") for line in lines) is settings.watch
         assert f"florilege_drift_photos {rows or 0.0}" in lines
     assert json.loads(state.read_text())["rows"] == 4
+
+
+def test_a_state_that_can_be_no_file_is_a_usage_error(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--watch-state .* is a folder; name a file"):
+        create_app(Settings(bundle=bundle, watch_state=tmp_path))

@@ -1,0 +1,8 @@
+"""Reading a metric as Prometheus would."""
+
+from server.metrics import Metrics
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    """The value of ``florilege_<name>``; 0 where it never counted."""
+    return metrics.registry.get_sample_value(f"florilege_{name}", labels) or 0.0
