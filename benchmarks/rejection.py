@@ -64,10 +64,12 @@ class Judge:
         self.reference: Reference = reference
         train = open_dataset(data, splits=[TRAIN], classes=bundle.classes).split(TRAIN)
         rows = balanced_rows(train.labels, len(reference.directions))
-        self.logits, features = self.seen(lambda row: train.read(int(rows[row])), len(rows))
+        self.logits, self.features = self.seen(lambda row: train.read(int(rows[row])), len(rows))
         labels = train.labels[rows]
-        self.means = np.stack([features[labels == label].mean(0) for label in np.unique(labels)])
-        residual = -reference.residual(features).mean()
+        self.means = np.stack(
+            [self.features[labels == label].mean(0) for label in np.unique(labels)]
+        )
+        residual = -reference.residual(self.features).mean()
         self.alpha = float(self.logits.max(axis=1).mean() / residual)  # as ViM has it
 
     def seen(self, read: Read, rows: int) -> tuple[Floats, Floats]:
@@ -90,7 +92,7 @@ class Judge:
         return {
             "served": self.rejection.familiarity(logits, features, reference),
             NEAREST: reference.nearest(features),
-            "tenth nearest": nearest_features(features, reference.directions, neighbour=10),
+            "tenth nearest": nearest_features(features, self.features, neighbour=10),
             "class means": nearest_features(features, self.means, neighbour=1),
             "nearest logits": nearest_features(logits, self.logits, neighbour=1),
             "residual": residual,
