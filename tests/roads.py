@@ -44,6 +44,13 @@ def run(*words: object) -> str:
     return result.stdout
 
 
+def refused(*words: object) -> str:
+    """What a `florilege` command says that ends as wrong usage."""
+    result = CliRunner().invoke(florilege.app, [str(word) for word in words])
+    assert result.exit_code == 2, result.output or repr(result.exception)
+    return result.output
+
+
 class Road:
     """One network on its way; ``seconds`` holds what each step took.
 
@@ -55,6 +62,10 @@ class Road:
     def __init__(self, folder: Path, data: Path) -> None:
         self.data, self.run, self.bundle = data, folder / "run", folder / "bundle"
         self.seconds: dict[str, float] = {}
+
+    def row(self, name: str) -> str:
+        """A line of a Markdown table: seconds of each step."""
+        return f"| {name} | " + " | ".join(f"{took:.1f}" for took in self.seconds.values()) + " |"
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
