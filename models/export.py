@@ -7,7 +7,6 @@ Its last output, ``features``, is what the head made them of: it tells photos of
 
 import copy
 import logging
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -149,7 +148,7 @@ def export_onnx(
 
 def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
-    with _quiet(), tempfile.TemporaryDirectory() as folder:
+    with _quiet():
         program = torch.onnx.export(
             pictures,
             (example,),
@@ -160,10 +159,8 @@ def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.Model
             dynamo=True,
             verbose=False,
         )
-        assert program is not None
-        file = Path(folder) / "model.onnx"
-        program.save(str(file), external_data=False)
-        return onnx.load(file)
+    assert program is not None
+    return program.model_proto
 
 
 @contextmanager

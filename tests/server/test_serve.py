@@ -140,9 +140,10 @@ def test_a_calibration_of_another_network_is_refused(bundle: Path, tmp_path: Pat
     copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
     record = CalibrationRecord.from_json(open_bundle(copy).read("calibration.json"))
     usual = [table for table in record.tables if table.by_class is None]
-    for classes, head in ((11, record.head), (record.classes, "linear")):
+    for head, model in (("linear", record.measured.model_sha256), (record.head, "0" * 64)):
         tables = tuple(replace(table, head=head) for table in usual)
-        other = replace(record, classes=classes, head=head, tables=tables)
+        measured = replace(record.measured, model_sha256=model)
+        other = replace(record, head=head, tables=tables, measured=measured)
         content = other.to_json().encode()
         replace_files(copy, {"calibration.json": content})
         with pytest.raises(BundleError, match="another network"):
