@@ -30,7 +30,7 @@ demo: .venv/train
 	$(BIN)/florilege demo $(DEMO_ARGS)
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(TEST_ARGS)
 
 # The whole road for every backbone and for 2 to 10,000 classes, with a line of seconds for each.
 test-roads: .venv/dev

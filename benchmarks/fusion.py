@@ -29,6 +29,7 @@ from calibration.scoring import score_split
 from data.sources import open_dataset
 from models.bundle import open_bundle
 from models.runtime import silence_telemetry
+from models.session import Session
 
 NUMBERS = (1, 2, 3, 5)
 
@@ -48,7 +49,7 @@ def main() -> None:
     bundle = open_bundle(given.bundle)
     record = read_record(bundle)
     photos = open_dataset(given.data, splits=["test"], classes=bundle.classes).split("test")
-    scoring = score_split(bundle, photos, device="cpu")
+    scoring = score_split(Session(bundle, device="cpu"), photos)
     with closing(scoring):
         logits = np.concatenate([values for (values,), _ in scoring.outputs.blocks(record.head)])
     print(f"| rule | photos | groups | {' | '.join(FUSIONS)} |\n|---|---|---|---|---|---|---|")

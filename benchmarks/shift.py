@@ -40,6 +40,7 @@ from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle
 from models.images import Preprocess, load
 from models.runtime import silence_telemetry
+from models.session import Session
 
 K = 3.0
 KEPT = 0.6
@@ -121,7 +122,7 @@ def long_tail(counts: Labels, random: np.random.Generator) -> NDArray[np.float64
 
 def photos_of(bundle: Bundle, split: Split, head: str, radius: float) -> Photos:
     """The test photos, blurred."""
-    scoring = score_split(bundle, split, device="cpu", view=_blurred(radius))
+    scoring = score_split(Session(bundle, device="cpu"), split, view=_blurred(radius))
     with closing(scoring):
         logits = np.concatenate([values for (values,), _ in scoring.outputs.blocks(head)])
     return Photos(logits=logits, labels=split.labels)

@@ -28,6 +28,7 @@ from models.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserve
 from models.classes import ClassTable
 from models.errors import UsageError
 from models.progress import progress
+from models.session import Session
 
 PROVENANCE = "provenance.json"
 CHOSEN_ON = "checkpoint_chosen_on"
@@ -93,8 +94,8 @@ def calibrate_bundle(
     """
     with reserved(path):
         bundle = open_bundle(path)
-        part = Part.parse(split)
-        method, training = training_photos(bundle, data, part, rejection_method)
+        part, session = Part.parse(split), Session(bundle, device=device)
+        method, training = training_photos(session, data, part, rejection_method)
         settings = _settings(
             bundle,
             ks=default_ks(len(bundle.classes)) if ks is None else _floats(ks),
@@ -114,8 +115,8 @@ def calibrate_bundle(
         chosen, papers = chose_checkpoint(bundle, part.name), read_papers(bundle)
         known = None
         if training is not None:
-            known = score_known(bundle, training, device=device)
-        scoring = score_split(bundle, photos, device=device, features=known is not None)
+            known = score_known(session, training)
+        scoring = score_split(session, photos, features=known is not None)
         with closing(scoring):
             reference = None if known is None else known.reference(scoring)
             rows = passes(scoring, settings) * len(scoring.labels)

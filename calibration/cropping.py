@@ -29,6 +29,7 @@ from calibration.scoring import score_split
 from calibration.sets import SetRule
 from calibration.tabulating import top_k_rule
 from models.images import Preprocess, decode
+from models.session import Session
 
 LARGER = Fraction(8, 7)
 """The picture is this much larger than a crop: 256 for crops of 224."""
@@ -93,7 +94,7 @@ def compare_crops(
 
 def crops_against(one: ScoredBundle, *, device: str = "auto") -> list[CropResult]:
     """What :func:`compare_crops` gives, for a view that was scored before."""
-    ten = score_split(one.bundle, one.photos, device=device, view=crops_of, views=CROPS)
+    ten = score_split(Session(one.bundle, device=device), one.photos, view=crops_of, views=CROPS)
     with closing(ten):
         return [
             _compared(rule, k, fusion, one.scoring, ten, one.record)

@@ -13,7 +13,6 @@ from calibration.rejection import COMBINED, DEFAULT_METHOD, FEATURE_METHODS, LOG
 from calibration.scoring import score_split
 from data.dataset import Split, split_name
 from data.sources import open_dataset
-from models.bundle import Bundle
 from models.errors import DataError, UsageError
 from models.session import Session
 
@@ -52,12 +51,12 @@ class Known:
 
 
 def training_photos(
-    bundle: Bundle, data: str, part: Part, method: str | None
+    session: Session, data: str, part: Part, method: str | None
 ) -> tuple[str | None, Split | None]:
     """The rejection method to use, and the training photos that it needs; none are read yet.
 
     Args:
-        bundle: An opened bundle.
+        session: The network.
         data: What ``--data`` takes.
         part: What is calibrated on; its photos are not among those given.
         method: ``auto``, another method, or None.
@@ -68,7 +67,7 @@ def training_photos(
     if method not in (DEFAULT_METHOD, *FEATURE_METHODS):
         return method, None
     try:
-        photos = _training_photos(bundle, data, part)
+        photos = _training_photos(session, data, part)
     except DataError as error:
         if method == DEFAULT_METHOD:
             return LOGITS_METHOD, None
@@ -79,13 +78,13 @@ def training_photos(
     return (COMBINED if method == DEFAULT_METHOD else method), photos
 
 
-def score_known(bundle: Bundle, photos: Split, *, device: str = "auto") -> Known:
+def score_known(session: Session, photos: Split) -> Known:
     """Features of training photos, computed as the server computes them.
 
     Raises:
         DataError: A photo cannot be read.
     """
-    scoring = score_split(bundle, photos, device=device, features=True)
+    scoring = score_split(session, photos, features=True)
     with closing(scoring):
         blocks = [values for (values,), _ in scoring.outputs.blocks(FEATURES)]
         return Known(features=np.concatenate(blocks), photos=scoring.photos)
@@ -108,8 +107,9 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
     return np.sort(shuffled[np.argsort(turn, kind="stable")][:most])
 
 
-def _training_photos(bundle: Bundle, data: str, part: Part) -> Split:
-    if Session(bundle, device="cpu").dimensions is None:
+def _training_photos(session: Session, data: str, part: Part) -> Split:
+    bundle = session.bundle
+    if session.dimensions is None:
         raise DataError("the graph of this bundle gives none: export it again")
     train = open_dataset(data, splits=[TRAIN], classes=bundle.classes).split(TRAIN)
     rows = np.arange(len(train))

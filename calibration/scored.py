@@ -13,6 +13,7 @@ from calibration.scoring import score_split
 from data.dataset import Split
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle
+from models.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,6 @@ def scored_bundle(
     """
     bundle = open_bundle(path)
     record, photos = read_record(bundle), photos_for(bundle, data, split)
-    scoring = score_split(bundle, photos, device=device)
+    scoring = score_split(Session(bundle, device=device), photos)
     with closing(scoring):
         yield ScoredBundle(bundle=bundle, record=record, photos=photos, scoring=scoring)

@@ -37,20 +37,18 @@ def whole(content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
 
 
 def score_split(
-    bundle: Bundle,
+    session: Session,
     split: Split,
     *,
-    device: str = "auto",
     view: View = whole,
     views: int = 1,
     features: bool = False,
 ) -> Scoring:
-    """Run every photo of a split through the bundle, in as many threads as there are cores.
+    """Run every photo of a split through the network, in as many threads as there are cores.
 
     Args:
-        bundle: An opened bundle.
-        split: The photos; labels index the bundle's classes.
-        device: ``auto``, ``cpu`` or ``cuda``.
+        session: The network.
+        split: The photos; labels index the classes of its bundle.
         view: What the network sees of a photo.
         views: How many inputs that is; their logits stand one after the other in a row of
             ``views * classes``.
@@ -61,12 +59,12 @@ def score_split(
     """
     if not len(split):
         raise DataError(f"split {split.name!r} has no photos: name another with --split")
-    session = Session(bundle, device=device)
+    bundle = session.bundle
     columns = dict.fromkeys(bundle.heads, views * len(bundle.classes))
     if features:
         columns[FEATURES] = session.dimensions or 0
     store = OutputStore(columns, split.labels)
-    score = partial(_score, session, bundle, split, view, features)
+    score = partial(_score, session, split, view, features)
     try:
         photos, data_sha256 = _gather(score, store, bundle, split)
     except BaseException:
@@ -107,12 +105,10 @@ def _gather(
     return tuple(photos), digest.hexdigest()
 
 
-def _score(
-    session: Session, bundle: Bundle, split: Split, view: View, features: bool, row: int
-) -> _Scored:
+def _score(session: Session, split: Split, view: View, features: bool, row: int) -> _Scored:
     try:
         content = split.read(row)
-        images = view(content, bundle.preprocess)
+        images = view(content, session.bundle.preprocess)
     except (OSError, ImageError) as error:
         return _Scored(f"{split.names[row]}: {error}", b"")
     outputs = session.outputs(images, features=features)

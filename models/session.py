@@ -37,6 +37,7 @@ class Session:
     busy, and a spinning thread would take them from decoding.
 
     Attributes:
+        bundle: The bundle.
         provider: Execution provider in use, checked after loading.
         heads: ONNX output name by head name.
         dimensions: Length of a row of features, None where the graph gives none.
@@ -58,6 +59,7 @@ class Session:
             raise ValueError(f"threads must be at least 1, got {threads}")
         runtime = import_runtime()
         providers = wanted_providers(runtime, device)
+        self.bundle = bundle
         self._run = _load(runtime, bundle, providers, threads)
         self.provider: str = self._run.get_providers()[0]
         self.note = missing_cuda_note(device, self.provider) if CUDA in providers else None

@@ -23,7 +23,7 @@ from calibration.logits import Scoring
 from calibration.scores import scores
 from calibration.scoring import score_split
 from data.sources import open_dataset
-from models.bundle import Bundle, open_bundle, replace_files
+from models.bundle import open_bundle, replace_files
 from models.errors import BundleError, DataError, FlorilegeError, GateFailed, UsageError
 from models.images import load
 from models.session import Session
@@ -56,9 +56,9 @@ def evaluate(folder: Path, bundle: str, *flags: str) -> tuple[int, str, BaseExce
 def test_each_bundle_scores_the_photos_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = list[tuple[str, int]]()
 
-    def counted(bundle: Bundle, *args: Any, views: int = 1, **options: Any) -> Scoring:
-        looked.append((bundle.path.name, views))
-        return score_split(bundle, *args, views=views, **options)
+    def counted(session: Session, *args: Any, views: int = 1, **options: Any) -> Scoring:
+        looked.append((session.bundle.path.name, views))
+        return score_split(session, *args, views=views, **options)
 
     for module in (calibration.scored, calibration.cropping):
         monkeypatch.setattr(module, "score_split", counted)

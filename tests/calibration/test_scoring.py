@@ -30,7 +30,7 @@ def split(tmp_path_factory: pytest.TempPathFactory, bundle: Bundle) -> Split:
 
 def test_logits_are_those_of_one_photo_at_a_time_in_order(bundle: Bundle, split: Split) -> None:
     session = Session(bundle, device="cpu")
-    scoring = score_split(bundle, split, device="cpu")
+    scoring = score_split(Session(bundle, device="cpu"), split)
     for head in bundle.heads:
         found = np.concatenate([logits for (logits,), _ in scoring.outputs.blocks(head)])
         labels = np.concatenate([labels for _, labels in scoring.outputs.blocks(head)])
@@ -44,7 +44,7 @@ def test_logits_are_those_of_one_photo_at_a_time_in_order(bundle: Bundle, split:
 
 def test_the_data_hash_covers_bytes_order_and_classes(bundle: Bundle, split: Split) -> None:
     def hashed(changed: Split) -> str:
-        return score_split(bundle, changed, device="cpu").data_sha256
+        return score_split(Session(bundle, device="cpu"), changed).data_sha256
 
     first = hashed(split)
     assert first == hashed(split)
@@ -64,7 +64,7 @@ def test_photos_that_cannot_be_read_are_listed(bundle: Bundle, split: Split) -> 
         return b"no picture" if row == 5 else split.read(row)
 
     with pytest.raises(DataError) as refused:
-        score_split(bundle, replace(split, read=read), device="cpu")
+        score_split(Session(bundle, device="cpu"), replace(split, read=read))
     message = str(refused.value)
     assert "2 of 24 photos" in message
     assert split.names[3] in message
@@ -75,11 +75,13 @@ def test_many_failures_are_listed_in_part(
     bundle: Bundle, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(DataError, match="and 14 more"):
-        score_split(bundle, replace(split, read=lambda row: b"no picture"), device="cpu")
+        score_split(Session(bundle, device="cpu"), replace(split, read=lambda row: b"no picture"))
     for shown, rest in ((23, "and 1 more"), (24, "")):
         monkeypatch.setattr(calibration.scoring, "NAMES_SHOWN", shown)
         with pytest.raises(DataError) as refused:
-            score_split(bundle, replace(split, read=lambda row: b"no picture"), device="cpu")
+            score_split(
+                Session(bundle, device="cpu"), replace(split, read=lambda row: b"no picture")
+            )
         assert str(refused.value).count(".png: ") == shown
         assert ("more" in str(refused.value).splitlines()[-1]) == bool(rest)
 
@@ -87,4 +89,4 @@ def test_many_failures_are_listed_in_part(
 def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None:
     empty = replace(split, labels=split.labels[:0], names=[], observations=None)
     with pytest.raises(DataError, match="'val' has no photos"):
-        score_split(bundle, empty, device="cpu")
+        score_split(Session(bundle, device="cpu"), empty)

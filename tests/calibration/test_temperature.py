@@ -21,6 +21,7 @@ from data.sources import open_dataset
 from models.bundle import open_bundle
 from models.errors import UsageError
 from models.inspection import card
+from models.session import Session
 from tests.calibration.small_bundle import make_bundle, make_data
 
 TEMPERATURES = (0.5, 1.0, 8.0)
@@ -40,7 +41,7 @@ def hits_of(path: Path, data: Path, head: str, kind: str, temperature: float) ->
     """Hits of average-3 sets, each candidate with a threshold of its own."""
     bundle = open_bundle(path)
     split = open_dataset(str(data), splits=["val"], classes=bundle.classes).split("val")
-    scoring = score_split(bundle, split, device="cpu")
+    scoring = score_split(Session(bundle, device="cpu"), split)
     logits = np.concatenate([block for (block,), _ in scoring.outputs.blocks(head)])
     values = scores(logits.astype(np.float64) / temperature, kind)  # type: ignore[arg-type]
     sets = calibrate("average_k", values, average_k=3).sets(values)
