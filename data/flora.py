@@ -31,6 +31,8 @@ from models.classes import ClassTable
 from models.errors import DataError
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
+MOST_PICTURES = 10_000_000
+"""Of a split: their species are drawn together, in about 120 bytes a picture."""
 _LABELS, _PICTURE = 0, 1  # streams of chance of one split
 
 
@@ -118,7 +120,8 @@ def parse_flora(source: str) -> Flora:
     """The flora that ``flora[:train=4000,val=500,test=500,seed=3]`` names.
 
     Raises:
-        DataError: An unknown option, one given twice, or a value that is no whole number from 0.
+        DataError: An unknown option, one given twice, or a value that is no whole number from 0,
+            or too large.
     """
     rows, seed, given = dict(DEFAULT_ROWS), 0, set[str]()
     _, _, options = source.partition(":")
@@ -132,6 +135,8 @@ def parse_flora(source: str) -> Flora:
             )
         if not (text.isascii() and text.isdigit()):
             raise DataError(f"{source}: {key} must be a whole number from 0 up, got {text!r}")
+        if name != "seed" and int(text) > MOST_PICTURES:
+            raise DataError(f"{source}: {key} must be at most {MOST_PICTURES:,}, got {text}")
         given.add(name)
         if name == "seed":
             seed = int(text)

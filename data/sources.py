@@ -49,6 +49,8 @@ def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """
     if is_flora(source):
         return list_flora(source)
+    if not source:
+        raise DataError(f"no data are named; --data takes {ACCEPTED}")
     try:
         return _list_path(Path(source), source, splits)
     except OSError as error:

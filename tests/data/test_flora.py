@@ -37,6 +37,7 @@ def test_options_set_sizes_and_seed() -> None:
         ("train", "must be a whole number from 0 up, got ''"),
         ("train=-1", "got '-1'"),
         ("train=1e3", "got '1e3'"),
+        ("train=10000001", "at most 10,000,000"),
         ("val=1,cal=2", "repeated option 'cal'"),
     ],
 )

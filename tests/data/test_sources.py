@@ -25,6 +25,11 @@ def test_a_folder_without_splits_is_pointed_to_the_split_command(tmp_path: Path)
         open_dataset(str(tmp_path))
 
 
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(DataError, match="no data are named"):
+        open_dataset("")
+
+
 def test_a_path_that_cannot_be_looked_at_is_refused() -> None:
     with pytest.raises(DataError, match=r"cannot be read: .*too long"):
         open_dataset("x" * 5000)
