@@ -19,6 +19,7 @@ from server.settings import Settings
 VAL, TEST = 300, 20
 SIDE = 40  # pixels of a photo
 K = 2.0
+Served = dict[str, Any]
 
 
 def write_photos(folder: Path, *, classes: int, train: int = 40) -> Path:
@@ -74,8 +75,10 @@ class Road:
         yield
         self.seconds[name] = time.monotonic() - begun
 
-    def travel(self, backbone: str, *, image_size: int, loss: str = "cross_entropy") -> None:
-        """Every step, each checked by the next; the answers of `predict` and HTTP agree."""
+    def travel(
+        self, backbone: str, *, image_size: int, loss: str = "cross_entropy"
+    ) -> tuple[list[Served], list[Served]]:
+        """Every step; gives what `predict` and HTTP said of the same photos."""
         with self.step("train"):
             run(
                 *("train", "--data", self.data, "--out", self.run, "--backbone", backbone),
@@ -91,23 +94,27 @@ class Road:
         photos = [self.data.parent / f"test-{row}.png" for row in range(3)]
         with self.step("predict"):
             told = run("predict", self.bundle, *photos, "--k", K, "--format", "jsonl")
-            predicted = [json.loads(line) for line in told.splitlines()]
-            assert len(predicted) == len(photos)
+            predicted = [served(json.loads(line)) for line in told.splitlines()]
         with self.step("serve"):
             app = create_app(Settings(bundle=self.bundle, threads=1))
             with TestClient(app) as client:
-                for photo, expected in zip(photos, predicted, strict=True):
-                    answer = client.post(
-                        "/v1/identify",
-                        params={"k": K},
-                        content=photo.read_bytes(),
-                        headers={"content-type": "image/png"},
-                    ).json()
-                    assert served(answer) == served(expected)
-                    assert answer["set"]["calibrated"]
-                    assert answer["rejection"]["method"] == "combined"
+                answered = [post(client, photo) for photo in photos]
+        return predicted, answered
 
 
-def served(answer: dict[str, Any]) -> dict[str, Any]:
+def post(client: TestClient, photo: Path) -> Served:
+    """What the server says of a photo."""
+    answer = client.post(
+        "/v1/identify",
+        params={"k": K},
+        content=photo.read_bytes(),
+        headers={"content-type": "image/png"},
+    ).json()
+    assert answer["set"]["calibrated"]
+    assert answer["rejection"]["method"] == "combined"
+    return served(answer)
+
+
+def served(answer: dict[str, Any]) -> Served:
     """What both roads to an answer have to agree on."""
     return {name: answer[name] for name in ("set", "results", "rejection")}

@@ -30,7 +30,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_network_of_each_kind_goes_the_whole_road(
     backbone: str, data: Path, tmp_path: Path
 ) -> None:
-    Road(tmp_path, data).travel(backbone, image_size=32)
+    predicted, answered = Road(tmp_path, data).travel(backbone, image_size=32)
+    assert answered == predicted
 
 
 @pytest.mark.roads
@@ -38,7 +39,9 @@ def test_a_network_of_each_kind_goes_the_whole_road(
 @pytest.mark.parametrize("backbone", [name for name in available() if name not in TOO_LARGE])
 def test_every_network_goes_the_whole_road(backbone: str, data: Path, tmp_path: Path) -> None:
     road = Road(tmp_path, data)
-    road.travel(backbone, image_size=side_taken(backbone, 40), loss="two_head_average_k")
+    side = side_taken(backbone, 40)
+    predicted, answered = road.travel(backbone, image_size=side, loss="two_head_average_k")
+    assert answered == predicted
     print(road.row(backbone))
 
 
@@ -60,5 +63,6 @@ def test_any_number_of_classes_goes_the_whole_road(
     backbone: str, classes: int, tmp_path: Path
 ) -> None:
     road = Road(tmp_path, write_photos(tmp_path / "photos", classes=classes))
-    road.travel(backbone, image_size=32)
+    predicted, answered = road.travel(backbone, image_size=32)
+    assert answered == predicted
     print(road.row(f"{backbone}, {classes:,} classes"))
