@@ -54,10 +54,13 @@ def test_of_equal_choices_the_first_is_taken() -> None:
     assert found.best == Choice(head="multi_label", score_kind="softmax")
 
 
-@pytest.mark.parametrize(("classes", "chosen"), [(2, 1.0), (3, 2.0), (9, 3.0)])
-def test_few_classes_lower_the_k_that_chooses(classes: int, chosen: float) -> None:
+@pytest.mark.parametrize(
+    ("classes", "wanted", "chosen"),
+    [(2, 3, 1.0), (3, 3, 2.0), (9, 3, 3.0), (9, 7, 7.0), (7, 9, 6.0)],
+)
+def test_few_classes_lower_the_k_that_chooses(classes: int, wanted: float, chosen: float) -> None:
     labels = np.arange(20) % classes
-    found = measure({"linear": _logits(20, classes)}, labels, average_k=3)
+    found = measure({"linear": _logits(20, classes)}, labels, average_k=wanted)
     assert found.average_k == chosen
     for by_k in found.accuracy.values():
         assert max(by_k) < classes
@@ -82,6 +85,13 @@ def test_equal_scores_count_no_more_than_the_share_that_fits() -> None:
         by_k = accuracy[Choice(head="linear", score_kind=kind)]
         assert by_k[1.0] == pytest.approx(0.25)  # half of the two true ones
         assert by_k[2.0] == pytest.approx(0.5)
+
+
+def test_only_scores_tied_at_the_cut_share_what_fits() -> None:
+    found = np.array([[9, 5, 5, 0]] * 4, dtype=np.float32)
+    accuracy = measure({"linear": found}, np.ones(4, dtype=np.int64), average_k=2).accuracy
+    for by_k in accuracy.values():
+        assert by_k[2.0] == pytest.approx(0.5)  # four places for eight equal scores
 
 
 @pytest.mark.parametrize("rows", [1, 7, 22])
