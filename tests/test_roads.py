@@ -26,6 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_photos(tmp_path_factory.mktemp("photos") / "few", classes=21)
 
 
+@pytest.mark.timeout(600)  # a slow disk or a busy machine; half a minute is usual
 @pytest.mark.parametrize("backbone", KINDS)
 def test_a_network_of_each_kind_goes_the_whole_road(
     backbone: str, data: Path, tmp_path: Path
