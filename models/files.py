@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes | memoryview) -> None:
     """Write ``content`` to ``path``: all of it or, on any failure, nothing.
 
     Raises:
@@ -40,7 +40,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes | memoryview) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

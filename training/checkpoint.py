@@ -71,7 +71,7 @@ def save(path: Path, trained: Trained, position: Position) -> None:
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    write(path, buffer.getvalue())
+    write(path, buffer.getbuffer())
 
 
 def load(path: Path, trained: Trained) -> Position:
@@ -130,7 +130,7 @@ def save_weights(path: Path, network: nn.Module) -> None:
     write(path, save_safetensors(weights))
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes | memoryview) -> None:
     """Write a file of the run folder atomically.
 
     Raises:
