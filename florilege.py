@@ -35,7 +35,7 @@ VERBS = {
     "evaluate": ("calibration.cli", "Measure set sizes and hit rates of a bundle on test photos."),
     "predict": ("server.cli", "Print the prediction sets of photos."),
     "serve": ("server.cli", "Serve prediction sets over HTTP, with a page to try them."),
-    "bundle": ("models.cli", "Inspect, verify or compare bundles."),
+    "bundle": ("calibration.bundle_cli", "Inspect, verify or compare bundles."),
     "doctor": ("server.cli", "Say what this installation can do."),
 }
 OURS = ("florilege", "server", "training", "calibration", "data", "models")
@@ -231,7 +231,7 @@ def bundle_of(path: Path) -> Path:
             f"{path} is a run folder; to open it install the extra: pip install '.[train]', "
             f"or export it elsewhere: florilege export {path} --out BUNDLE"
         ) from error
-    from calibration.calibrating import calibrate_bundle
+    from calibration.offline.calibrate import calibrate_bundle
 
     bundle = path / "bundle"
     made_of = (path / "best.safetensors", path / "config.yaml")
@@ -321,7 +321,7 @@ def demo(
 
 def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
     """A trained, exported and calibrated bundle; what an earlier call left is used again."""
-    from calibration.calibrating import calibrate_bundle
+    from calibration.offline.calibrate import calibrate_bundle
     from training.export import export_run
     from training.settings import resolve
     from training.train import train_run
@@ -340,8 +340,8 @@ def _demo_table(bundle: Path, data: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from calibration.evaluating import evaluate_bundle
-    from data.flora_posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
+    from calibration.offline.evaluate import evaluate_bundle
+    from data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
 
     rules = evaluate_bundle(bundle, data).rules
     table = Table(title=f"{rules[0].rows:,} fresh pictures of 85 species", title_justify="left")

@@ -28,12 +28,12 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.balance import class_weights
-from calibration.promising import promised_tables
+from calibration.offline.promise import promised_tables
+from calibration.offline.settings import Settings
+from calibration.offline.tabulate import Source, tabulate
 from calibration.rules import calibrate
+from calibration.rules.balance import class_weights
 from calibration.selection import TopScores
-from calibration.settings import Settings
-from calibration.tabulating import Source, tabulate
 from calibration.threshold import average_k_threshold
 
 ROWS, CLASSES, GENERA = 30_000, 1_081, 303

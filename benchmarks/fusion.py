@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.bundled import read_record
 from calibration.fusion import FUSIONS, Fusion, fuse
 from calibration.intervals import wilson
+from calibration.offline.scoring import score_split
 from calibration.photo_groups import groups_of
+from calibration.record.reading import read_record
 from calibration.rules import calibrate
 from calibration.scores import ScoreKind
-from calibration.scoring import score_split
 from data.sources import open_dataset
 from models.bundle import open_bundle
 from models.runtime import silence_telemetry

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from calibration.calibrating import calibrate_bundle
-from calibration.evaluating import evaluate_bundle
-from data.flora_posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
-from data.flora_table import prior
+from calibration.offline.calibrate import calibrate_bundle
+from calibration.offline.evaluate import evaluate_bundle
+from data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
+from data.flora.species import prior
 from models.runtime import silence_telemetry
 from training.export import export_run
 from training.losses import LOSSES

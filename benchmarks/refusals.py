@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.shift import Weigh, drawn, even, long_tail, photos_of, recalibrated, tilted
-from calibration.bundled import read_record
+from calibration.record.reading import read_record
 from data.sources import open_dataset
 from models.bundle import open_bundle
 from models.runtime import silence_telemetry

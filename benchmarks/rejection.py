@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.auroc import auroc_difference, compare_methods
 from benchmarks.strangers import STRANGERS, stranger
-from calibration.auroc import auroc_difference, compare_methods
-from calibration.bundled import open_reference, read_record
-from calibration.calibrating import PROVENANCE
 from calibration.intervals import wilson
-from calibration.known_photos import TRAIN, balanced_rows
-from calibration.reference import Reference
-from calibration.rejection import METHODS, NEAREST, energy, nearest_features
-from calibration.verdict import Rejection
+from calibration.offline.calibrate import PROVENANCE
+from calibration.offline.known_photos import TRAIN, balanced_rows
+from calibration.record.reading import open_reference, read_record
+from calibration.rejection.familiarity import METHODS, NEAREST, energy, nearest_features
+from calibration.rejection.reference import Reference
+from calibration.rejection.verdict import Rejection
 from data.png import encode_png
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle

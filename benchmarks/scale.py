@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from calibration.bundled import read_record
-from models.bundle import CALIBRATION, REFERENCE, open_bundle
+from calibration.record.reading import read_record
+from models.bundle.bundle import CALIBRATION, REFERENCE, open_bundle
 from server.serve import bind
 
 MIB = 2**20

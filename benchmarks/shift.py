@@ -16,7 +16,6 @@ import argparse
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -26,19 +25,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from calibration.bundled import read_record
 from calibration.distribution import logsumexp
-from calibration.drift import Monitor, expected_of
 from calibration.intervals import wilson
+from calibration.live.drift import Monitor, expected_of
+from calibration.live.shift_check import FEWEST_A_CLASS
+from calibration.live.traffic import Recalibration, recalibrate
+from calibration.live.traffic_scores import Guard
+from calibration.offline.scoring import in_order
 from calibration.record import CalibrationRecord
-from calibration.scoring import View, score_split
-from calibration.shift_check import FEWEST_A_CLASS
-from calibration.traffic import Recalibration, recalibrate
-from calibration.traffic_scores import Guard
+from calibration.record.reading import read_record
 from data.dataset import Split
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle
-from models.images import Preprocess, load
+from models.images import load
 from models.runtime import silence_telemetry
 from models.session import Session
 
@@ -122,20 +121,13 @@ def long_tail(counts: Labels, random: np.random.Generator) -> NDArray[np.float64
 
 def photos_of(bundle: Bundle, split: Split, head: str, radius: float) -> Photos:
     """The test photos, blurred."""
-    scoring = score_split(Session(bundle, device="cpu"), split, view=_blurred(radius))
-    with closing(scoring):
-        logits = np.concatenate([values for (values,), _ in scoring.outputs.blocks(head)])
-    return Photos(logits=logits, labels=split.labels)
+    session, blur = Session(bundle, device="cpu"), ImageFilter.GaussianBlur(radius)
 
+    def look(row: int) -> NDArray[np.float32]:
+        picture = Image.fromarray(load(split.read(row), bundle.preprocess)).filter(blur)
+        return session.logits(np.asarray(picture)[np.newaxis])[head]
 
-def _blurred(radius: float) -> View:
-    """The network's input, blurred."""
-
-    def view(content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
-        picture = Image.fromarray(load(content, preprocess))
-        return np.asarray(picture.filter(ImageFilter.GaussianBlur(radius)))[np.newaxis]
-
-    return view
+    return Photos(logits=np.concatenate(list(in_order(look, len(split)))), labels=split.labels)
 
 
 def drawn(

@@ -9,19 +9,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from calibration.bundled import read_record
-from calibration.calibrating import calibrate_bundle, cautions
-from calibration.class_conditional import SmallClasses
-from calibration.cropping import crops_against
-from calibration.crops import CROPS
-from calibration.evaluating import evaluation_of
-from calibration.feedback import audit_file
-from calibration.gating import check_comparable, compare_scored, read_gate
+from calibration.live.feedback import audit_file
+from calibration.live.recalibrate import recalibrate_bundle
+from calibration.offline.calibrate import calibrate_bundle, cautions
+from calibration.offline.evaluate import evaluation_of
+from calibration.offline.gate import check_comparable, compare_scored, read_gate
+from calibration.offline.scored import scored_bundle
+from calibration.offline.settings import DEFAULT_DELTA, DEFAULT_SMALL_CLASSES
 from calibration.printing import (
     audit_table,
     calibration_table,
     comparison_table,
-    crops_table,
     evaluation_table,
     photos_table,
     print_json,
@@ -29,12 +27,11 @@ from calibration.printing import (
     summary,
     warn,
 )
-from calibration.recalibrating import recalibrate_bundle
 from calibration.record import CalibrationRecord
-from calibration.rejection import DEFAULT_METHOD, DEFAULT_SHARE
-from calibration.scored import scored_bundle
+from calibration.record.reading import read_record
+from calibration.rejection.familiarity import DEFAULT_METHOD, DEFAULT_SHARE
+from calibration.rules.class_conditional import SmallClasses
 from calibration.scores import ScoreKind
-from calibration.settings import DEFAULT_DELTA, DEFAULT_SMALL_CLASSES
 from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
 from models.files import files_beside
@@ -166,9 +163,6 @@ def evaluate(
     gate: Annotated[
         Path | None, typer.Option(help="With --against: what may be lost, a yaml file.")
     ] = None,
-    crops: Annotated[
-        int | None, typer.Option(help="10: also measure ten crops of each photo, fused.")
-    ] = None,
     audit: Annotated[
         Path | None, typer.Option(help="Labelled feedback of a server, in place of --data.")
     ] = None,
@@ -179,7 +173,7 @@ def evaluate(
 
     With --gate the exit code is 5 where the bundle is worse than --against by more than allowed.
     """
-    _check_evaluate(data, against, gate, crops, audit)
+    _check_evaluate(data, against, gate, audit)
     content: dict[str, Any] = {}
     tables = []
     reasons: list[str] = []
@@ -194,10 +188,6 @@ def evaluate(
         with score(bundle) as new:
             evaluation = evaluation_of(new)
             content, tables = evaluation.to_plain(), [evaluation_table(evaluation)]
-            if crops is not None:
-                cropped = crops_against(new, device=device)
-                content["crops"] = [result.to_plain() for result in cropped]
-                tables.append(crops_table(cropped))
             if against is not None:
                 with score(against) as old:
                     compared = compare_scored(new, old)
@@ -273,7 +263,7 @@ def _from_traffic(
 def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:
     """What writes the report; asked for, and the folder made, before anything takes time."""
     try:
-        from calibration.pictures import write_pictures
+        from calibration.offline.charts import write_pictures
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--report needs {error.name}: pip install 'florilege[report]', or leave it out"
@@ -293,19 +283,13 @@ def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManage
 
 
 def _check_evaluate(
-    data: str | None,
-    against: Path | None,
-    gate: Path | None,
-    crops: int | None,
-    audit: Path | None,
+    data: str | None, against: Path | None, gate: Path | None, audit: Path | None
 ) -> None:
     if data is None and audit is None:
         raise UsageError("--data is missing: name the photos to measure on, or --audit FILE")
-    if data is None and (against is not None or crops is not None):
-        raise UsageError("--against and --crops need photos: name them with --data")
+    if data is None and against is not None:
+        raise UsageError("--against needs photos: name them with --data")
     if gate is not None and against is None:
         raise UsageError("--gate judges a comparison: name the older bundle with --against")
-    if crops not in (None, CROPS):
-        raise UsageError(f"--crops takes {CROPS} and no other number, got {crops}")
     if gate is not None:
         read_gate(gate)

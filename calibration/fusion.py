@@ -4,7 +4,7 @@ Fusing changes how scores are distributed: at the threshold of single photos, se
 of one species held 2.4 classes in one simulation and 3.5 in another, where 3 were asked for. So a
 threshold is calibrated on scores fused from the very number of photos it is used with:
 `calibration.photo_groups` makes the groups, :func:`fuse` the scores, and any rule of
-`calibration.rules` takes them as they are.
+`calibration.rules.rules` takes them as they are.
 """
 
 from typing import Literal, get_args

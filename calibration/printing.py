@@ -8,14 +8,13 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from calibration.calibrating import cautions
 from calibration.comparison import Change, Comparison
-from calibration.cropping import CropResult
-from calibration.evaluating import Evaluation, RuleResult, asked_points, promised_points
-from calibration.feedback import AuditReport
 from calibration.guarantees import usual_guarantee
-from calibration.point import OperatingPoint
+from calibration.live.feedback import AuditReport
+from calibration.offline.calibrate import cautions
+from calibration.offline.evaluate import Evaluation, RuleResult, asked_points, promised_points
 from calibration.record import CalibrationRecord
+from calibration.record.point import OperatingPoint
 from calibration.scores import named
 from calibration.threshold import threshold_text
 
@@ -118,17 +117,6 @@ def comparison_table(found: Sequence[Comparison], against: str) -> RichTable:
     table = new_table(f"against {against}, the same photos", ("rule", *CHANGES))
     for comparison in found:
         table.add_row(comparison.rule, *_changes(comparison))
-    return table
-
-
-def crops_table(found: Sequence[CropResult]) -> RichTable:
-    """Ten crops beside one view."""
-    table = new_table(
-        "ten crops (new) against one view (old); no bundle serves crops: not calibrated",
-        ("rule", "k", "fusion", *CHANGES),
-    )
-    for result in found:
-        table.add_row(result.rule, f"{result.k:g}", result.fusion, *_changes(result.comparison))
     return table
 
 

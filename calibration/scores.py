@@ -66,7 +66,7 @@ def adjusted(
         temperature: Above 1 scores are more even, below 1 less; 1 changes nothing. Within a photo
             no two classes change places, but the sizes of the sets of an average-K rule do.
         log_ratios: Logs of how much more frequent each class is now, shape ``(classes,)``
-            (:mod:`calibration.prior_shift`); None to change nothing.
+            (:mod:`calibration.live.prior_shift`); None to change nothing.
 
     Returns:
         The same shape; float64 where something was changed.

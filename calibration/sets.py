@@ -14,7 +14,7 @@ class SetRule:
     """What a set holds: the classes whose number reaches the threshold, or the k best.
 
     Attributes:
-        rule: Name of the rule, as in :data:`calibration.rules.RULES`.
+        rule: Name of the rule, as in :data:`calibration.rules.rules.RULES`.
         lambda_val: Threshold; None for ``top_k``, which has none.
         min_size: 1 where every set holds its best class whatever it scores, else 0.
         top_k: Size of every set for the rule ``top_k``, else None.

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from data.checks import Finding, Report, check
 from data.dataset import SPLITS
+from data.layouts.table import SUFFIXES, write_table
 from data.records import count_of
 from data.splits import split_source
-from data.table import SUFFIXES, write_table
 from models.errors import DataError, UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Look at data sets and cut them into splits.")

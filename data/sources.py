@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from data import cifar100, flora_draw
-from data.cifar100 import find_cifar100, list_cifar100
 from data.dataset import Dataset, split_name
+from data.flora import drawing as flora_draw
 from data.flora import is_flora, list_flora
-from data.folder import is_folder_dataset, list_folder
-from data.manifest import is_manifest, list_manifest
-from data.plantnet import is_plantnet, list_plantnet
+from data.layouts import cifar100
+from data.layouts.cifar100 import find_cifar100, list_cifar100
+from data.layouts.folder import is_folder_dataset, list_folder
+from data.layouts.manifest import is_manifest, list_manifest
+from data.layouts.plantnet import is_plantnet, list_plantnet
 from data.records import Listing, assemble
 from models.classes import ClassTable
 from models.errors import DataError

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from data.dataset import SPLITS, FileReader
 from data.draws import fraction, shuffled
-from data.folder import list_classes
-from data.manifest import demand_columns, demand_pictures, is_manifest, observation_ids
+from data.layouts.folder import list_classes
+from data.layouts.manifest import demand_columns, demand_pictures, is_manifest, observation_ids
+from data.layouts.table import Table, read_table
 from data.records import Records
 from data.sources import list_source
-from data.table import Table, read_table
 from models.errors import DataError
 
 

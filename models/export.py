@@ -118,7 +118,7 @@ def export_onnx(
     The network is left in evaluation mode on the CPU.
 
     Args:
-        network: What ``models.backbones.build`` returns.
+        network: What ``models.backbones.networks.build`` returns.
         image_size: Height and width of the pictures in pixels.
         mean: Mean of each channel, in units of 0 to 1.
         std: Standard deviation of each channel.

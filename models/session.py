@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.bundle import MODEL, Bundle
+from models.bundle.bundle import MODEL, Bundle
 from models.errors import BundleError
 from models.runtime import CUDA, import_runtime, missing_cuda_note, wanted_providers
 

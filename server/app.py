@@ -9,19 +9,19 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from server.body import Held
-from server.edge import Edge
+from server.afterwards.opening import open_afterwards, open_feedback
+from server.answers.pipeline import open_pipeline
 from server.engine import Engine
 from server.errors import Problem
-from server.feedback_routes import router as feedback_routes
-from server.handlers import on_http_exception, on_invalid_query, on_problem
+from server.http.body import Held
+from server.http.edge import Edge
+from server.http.feedback_routes import router as feedback_routes
+from server.http.handlers import on_http_exception, on_invalid_query, on_problem
+from server.http.operations import router as operations
+from server.http.page import page_router
 from server.metrics import Metrics
-from server.operations import router as operations
-from server.page import page_router
-from server.pipeline import open_pipeline
 from server.routes import router as routes
 from server.settings import Settings
-from server.stores import open_afterwards, open_feedback
 
 
 def create_app(settings: Settings) -> FastAPI:

@@ -13,18 +13,18 @@ from rich.console import Console
 
 from calibration.guarantees import Guarantee
 from models.errors import DataError, SomeInputsFailed, UsageError
-from server.answer import INCLUDES, Ask
+from server.answers.answer import INCLUDES, Ask
+from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.doctor import examine, print_report
 from server.errors import Problem
-from server.inputs import Listing, find_photos
 from server.memory import return_large_blocks
-from server.pipeline import open_pipeline
-from server.predict import Predicted, predict_all, shown
+from server.predict.files import Predicted, predict_all, shown
+from server.predict.inputs import Listing, find_photos
+from server.predict.tables import FORMATS, Format, write_predictions
 from server.schemas import Rule
 from server.serve import bind, make_server
 from server.settings import DEVICES, Settings
-from server.tables import FORMATS, Format, write_predictions
 
 app = typer.Typer()
 

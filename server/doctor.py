@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from models.errors import UsageError
-from models.images import ACCEPTED
+from models.images.decoding import ACCEPTED
 from models.runtime import import_runtime, installed_wheels
 from server.settings import cores
 

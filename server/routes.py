@@ -4,14 +4,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from server.body import Held, read_images
-from server.cached import cached_json
-from server.card import class_entry, find_classes, model_card
+from server.afterwards.feedback import Feedback
+from server.afterwards.remembered import Remembered
+from server.answers.about import class_entry, find_classes, model_card
+from server.answers.names import fallback_chain
 from server.engine import Engine, Job
 from server.errors import ClassNotFound
-from server.feedback import Feedback
-from server.names import fallback_chain
-from server.parameters import (
+from server.http.body import Held, read_images
+from server.http.cached import cached_json
+from server.http.parameters import (
     ClassesQuery,
     ClassQuery,
     IdentifyQuery,
@@ -19,9 +20,8 @@ from server.parameters import (
     languages,
     refuse_repeated,
 )
-from server.remembered import Remembered
+from server.http.waiting import answer_while_connected
 from server.schemas import Answer, ClassEntry, ClassList, ModelCard, ProblemDocument
-from server.waiting import answer_while_connected
 
 router = APIRouter(
     dependencies=[Depends(refuse_repeated)],

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibration.class_conditional import SmallClasses
 from calibration.guarantees import Guarantee
+from calibration.rules.class_conditional import SmallClasses
 
 Rule = Literal[
     "average_k", "top_k", "coverage", "balanced_average_k", "balanced_coverage", "class_coverage"

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.budget import MAX_DECODING_PIXELS
+from server.answers.budget import MAX_DECODING_PIXELS
 
 DEVICES = ("auto", "cpu", "cuda")
 MEBIBYTE = 2**20

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
+from models.backbones.weights import load_into
 from models.errors import BundleError
 from models.files import write_atomic
-from models.weights import load_into
 
 FORMAT: Final = 1
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from models.bundle import CALIBRATION
+from models.bundle.bundle import CALIBRATION
 from training.export import export_run
 from training.run_folder import RunFolder
 from training.settings import resolve

@@ -172,7 +172,7 @@ class TrainConfig:
     Attributes:
         data: What ``--data`` takes.
         recipe: The recipe these settings started from, for the record.
-        backbone: A name of ``models.backbones.available()``.
+        backbone: A name of ``models.backbones.networks.available()``.
         weights: ``imagenet``, a file, the folder of a run or a bundle, or None to train from
             scratch.
         head: ``auto`` takes the one that the loss asks for.

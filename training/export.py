@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import torch
 
+from models.backbones.weights import load_into, read_weights
 from models.bundle import Bundle, reserved, write_bundle
 from models.classes import ClassTable
 from models.errors import BundleError
 from models.export import export_onnx
 from models.heads import output_names
 from models.images import Preprocess
-from models.weights import load_into, read_weights
 from training.card import model_card
 from training.config import TrainConfig
 from training.metrics import best_row

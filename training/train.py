@@ -11,11 +11,11 @@ import typer
 from data.dataset import Dataset
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
+from models.backbones.weights import open_weights, warm_start
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
 from models.images import Preprocess
-from models.weights import open_weights, warm_start
 from training import checkpoint
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig

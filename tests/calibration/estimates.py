@@ -1,6 +1,6 @@
 """Figures that a test knows to be there."""
 
-from calibration.point import Estimate, OperatingPoint
+from calibration.record.point import Estimate, OperatingPoint
 
 
 def hits_of(point: OperatingPoint) -> Estimate:

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 import calibration.arrays
 import calibration.guarantees
 import calibration.largest
-import calibration.logits
 import calibration.marginals
-from calibration.fitting import fit_record
-from calibration.logits import FEATURES, OutputStore, Scoring
+import calibration.offline.logits
+from calibration.offline.fit import fit_record
+from calibration.offline.logits import FEATURES, OutputStore, Scoring
+from calibration.offline.settings import Settings
 from calibration.record import CalibrationRecord
-from calibration.reference import Reference
-from calibration.settings import Settings
+from calibration.rejection.reference import Reference
 
 HEADS = ("multi_label", "sccp")
 
@@ -61,8 +61,8 @@ def test_blocks_of_any_length_give_the_same_record(
     reference = Reference.of(known)
     expected = fitted(scoring, reference, classes)
     for at_once, numbers, small in ((84, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
-        monkeypatch.setattr(calibration.logits, "ROWS_AT_ONCE", at_once)
-        monkeypatch.setattr(calibration.logits, "NUMBERS_AT_ONCE", numbers)
+        monkeypatch.setattr(calibration.offline.logits, "ROWS_AT_ONCE", at_once)
+        monkeypatch.setattr(calibration.offline.logits, "NUMBERS_AT_ONCE", numbers)
         monkeypatch.setattr(calibration.arrays, "BLOCK", small)
         monkeypatch.setattr(calibration.largest, "BLOCK", small)
         monkeypatch.setattr(calibration.guarantees, "AT_ONCE", small)

@@ -1,4 +1,4 @@
-from calibration.fitting import comparable
+from calibration.offline.fit import comparable
 
 
 def test_a_pair_whose_ties_swell_its_sets_is_not_compared_by_its_hits() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibration.intervals import wilson
-from calibration.measure import Measurement
+from calibration.measurement import Measurement
 from calibration.rules import calibrate
 from tests.calibration.simulation import CLASSES, PRIOR, Sample, draw
 

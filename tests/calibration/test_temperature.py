@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from calibration.bundled import read_record
-from calibration.calibrating import calibrate_bundle
 from calibration.cli import app
-from calibration.nested import choose
-from calibration.pictures import size_histogram
+from calibration.offline.calibrate import calibrate_bundle
+from calibration.offline.charts import size_histogram
+from calibration.offline.nested import choose
+from calibration.offline.scoring import score_split
+from calibration.offline.settings import Settings
 from calibration.record import CalibrationRecord
+from calibration.record.inspection import card
+from calibration.record.reading import read_record
 from calibration.rules import calibrate
 from calibration.scores import adjusted, scores
-from calibration.scoring import score_split
-from calibration.settings import Settings
 from data.sources import open_dataset
 from models.bundle import open_bundle
 from models.errors import UsageError
-from models.inspection import card
 from models.session import Session
 from tests.calibration.small_bundle import make_bundle, make_data
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.draws import shuffled
+from data.layouts.table import write_table
 from data.sources import open_dataset
 from data.splits import assign, split_source
-from data.table import write_table
 from models.errors import DataError
 from tests.data.pictures import png, write_folder
 

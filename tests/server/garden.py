@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from calibration.calibrating import calibrate_bundle
+from calibration.offline.calibrate import calibrate_bundle
 from models.bundle import write_bundle
 from models.classes import ClassInfo, ClassTable
 from models.images import Preprocess

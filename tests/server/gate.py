@@ -4,8 +4,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from server.answer import Ask
-from server.pipeline import Outcome, Pipeline
+from server.answers.answer import Ask
+from server.answers.pipeline import Outcome, Pipeline
 
 
 class Gate:

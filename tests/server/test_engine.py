@@ -14,10 +14,10 @@ from typing import Any, cast
 import pytest
 
 from server import engine as module
-from server.answer import Ask
+from server.answers.answer import Ask
+from server.answers.pipeline import Pipeline, open_pipeline
 from server.engine import FEWEST, MOST, Engine, Job
 from server.metrics import Metrics
-from server.pipeline import Pipeline, open_pipeline
 from server.settings import Settings
 from tests.server import garden
 from tests.server.counted import value

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from server import pipeline
-from server.answer import Ask
-from server.pipeline import open_pipeline
+from server.answers import pipeline
+from server.answers.answer import Ask
+from server.answers.pipeline import open_pipeline
 from tests.server import garden
 
 VIOLET = garden.photo(5, blur=0.5, other=6)

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.calibrating import calibrate_bundle
+from calibration.offline.calibrate import calibrate_bundle
 from calibration.record import CalibrationRecord
 from calibration.rules import calibrate
 from calibration.scores import scores

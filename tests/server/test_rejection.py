@@ -11,12 +11,12 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from calibration.record import CalibrationRecord
-from calibration.rejection import METHODS
+from calibration.rejection.familiarity import METHODS
 from models.bundle import open_bundle
-from server.answer import Ask
+from server.answers.answer import Ask
+from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.cli import app
-from server.pipeline import open_pipeline
 from server.settings import Settings
 from tests.server import garden
 

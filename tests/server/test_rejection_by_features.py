@@ -11,17 +11,17 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.bundled import open_reference, read_record
-from calibration.calibrating import calibrate_bundle
-from calibration.rejection import METHODS
+from calibration.offline.calibrate import calibrate_bundle
+from calibration.record.reading import open_reference, read_record
+from calibration.rejection.familiarity import METHODS
 from models.bundle import open_bundle, replace_files
 from models.errors import BundleError
 from models.images import load
 from models.session import Session
-from server.answer import Ask, judge
+from server.answers.answer import Ask, judge
+from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.cli import app
-from server.pipeline import open_pipeline
 from server.settings import Settings
 from tests.server import garden
 

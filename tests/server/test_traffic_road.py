@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from calibration.recalibrating import recalibrate_bundle
+from calibration.live.recalibrate import recalibrate_bundle
 from models.bundle import open_bundle
 from server.app import create_app
 from server.settings import Settings

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import training.export
+from models.backbones.weights import load_into, read_weights
 from models.bundle import Bundle, open_bundle
 from models.errors import BundleError, UsageError
 from models.images import load
 from models.session import Session
-from models.weights import load_into, read_weights
-from tests.models.test_lock import holder
+from tests.models.bundle.test_lock import holder
 from tests.training.small import small_config, write_photos
 from training.export import export_run
 from training.train import build_network, train_run

@@ -1,0 +1,161 @@
+"""``florilege bundle inspect``, ``verify`` and ``diff``."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from calibration.record.inspection import card, difference, file_faults, opening_fault
+from models.bundle import open_bundle
+from models.errors import BundleError
+
+app = typer.Typer(help="Inspect, verify or compare bundles.", no_args_is_help=True)
+
+BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command()
+def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
+    """Print what a bundle holds: its classes, heads, calibrated K, origin and files."""
+    content = card(open_bundle(bundle))
+    _print(content, _card_lines(content), as_json=as_json)
+
+
+@app.command()
+def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
+    """Check the hash of every file and that the bundle opens; exit code 4 where it does not."""
+    faults = file_faults(bundle)
+    wrong = [fault for fault in faults.values() if fault]
+    closed = None if wrong else opening_fault(bundle)
+    content = {"ok": not wrong and closed is None, "files": faults, "opening": closed}
+    _print(content, _verify_lines(faults, closed), as_json=as_json)
+    if wrong or closed:
+        raise BundleError("; ".join(wrong) or closed)
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="A", help="The older bundle.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The newer bundle.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print what changed from bundle A to bundle B: classes, thresholds, metrics, files."""
+    content = difference(open_bundle(a), open_bundle(b))
+    _print(content, _difference_lines(content), as_json=as_json)
+
+
+def _print(content: Mapping[str, Any], lines: Iterator[str], *, as_json: bool) -> None:
+    typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(lines))
+
+
+def _verify_lines(faults: Mapping[str, str | None], closed: str | None) -> Iterator[str]:
+    for name, fault in faults.items():
+        yield f"{'WRONG' if fault else 'ok':<6} {name}"
+    if closed:
+        yield "WRONG  the files are right, but the bundle does not open"
+
+
+# The card --------------------------------------------------------------------------------------
+
+
+def _card_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    classes = content["classes"]
+    images = classes["training_images"]
+    yield _line("model", f"{content['name']} {content['version']}, created {content['created']}")
+    yield _line("bundle_sha256", content["bundle_sha256"])
+    yield _line("input", f"{content['image_size']} x {content['image_size']} pixels, RGB")
+    yield _line("heads", ", ".join(content["heads"]))
+    yield _line("classes", f"{classes['count']} in {classes['genera']} genera")
+    yield _line("trained on", "unknown" if images is None else f"{images} images")
+    yield from _calibration_lines(content["calibration"])
+    for name in ("metrics", "provenance"):
+        yield from _plain_lines(name, content[name])
+    yield "files"
+    for name, entry in content["files"].items():
+        yield f"  {entry['bytes']:>12,} bytes  {entry['sha256'][:12]}  {name}"
+
+
+def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
+    if calibration is None:
+        yield _line("calibrated", "no: run `florilege calibrate BUNDLE --data DATA --split val`")
+        return
+    served = f"head {calibration['head']}, {calibration['score_kind']} scores"
+    if calibration["temperature"] != 1:
+        served += f" at temperature {calibration['temperature']:g}"
+    yield _line(
+        "calibrated", f"on {calibration['rows']} photos of {calibration['split']}; {served}"
+    )
+    yield _line("calibration_id", calibration["calibration_id"])
+    for rule, points in calibration["rules"].items():
+        values = [point["value"] for point in points]
+        yield _line(rule, f"{len(values)} values from {min(values):g} to {max(values):g}")
+        for point in points:
+            if point["value"] in (*calibration["asked_k"], *calibration["asked_coverage"]):
+                yield _point_line(point)
+
+
+def _point_line(point: Mapping[str, Any]) -> str:
+    shown = "" if point["lambda_val"] is None else f"lambda {point['lambda_val']:.6g}"
+    hits = "not measured" if point["hit_rate"] is None else f"{point['hit_rate']:.4f}"
+    return (
+        f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}  {shown}"
+    ).rstrip()
+
+
+def _plain_lines(name: str, content: Any) -> Iterator[str]:
+    """Short values of a json file; nested ones only by name."""
+    entries = content if isinstance(content, Mapping) else {}
+    if not entries:
+        yield _line(name, "none")
+        return
+    yield name
+    for key, value in entries.items():
+        nested = isinstance(value, Mapping | list)
+        shown = f"({len(value)} entries, see --json)" if nested else value
+        yield f"  {_line(str(key), shown)}"
+
+
+# The difference --------------------------------------------------------------------------------
+
+
+def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    for side in ("a", "b"):
+        entry = content[side]
+        shown = f"{entry['name']} {entry['version']} {entry['bundle_sha256'][:12]}"
+        yield _line(side.upper(), shown)
+    if content["same"]:
+        yield "the same bundle"
+        return
+    classes, files = content["classes"], content["files"]
+    for action in ("added", "removed"):
+        yield _line(f"classes {action}", _names(classes[action]))
+    if classes["reordered"]:
+        yield _line("classes", "kept ones stand in another order")
+    if content["heads"][0] != content["heads"][1]:
+        yield _line("heads", " -> ".join(", ".join(heads) for heads in content["heads"]))
+    if content["preprocess_changed"]:
+        yield _line("preprocess", "changed")
+    for action in ("added", "removed", "changed"):
+        yield _line(f"files {action}", _names(files[action]))
+    for change in content["lambda"]:
+        if float(change["k"]).is_integer() and change["a"] != change["b"]:
+            yield _change_line(f"lambda at K = {change['k']:g}", change)
+    for change in content["metrics"]:
+        yield _change_line(change["name"], change)
+
+
+def _change_line(name: str, change: Mapping[str, Any]) -> str:
+    shown = ["none" if change[side] is None else f"{change[side]:.6g}" for side in ("a", "b")]
+    return _line(name, " -> ".join(shown))
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(names[:20]) or "none"
+    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def _line(name: str, value: object) -> str:
+    return f"{name:<20} {'none' if value is None else value}"

@@ -1,0 +1,1 @@
+"""After deployment, mostly without labels: drift, the score log, new thresholds, audits."""

@@ -1,0 +1,157 @@
+"""Two tests without labels that may be looked at after every photo, for as long as one likes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.live.betting import Capital
+
+Floats = NDArray[np.float64]
+
+STAKES = np.array([0.9, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005])
+"""Shares of the largest stake that cannot lead into debt: large ones notice large changes fast."""
+WAVES = np.arange(1, 5)
+SWINGS = np.array([0.9, 0.5, 0.2, 0.05])
+ROWS_AT_ONCE = 1024
+
+
+class MeanTest:
+    """Bets against the claim that each row's mean lies in ``[low, high]``.
+
+    Promise: while the mean of every row, given the rows before it, lies in ``[low, high]``, the
+    probability that the capital ever reaches ``1 / alpha`` is at most ``alpha``.
+
+    Half of the players bet on a higher mean: their stakes grow by ``1 + s (x - high)``. The other
+    half bet on a lower one: ``1 + s (low - x)``.
+
+    Args:
+        low: Lower end of what is claimed, at least 0.
+        high: Its upper end, above 0.
+        largest: No row can be larger; larger ones are cut to it. Above ``low``.
+
+    Raises:
+        ValueError: The three are not in this order.
+    """
+
+    def __init__(self, *, low: float, high: float, largest: float) -> None:
+        if not (0 <= low <= high and high > 0 and low < largest < np.inf):
+            raise ValueError(
+                "a claim needs 0 <= low <= high, 0 < high and low < largest, got "
+                f"{low}, {high} and {largest}"
+            )
+        self.low, self.high, self.largest = low, high, largest
+        self.capital = Capital(2 * STAKES.size)
+
+    def update(self, values: ArrayLike) -> Floats:
+        """Log of the capital after each of some more rows.
+
+        Args:
+            values: Shape ``(rows,)``, 0 or more.
+        """
+        rows = np.minimum(np.asarray(values, dtype=np.float64), self.largest)[:, np.newaxis]
+        higher = np.log1p(STAKES / self.high * (rows - self.high))  # (rows, stakes)
+        lower = np.log1p(STAKES / (self.largest - self.low) * (self.low - rows))
+        return self.capital.play(np.concatenate([higher, lower], axis=1))
+
+    def to_plain(self) -> dict[str, Any]:
+        """What to keep between two runs."""
+        return capital_to_plain(self.capital)
+
+    def restore(self, plain: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_plain` gave."""
+        restore_capital(self.capital, plain)
+
+
+class DistributionTest:
+    """Bets against the claim that new values are drawn like those counted in a histogram.
+
+    Promise: while the counted values and the new ones are exchangeable, the probability that the
+    capital ever reaches ``1 / alpha`` is at most ``alpha``. That the histogram is a sample itself
+    is part of the claim, so it needs no tolerance.
+
+    The rank of a value among all values before it, ties broken at random, is uniform while the
+    claim holds (a conformal p-value). Players bet on waves in its density, long and short.
+
+    Args:
+        edges: Lower edges of the bins, ascending; values below the first are counted with it.
+        counts: Values counted in each bin, at least one in all.
+        seed: Of the numbers that break ties.
+
+    Raises:
+        ValueError: Edges and counts do not fit, or nothing was counted.
+
+    References:
+        Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005, chapter 7.
+    """
+
+    def __init__(self, edges: Sequence[float], counts: Sequence[int], *, seed: int = 0) -> None:
+        self.edges = np.asarray(edges, dtype=np.float64)
+        self.counts = np.asarray(counts, dtype=np.int64).copy()
+        if self.edges.shape != self.counts.shape or self.counts.sum() < 1 or self.counts.min() < 0:
+            raise ValueError("a histogram needs one count of at least 0 an edge, and some values")
+        if (np.diff(self.edges) <= 0).any():
+            raise ValueError("edges must ascend")
+        self.seed = seed
+        self.capital = Capital(2 * WAVES.size * SWINGS.size)
+
+    def update(self, values: ArrayLike) -> Floats:
+        """Log of the capital after each of some more values, shape ``(rows,)``."""
+        rows = np.asarray(values, dtype=np.float64)
+        parts = [rows[at : at + ROWS_AT_ONCE] for at in range(0, len(rows), ROWS_AT_ONCE)]
+        return np.concatenate([np.empty(0), *(self._play(part) for part in parts)])
+
+    def _play(self, values: Floats) -> Floats:
+        ranks = self.ranks(values)[:, np.newaxis]
+        waves = np.repeat(np.cos(np.pi * WAVES * ranks), SWINGS.size, axis=1)
+        bets = np.tile(SWINGS, WAVES.size) * waves
+        return self.capital.play(np.log1p(np.concatenate([bets, -bets], axis=1)))
+
+    def ranks(self, values: Floats) -> Floats:
+        """Share of all values so far that are larger, each counting itself, ties at random."""
+        bins = np.maximum(np.searchsorted(self.edges, values, side="right") - 1, 0)
+        rows = np.arange(len(values))
+        counts = np.zeros((len(values), self.counts.size), dtype=np.int64)
+        counts[rows, bins] = 1
+        counts = counts.cumsum(axis=0) + self.counts  # after each value
+        larger = counts[:, ::-1].cumsum(axis=1)[:, ::-1][rows, bins] - counts[rows, bins]
+        broken = self._chance(len(values)) * counts[rows, bins]
+        total = counts.sum(axis=1)
+        self.counts = counts[-1].copy()
+        return np.asarray((larger + broken) / total)
+
+    def _chance(self, rows: int) -> Floats:
+        """One number a row that depends on the seed and the row alone, not on the batches."""
+        stream = np.random.PCG64(self.seed)
+        stream.advance(self.capital.rows)
+        return np.random.Generator(stream).random(rows)
+
+    def to_plain(self) -> dict[str, Any]:
+        """What to keep between two runs."""
+        return {**capital_to_plain(self.capital), "counts": self.counts.tolist()}
+
+    def restore(self, plain: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_plain` gave."""
+        counts = np.asarray(plain["counts"], dtype=np.int64)
+        if counts.shape != self.counts.shape:
+            raise ValueError(f"counts must have {self.counts.size} bins, got {counts.size}")
+        restore_capital(self.capital, plain)
+        self.counts = counts
+
+
+def capital_to_plain(capital: Capital) -> dict[str, Any]:
+    """Numbers for json."""
+    return {"rows": capital.rows, "logs": capital.logs.tolist()}
+
+
+def restore_capital(capital: Capital, plain: Mapping[str, Any]) -> None:
+    """Put back what :func:`capital_to_plain` gave.
+
+    Raises:
+        ValueError: It belongs to another number of players, or is no finite number.
+    """
+    logs = np.asarray(plain["logs"], dtype=np.float64)
+    if logs.shape != capital.logs.shape or not np.isfinite(logs).all():
+        raise ValueError(f"logs must be {capital.logs.size} finite numbers, got shape {logs.shape}")
+    capital.logs, capital.rows = logs, int(plain["rows"])

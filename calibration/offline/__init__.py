@@ -1,0 +1,1 @@
+"""On labelled photos: scoring a split, choosing thresholds, measuring and comparing bundles."""

@@ -1,0 +1,264 @@
+"""Pictures of a calibration; needs matplotlib, the extra ``report``."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from calibration.record.by_shots import ShotGroup
+from calibration.record.columns import Columns
+from calibration.record.record import CalibrationRecord, Table
+
+GREEN: Final = "#1b6e53"
+RUST: Final = "#b5542a"
+BLUE: Final = "#4a5fa5"
+OCHRE: Final = "#8a6d1f"
+GREY: Final = "#6b7671"
+INK: Final = "#1d2a24"
+
+FORMATS: Final = ("png", "svg")
+_STYLE: Final[dict[Any, Any]] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titlepad": 10,
+    "axes.labelcolor": INK,
+    "font.size": 10,
+    "grid.color": "#d9e0dc",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "svg.hashsalt": "florilege",
+    "text.color": INK,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+}
+
+
+def lambda_over_k(record: CalibrationRecord) -> Figure:
+    """The threshold that each mean set size needs, on a logarithmic scale."""
+    with mpl.rc_context(_STYLE):
+        figure, axes = _axes("Threshold for each mean set size", record)
+        _thresholds(axes, record, "average_k", GREEN, "one threshold for all classes")
+        _thresholds(axes, record, "balanced_average_k", RUST, "scores weighted for rare classes")
+        axes.set_yscale("log")
+        axes.set_ylabel("lambda")
+        _mark_default(axes, record)
+        _size_axis(axes, record)
+        axes.legend(loc="upper right")
+    return figure
+
+
+def hit_rate_over_k(record: CalibrationRecord) -> Figure:
+    """The share of sets with the truth for each mean set size, with 95 % intervals."""
+    with mpl.rc_context(_STYLE):
+        figure, axes = _axes("Sets that hold the right species", record)
+        for rule, colour, label in (
+            ("average_k", GREEN, "K on average"),
+            ("balanced_average_k", RUST, "K on average, weighted for rare classes"),
+        ):
+            _hit_band(axes, record, rule, colour, label)
+        _hit_points(axes, record)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.set_ylim(top=1.0)
+        axes.set_ylabel("hit rate, with 95 % interval")
+        _mark_default(axes, record)
+        _size_axis(axes, record)
+        axes.legend(loc="lower right")
+    return figure
+
+
+def size_histogram(record: CalibrationRecord, *, k: float | None = None) -> Figure:
+    """How many classes the sets of ``average_k`` hold, at one K.
+
+    Raises:
+        NotCalibrated: The record has no threshold for this K.
+    """
+    point = record.point("average_k", k=k)
+    assert point.k is not None  # a rule by size
+    table = _table(record, "average_k")
+    assert table is not None  # every record has it
+    counts = np.array(table.columns.row(table.columns.value.index(point.k)).size_histogram)
+    edges = np.array([*record.size_bins, record.classes + 1])[: counts.size + 1]
+    with mpl.rc_context(_STYLE):
+        figure, axes = _axes(f"Classes in a set at K = {point.k:g}", record)
+        shares = counts / counts.sum() / np.diff(edges)  # of one size, where a bin has several
+        axes.bar(edges[:-1] - 0.5, shares, np.diff(edges), align="edge", color=GREEN, ec="white")
+        size = point.expected_size.value
+        axes.axvline(size, color=RUST, linestyle="--", label=f"mean size {size:.2f}")
+        axes.set_xlim(-0.75 if counts[0] else 0.25, edges[-1] - 0.25)
+        axes.xaxis.set_major_locator(MaxNLocator(20, integer=True))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.grid(visible=False, axis="x")
+        axes.set_xlabel("classes in the set")
+        axes.set_ylabel("share of photos, for each size")
+        axes.legend(loc="upper right")
+    return figure
+
+
+def by_shots(
+    groups: Sequence[ShotGroup], record: CalibrationRecord, *, k: float | None = None
+) -> Figure:
+    """Set size and hit rate of species with few, a medium number and many training images.
+
+    Args:
+        groups: Measured at one K of ``average_k``, at least one.
+        record: The calibration it was measured with.
+        k: The K; the record's default where None.
+    """
+    wanted = record.default_k if k is None else k
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        figure.suptitle(
+            f"Species by training images at K = {wanted:g}", x=0.01, ha="left", fontsize=12
+        )
+        _bars(left, groups, lambda group: (group.mean_size, *group.size_ci95), GREEN)
+        left.set_ylabel("mean set size")
+        left.axhline(wanted, color=RUST, linestyle="--", linewidth=1)
+        left.annotate(f"K = {wanted:g}", (0.99, wanted), xycoords=("axes fraction", "data"),
+                      ha="right", va="bottom", color=RUST)  # fmt: skip
+        _bars(right, groups, lambda group: (group.hit_rate, *group.hit_ci95), BLUE)
+        right.set_ylabel("hit rate")
+        right.set_ylim(0, 1)
+        right.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return figure
+
+
+def write_pictures(
+    record: CalibrationRecord,
+    folder: str | Path,
+    *,
+    groups: Sequence[ShotGroup] | None = None,
+    formats: Sequence[str] = FORMATS,
+) -> list[Path]:
+    """Write every picture; equal records give equal bytes.
+
+    Without a hit rate, after a calibration from traffic, its picture is left out.
+
+    Args:
+        record: The calibration.
+        folder: Made where it is not there.
+        groups: For the picture by training images; those of the record where None, and without
+            any it is left out.
+        formats: ``png`` or ``svg``.
+
+    Returns:
+        The files.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    shown = record.shots if groups is None else groups
+    figures: dict[str, Callable[[], Figure]] = {
+        "lambda_over_k": lambda: lambda_over_k(record),
+        "set_size_histogram": lambda: size_histogram(record),
+    }
+    if record.point("average_k").hit_rate is not None:
+        figures["hit_rate_over_k"] = lambda: hit_rate_over_k(record)
+    if shown:
+        figures["by_shots"] = lambda: by_shots(shown, record)
+    target, written = Path(folder), []
+    target.mkdir(parents=True, exist_ok=True)
+    for name, draw in figures.items():
+        for suffix in formats:
+            path, figure = target / f"{name}.{suffix}", draw()  # afresh: saving moves the layout
+            with mpl.rc_context(_STYLE):
+                figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == "svg" else None)
+            written.append(path)
+    return written
+
+
+def _axes(title: str, record: CalibrationRecord) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    measured = record.measured
+    axes.set_title(title)
+    axes.set_title(
+        f"{measured.rows:,} photos of {measured.split}, {record.classes:,} classes",
+        loc="right", fontsize=9, color=GREY,
+    )  # fmt: skip
+    return figure, axes
+
+
+def _table(record: CalibrationRecord, rule: str) -> Table | None:
+    served = (rule, record.head, record.score_kind, record.temperature, 1)
+    found = ((t, (t.rule, t.head, t.score_kind, t.temperature, t.images)) for t in record.tables)
+    return next((table for table, which in found if which == served), None)
+
+
+def _thresholds(axes: Axes, record: CalibrationRecord, rule: str, colour: str, label: str) -> None:
+    table = _table(record, rule)
+    if table is None:
+        return
+    pairs = zip(table.columns.value, table.columns.lambda_val, strict=True)
+    known = [(k, value) for k, value in pairs if value is not None and value > 0]
+    if known:
+        axes.plot(*zip(*known, strict=True), color=colour, label=label)
+
+
+def _hit_band(axes: Axes, record: CalibrationRecord, rule: str, colour: str, label: str) -> None:
+    table = _table(record, rule)
+    if table is None:
+        return
+    columns = table.columns
+    rate, low, high = _hits(columns)
+    axes.fill_between(columns.value, low, high, color=colour, alpha=0.18)
+    axes.plot(columns.value, rate, color=colour, label=label)
+
+
+def _hit_points(axes: Axes, record: CalibrationRecord) -> None:
+    table = _table(record, "top_k")
+    if table is None:
+        return
+    columns = table.columns
+    rates, low, high = _hits(columns)
+    errors = [rates - low, high - rates]
+    axes.errorbar(columns.value, rates, errors, fmt="o", color=BLUE, markersize=4, capsize=2,
+                  linewidth=1, label="exactly K, the K best")  # fmt: skip
+
+
+def _hits(columns: Columns) -> NDArray[np.float64]:
+    """Hit rate and both ends of its interval, ``(3, thresholds)``; NaN where not measured."""
+    return np.array([columns.hit_rate, columns.hit_low, columns.hit_high], dtype=np.float64)
+
+
+def _mark_default(axes: Axes, record: CalibrationRecord) -> None:
+    axes.axvline(record.default_k, color=OCHRE, linestyle=":", linewidth=1.2)
+    axes.annotate(
+        f" default K = {record.default_k:g}", (record.default_k, 0.02),
+        xycoords=("data", "axes fraction"), color=OCHRE, va="bottom",
+    )  # fmt: skip
+
+
+def _size_axis(axes: Axes, record: CalibrationRecord) -> None:
+    ks = record.ks("average_k")
+    margin = 0.02 * (ks[-1] - ks[0]) or 0.5
+    axes.set_xlim(ks[0] - margin, ks[-1] + margin)
+    axes.xaxis.set_major_locator(MaxNLocator(20, integer=True))
+    axes.set_xlabel("mean set size K")
+
+
+def _bars(
+    axes: Axes,
+    groups: Sequence[ShotGroup],
+    figures: Callable[[ShotGroup], tuple[float, float, float]],
+    colour: str,
+) -> None:
+    values, lows, highs = np.array([figures(group) for group in groups]).T
+    labels = [f"{_NAMES[g.name]}\n{g.classes:,} species\n{g.rows:,} photos" for g in groups]
+    axes.bar(labels, values, 0.6, color=colour, yerr=[values - lows, highs - values], capsize=4,
+             error_kw={"ecolor": INK, "elinewidth": 1})  # fmt: skip
+    axes.grid(visible=False, axis="x")
+
+
+_NAMES: Final = {"few": "few (< 20)", "medium": "20 to 100", "many": "many (> 100)"}

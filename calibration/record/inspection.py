@@ -1,0 +1,245 @@
+"""What a bundle holds, whether its files are right, and how two bundles differ, as plain data.
+
+``calibration.json`` is read as plain json here: it belongs to a layer above.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from models.bundle.bundle import CALIBRATION, MODEL, REFERENCE, Bundle, open_bundle
+from models.bundle.staging import find_file, read_manifest
+from models.errors import BundleError
+from models.session import Session
+
+METRICS = "metrics.json"
+PROVENANCE = "provenance.json"
+CALIBRATION_SCHEMA: Final = 3
+
+
+def card(bundle: Bundle) -> dict[str, Any]:
+    """Everything worth knowing about a bundle at a glance.
+
+    Raises:
+        BundleError: One of its json files is damaged.
+    """
+    return {
+        "name": bundle.name,
+        "version": bundle.version,
+        "created": bundle.created,
+        "bundle_sha256": bundle.sha256,
+        "path": str(bundle.path),
+        "heads": dict(bundle.heads),
+        "image_size": bundle.preprocess.image_size,
+        "classes": _classes(bundle),
+        "calibration": _calibration(bundle),
+        "metrics": _plain(bundle, METRICS),
+        "provenance": _plain(bundle, PROVENANCE),
+        "files": {
+            name: {"bytes": bundle.path_of(name).stat().st_size, "sha256": digest}
+            for name, digest in bundle.manifest.files.items()
+        },
+    }
+
+
+def file_faults(path: Path) -> dict[str, str | None]:
+    """What is wrong with each file of a bundle; None where nothing is.
+
+    Raises:
+        BundleError: ``bundle.json`` is missing, damaged or of a newer schema.
+    """
+    return {name: _fault(path, name, sha) for name, sha in read_manifest(path).files.items()}
+
+
+def opening_fault(path: Path) -> str | None:
+    """Why a bundle whose files are right cannot answer; None where it can.
+
+    Its classes and preprocessing are read, its network is started on the CPU and compared with
+    them, and its calibration must be of the schema that this program reads.
+
+    Raises:
+        UsageError: ONNX Runtime is missing or installed twice.
+    """
+    try:
+        bundle = open_bundle(path)
+        Session(bundle, device="cpu")
+        _check_calibration(bundle)
+    except BundleError as error:
+        return str(error)
+    return None
+
+
+def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
+    """What changed from ``one`` to ``other``: classes, thresholds, metrics, files.
+
+    Raises:
+        BundleError: A json file of one of them is damaged.
+    """
+    return {
+        "a": _identity(one),
+        "b": _identity(other),
+        "same": one.sha256 == other.sha256,
+        "classes": _class_changes(one, other),
+        "heads": [dict(one.heads), dict(other.heads)],
+        "preprocess_changed": one.preprocess != other.preprocess,
+        "lambda": _lambda_changes(_calibration(one), _calibration(other)),
+        "metrics": _number_changes(_plain(one, METRICS), _plain(other, METRICS)),
+        "files": _file_changes(one.manifest.files, other.manifest.files),
+    }
+
+
+def _identity(bundle: Bundle) -> dict[str, str]:
+    return {"name": bundle.name, "version": bundle.version, "bundle_sha256": bundle.sha256}
+
+
+def _classes(bundle: Bundle) -> dict[str, Any]:
+    counts = bundle.classes.counts
+    return {
+        "count": len(bundle.classes),
+        "genera": len({info.genus for info in bundle.classes if info.genus}),
+        "training_images": None if counts is None else int(counts.sum()),
+    }
+
+
+def _fault(path: Path, name: str, digest: str) -> str | None:
+    try:
+        find_file(path, name, digest)
+    except BundleError as error:
+        return str(error)
+    return None
+
+
+def _plain(bundle: Bundle, name: str) -> dict[str, Any] | None:
+    """A json file of the bundle, None where it has none."""
+    return bundle.read_object(name) if bundle.has(name) else None
+
+
+def _check_calibration(bundle: Bundle) -> None:
+    if not bundle.has(CALIBRATION):
+        return
+    where, plain = bundle.path / CALIBRATION, bundle.read_object(CALIBRATION)
+    if "schema_version" not in plain:
+        raise BundleError(f"{where} is damaged: calibrate the bundle again")
+    version = plain["schema_version"]
+    if version != CALIBRATION_SCHEMA:
+        older = isinstance(version, int) and version < CALIBRATION_SCHEMA
+        raise BundleError(
+            f"{where} has schema version {version}, this program reads {CALIBRATION_SCHEMA}: "
+            + ("calibrate the bundle again" if older else "update florilege")
+        )
+    try:
+        made_for = plain["measured"]["model_sha256"]
+        needed = (plain["rejection"] or {}).get("reference_sha256")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BundleError(f"{where} is damaged: calibrate the bundle again") from error
+    if made_for != bundle.manifest.files[MODEL]:
+        raise BundleError(
+            f"{where} belongs to another network than {MODEL}: run "
+            f"`florilege calibrate {bundle.path} --data DATA`"
+        )
+    if needed is not None and needed != bundle.manifest.files.get(REFERENCE):
+        raise BundleError(
+            f"{bundle.path} lacks the {REFERENCE} of its calibration: calibrate it again"
+        )
+
+
+def _calibration(bundle: Bundle) -> dict[str, Any] | None:
+    """What serves, and for each rule its thresholds by K or coverage."""
+    plain = _plain(bundle, CALIBRATION)
+    if plain is None:
+        return None
+    try:
+        return _served(plain)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BundleError(
+            f"{bundle.path / CALIBRATION} is damaged: calibrate the bundle again"
+        ) from error
+
+
+def _served(plain: Mapping[str, Any]) -> dict[str, Any]:
+    served = (plain["head"], plain["score_kind"], plain.get("temperature", 1.0), 1)
+    return {
+        "calibration_id": plain["calibration_id"],
+        "created": plain["created"],
+        "head": plain["head"],
+        "score_kind": plain["score_kind"],
+        "temperature": plain.get("temperature", 1.0),
+        "split": plain["measured"]["split"],
+        "rows": plain["measured"]["rows"],
+        "asked_k": plain["asked_k"],
+        "asked_coverage": plain["asked_coverage"],
+        "rules": _rules(
+            table
+            for table in plain["tables"]
+            if (table["head"], table["score_kind"], table.get("temperature", 1.0), table["images"])
+            == served
+        ),
+    }
+
+
+def _rules(tables: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Thresholds by rule; a second table of a rule is one with a guarantee, and named after it."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for table in tables:
+        rule = table["rule"]
+        name = f"{rule}, {table['guarantee']}" if rule in found else rule
+        found[name] = _points(table["columns"])
+    return found
+
+
+def _points(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = ("value", "lambda_val", "size", "hit_rate")
+    rows = zip(*(columns[name] for name in names), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
+    before, after = one.classes.ids, other.classes.ids
+    kept = [name for name in before if name in other.classes.index_of]
+    return {
+        "added": [name for name in after if name not in one.classes.index_of],
+        "removed": [name for name in before if name not in other.classes.index_of],
+        "reordered": kept != [name for name in after if name in one.classes.index_of],
+    }
+
+
+def _lambda_changes(
+    one: Mapping[str, Any] | None, other: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """The thresholds of ``average_k`` at every K that one of the two offers."""
+    before, after = _average_k(one), _average_k(other)
+    return [{"k": k, "a": before.get(k), "b": after.get(k)} for k in sorted(before.keys() | after)]
+
+
+def _average_k(calibration: Mapping[str, Any] | None) -> dict[float, float]:
+    points = (calibration or {"rules": {}})["rules"].get("average_k", [])
+    return {point["value"]: point["lambda_val"] for point in points}
+
+
+def _number_changes(one: Any, other: Any) -> list[dict[str, Any]]:
+    before, after = dict(_numbers(one)), dict(_numbers(other))
+    return [
+        {"name": name, "a": before.get(name), "b": after.get(name)}
+        for name in sorted(before.keys() | after)
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Each number inside nested json under its dotted name."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _numbers(entry, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _numbers(entry, f"{name}.{index}")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield name, value
+
+
+def _file_changes(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, list[str]]:
+    return {
+        "added": sorted(other.keys() - one.keys()),
+        "removed": sorted(one.keys() - other.keys()),
+        "changed": sorted(name for name in one.keys() & other if one[name] != other[name]),
+    }

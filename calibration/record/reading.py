@@ -1,0 +1,60 @@
+"""What a calibrated bundle holds besides its network, read from its files."""
+
+from calibration.record.record import CalibrationRecord
+from calibration.rejection.reference import Reference
+from models.bundle.bundle import CALIBRATION, MODEL, REFERENCE, Bundle
+from models.errors import BundleError
+
+
+def read_record(bundle: Bundle) -> CalibrationRecord:
+    """The calibration of a bundle.
+
+    Raises:
+        BundleError: There is none, it is damaged, or it belongs to another network.
+    """
+    if not bundle.has(CALIBRATION):
+        raise BundleError(
+            f"{bundle.path} is not calibrated: run `florilege calibrate {bundle.path} --data DATA`"
+        )
+    try:
+        record = CalibrationRecord.from_json(bundle.read(CALIBRATION))
+    except BundleError as error:
+        raise BundleError(f"{bundle.path}: {error}") from error
+    ours = (len(bundle.classes), bundle.manifest.files[MODEL])
+    if (record.classes, record.measured.model_sha256) != ours or record.head not in bundle.heads:
+        raise BundleError(
+            f"{CALIBRATION} of {bundle.path} belongs to another network than its {MODEL}: run "
+            f"`florilege calibrate {bundle.path} --data DATA`"
+        )
+    return record
+
+
+def open_reference(bundle: Bundle, sha256: str | None, dimensions: int | None) -> Reference | None:
+    """The training photos that a bundle compares with, None where its rejection needs none.
+
+    Args:
+        bundle: An opened bundle.
+        sha256: What the rejection names.
+        dimensions: Length of a row of features of its graph, None where that gives none.
+
+    Raises:
+        BundleError: It is missing, damaged, or does not belong to calibration or graph.
+    """
+    if sha256 is None:
+        return None
+    if bundle.manifest.files.get(REFERENCE) != sha256:
+        raise BundleError(
+            f"{bundle.path} lacks the {REFERENCE} of its calibration: calibrate it again"
+        )
+    try:
+        found = Reference.of_bytes(bundle.read(REFERENCE))
+    except ValueError as error:
+        raise BundleError(
+            f"{REFERENCE} of {bundle.path} is damaged ({error}): calibrate the bundle again"
+        ) from error
+    if found.dimensions != dimensions:
+        raise BundleError(
+            f"{REFERENCE} of {bundle.path} holds features of {found.dimensions} numbers, the graph "
+            f"gives {dimensions}: calibrate the bundle again"
+        )
+    return found

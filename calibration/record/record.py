@@ -1,0 +1,320 @@
+"""The calibration record: every threshold of a bundle, what it was measured to do, and on what.
+
+``calibration.json`` is this record. Floats are written with all their digits, so that reading the
+file gives the very thresholds that were chosen.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.distribution import Distribution
+from calibration.guarantees import COVERAGE_RULES, Guarantee, usual_guarantee
+from calibration.record.by_shots import ShotGroup
+from calibration.record.columns import Row, Table, dump
+from calibration.record.origin import Measured, Selection
+from calibration.record.point import Estimate, NotCalibrated, OperatingPoint
+from calibration.record.typed import from_plain
+from calibration.rejection.verdict import Rejection
+from calibration.rules.balance import class_weights
+from calibration.rules.class_conditional import SmallClasses
+from calibration.scores import ScoreKind, adjusted, scores
+from models.errors import BundleError
+
+__all__ = [
+    "COVERAGE_RULES",
+    "CalibrationRecord",
+    "Distribution",
+    "Measured",
+    "NotCalibrated",
+    "OperatingPoint",
+    "Rejection",
+    "Selection",
+    "Table",
+]
+
+SCHEMA_VERSION = 3
+BALANCED_RULES = ("balanced_average_k", "balanced_coverage")
+PREFERRED_K = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationRecord:
+    """Everything that ``calibration.json`` holds.
+
+    Attributes:
+        calibration_id: Names this calibration; another one has another name.
+        created: UTC time in ISO 8601.
+        classes: Number of classes.
+        head: The head that serves.
+        score_kind: The kind of score that serves.
+        temperature: What logits are divided by before they become scores.
+        asked_k: The values last given to ``--k``.
+        asked_coverage: The values last given to ``--coverage``.
+        measured: Where the figures come from.
+        selection: How head, kind of score and temperature were chosen. A calibration from traffic
+            keeps it; its hit rates are then of the labelled photos before and of none of the
+            traffic.
+        class_counts: Images a class, for the balanced rules.
+        class_counts_from: ``train``, or the split itself where training counts are not known.
+        micro_weight: ``w`` of the balanced rules.
+        size_bins: Lower edges of the bins of the set-size histograms.
+        distribution: How the served scores were distributed.
+        rejection: Which photos are suspect; None where that is not judged.
+        log_ratios: Logs of how much more frequent each class is in the traffic the scores are
+            corrected for; None for none.
+        shots: Sizes and hits at the default K for species with few, a medium number and many
+            training images; empty where these are not known.
+        tables: All thresholds; the full grid for single photos and what serves, the asked values
+            for several photos, other heads, kinds of score and temperatures.
+    """
+
+    calibration_id: str
+    created: str
+    classes: int
+    head: str
+    score_kind: ScoreKind
+    temperature: float
+    asked_k: tuple[float, ...]
+    asked_coverage: tuple[float, ...]
+    measured: Measured
+    selection: Selection
+    class_counts: tuple[int, ...]
+    class_counts_from: str
+    micro_weight: float
+    size_bins: tuple[int, ...]
+    distribution: Distribution
+    rejection: Rejection | None
+    log_ratios: tuple[float, ...] | None
+    shots: tuple[ShotGroup, ...]
+    tables: tuple[Table, ...]
+
+    def __post_init__(self) -> None:
+        columns = (self._weights, self.mean_scores, self.log_ratios or self.class_counts)
+        if any(len(column) != self.classes for column in columns):
+            raise ValueError(f"counts, mean scores or log ratios are not of {self.classes} classes")
+        if self._table("average_k", 1) is None:
+            raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
+        for table in self.tables:
+            for thresholds in () if table.by_class is None else table.by_class.thresholds:
+                if len(thresholds) != self.classes:
+                    raise ValueError(f"{len(thresholds)} thresholds for {self.classes} classes")
+
+    @property
+    def default_k(self) -> float:
+        """3 where it is calibrated, else the first value that was asked for."""
+        ks = self.ks("average_k")
+        return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules that were calibrated for one photo."""
+        return tuple(t.rule for t in self.tables if self._serves(t, 1) and _is_usual(t))
+
+    @property
+    def promises(self) -> tuple[tuple[str, Guarantee], ...]:
+        """Rules with the guarantees they were calibrated with besides, for one photo."""
+        return tuple(
+            (table.rule, table.guarantee)
+            for table in self.tables
+            if self._serves(table, 1) and table.guarantee is not None and not _is_usual(table)
+        )
+
+    @property
+    def small_classes(self) -> SmallClasses | None:
+        """What ``class_coverage`` gives classes with too few photos; None where it is not there."""
+        table = self._table("class_coverage", 1)
+        return None if table is None or table.by_class is None else table.by_class.small_classes
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """The numbers of photos of one plant that are calibrated, ascending."""
+        return tuple(sorted({t.images for t in self.tables if self._serves(t, t.images)}))
+
+    @property
+    def mean_scores(self) -> NDArray[np.float64]:
+        """Mean served score of each class: the frequencies that the scores take for granted."""
+        return np.array(self.distribution.mean_scores)
+
+    def ks(self, rule: str, *, images: int = 1, guarantee: Guarantee | None = None) -> list[float]:
+        """The values of K (the coverages for a coverage rule) that are calibrated, ascending."""
+        table = self._table(rule, images, guarantee)
+        return [] if table is None else list(table.columns.value)
+
+    def point(
+        self,
+        rule: str,
+        *,
+        k: float | None = None,
+        coverage: float | None = None,
+        images: int = 1,
+        guarantee: Guarantee | None = None,
+    ) -> OperatingPoint:
+        """The threshold for a rule at a K or a coverage.
+
+        Args:
+            rule: A name in :data:`calibration.rules.rules.RULES`.
+            k: Wanted size; by default :attr:`default_k`, or the first calibrated value.
+            coverage: Wanted coverage, for the coverage rules; by default the first one asked for.
+            images: Photos of one plant in the request.
+            guarantee: What the threshold promises about new photos; by default what the rule does
+                anyway: coverage on average over calibrations (``mean``), sizes nothing.
+
+        Raises:
+            NotCalibrated: There is no such threshold; ``allowed`` holds the values there are.
+        """
+        table, how = self._table(rule, images, guarantee), _with(images, guarantee)
+        if table is None:
+            raise NotCalibrated(f"rule {rule!r} is not calibrated{how}", allowed=[])
+        wanted = self._wanted(table, coverage if rule in COVERAGE_RULES else k)
+        index = table.index(wanted)
+        if index is None:
+            name = "coverage" if rule in COVERAGE_RULES else "k"
+            raise NotCalibrated(
+                f"{name} = {wanted:g} is not calibrated for rule {rule!r}{how}",
+                allowed=list(table.columns.value),
+            )
+        return self._point(table, index)
+
+    def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
+        """Logits ``(..., classes)`` of the served head at the temperature, and corrected."""
+        return adjusted(logits, temperature=self.temperature, log_ratios=self.log_ratios)
+
+    def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
+        """Served scores of single photos from the logits of the served head, ``(rows, classes)``.
+
+        Raises:
+            ValueError: See :func:`calibration.scores.scores`.
+        """
+        return scores(self.adjusted(logits), self.score_kind)
+
+    def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
+        """Hit rate of ``average_k`` at this K by head, kind and temperature, best first."""
+        found = {
+            (table.head, table.score_kind, table.temperature): rate
+            for table in self.tables
+            if (table.rule, table.images, table.guarantee) == ("average_k", 1, None)
+            and (index := table.index(k)) is not None
+            and (rate := table.columns.hit_rate[index]) is not None
+        }
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+    def to_json(self) -> str:
+        """The content of ``calibration.json``; reading it gives an equal record."""
+        return dump({"schema_version": SCHEMA_VERSION, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "CalibrationRecord":
+        """Read ``calibration.json``.
+
+        Raises:
+            BundleError: Damaged, incomplete, or of a newer schema.
+        """
+        try:
+            plain = json.loads(text)
+            version = plain.pop("schema_version")
+            if version != SCHEMA_VERSION:
+                raise BundleError(_other_version(version))
+            return from_plain(cls, plain)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise BundleError(
+                f"calibration.json is damaged ({error}): calibrate the bundle again"
+            ) from error
+
+    def named(self) -> "CalibrationRecord":
+        """The same record with the ``calibration_id`` that its content gives."""
+        blank = replace(self, calibration_id="")
+        return replace(blank, calibration_id=hashlib.sha256(blank.to_json().encode()).hexdigest())
+
+    @cached_property
+    def _weights(self) -> NDArray[np.float64]:
+        return class_weights(self.class_counts, self.micro_weight)
+
+    def _serves(self, table: Table, images: int) -> bool:
+        served = (table.head, table.score_kind, table.temperature, table.images)
+        return served == (self.head, self.score_kind, self.temperature, images)
+
+    @property
+    def _chose_nothing(self) -> bool:
+        """Whether the photos calibrated on chose neither the network nor what its scores are."""
+        chosen = self.measured.chose_head or self.log_ratios is not None
+        return self.measured.chose_checkpoint is False and not chosen
+
+    def _table(self, rule: str, images: int, guarantee: Guarantee | None = None) -> Table | None:
+        wanted = (rule, guarantee or usual_guarantee(rule))
+        fitting = (t for t in self.tables if self._serves(t, images))
+        return next((t for t in fitting if (t.rule, t.guarantee) == wanted), None)
+
+    def _wanted(self, table: Table, value: float | None) -> float:
+        if value is not None:
+            return float(value)
+        usual = self.asked_coverage[0] if table.rule in COVERAGE_RULES else self.default_k
+        return table.columns.value[table.index(usual) or 0]
+
+    def _point(self, table: Table, index: int) -> OperatingPoint:
+        row = table.columns.row(index)
+        by_coverage = table.rule in COVERAGE_RULES
+        split, rows = self.measured.split, table.rows
+        return OperatingPoint(
+            rule=table.rule,
+            lambda_val=row.lambda_val,
+            min_size=table.min_size,
+            rows=rows,
+            top_k=round(row.value) if table.rule == "top_k" else None,
+            class_weights=self._weights if table.rule in BALANCED_RULES else None,
+            class_thresholds=None if table.by_class is None else table.by_class.arrays[index],
+            max_size=table.max_size,
+            small_classes=0 if table.by_class is None else table.by_class.small[index],
+            achieved=row.size,
+            ties=row.ties,
+            head=table.head,
+            score_kind=table.score_kind,
+            temperature=table.temperature,
+            images=table.images,
+            fusion=table.fusion,
+            made_from=table.made_from,
+            k=None if by_coverage else row.value,
+            coverage=row.value if by_coverage else None,
+            split=split,
+            expected_size=Estimate(
+                value=row.size, ci95=(row.size_low, row.size_high), split=split, rows=rows
+            ),
+            hit_rate=_hit_rate(row, split, rows),
+            empty_rate=row.empty_rate,
+            size_deviation=row.size_deviation,
+            guarantee=table.guarantee,
+            delta=table.delta,
+            unpromised_classes=0 if table.by_class is None else table.by_class.unpromised(index),
+            guaranteed=table.guarantee is not None
+            and table.made_from != "same_class"
+            and self._chose_nothing,
+            log_ratios=None if self.log_ratios is None else np.array(self.log_ratios),
+        )
+
+
+def _hit_rate(row: Row, split: str, rows: int) -> Estimate | None:
+    if row.hit_rate is None or row.hit_low is None or row.hit_high is None:
+        return None
+    return Estimate(value=row.hit_rate, ci95=(row.hit_low, row.hit_high), split=split, rows=rows)
+
+
+def _is_usual(table: Table) -> bool:
+    return table.guarantee == usual_guarantee(table.rule)
+
+
+def _with(images: int, guarantee: Guarantee | None) -> str:
+    promise = "" if guarantee is None else f" with guarantee={guarantee}"
+    return promise if images == 1 else f"{promise} with {images} photos"
+
+
+def _other_version(version: object) -> str:
+    older = isinstance(version, int) and version < SCHEMA_VERSION
+    return (
+        f"calibration.json has schema version {version}, this program reads {SCHEMA_VERSION}: "
+        + ("calibrate the bundle again" if older else "update florilege")
+    )

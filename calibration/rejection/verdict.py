@@ -1,0 +1,203 @@
+"""Whether a request shows one of our classes: what a calibration record says about it."""
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.rejection.familiarity import (
+    COMBINED,
+    FEATURE_METHODS,
+    LOGITS_METHOD,
+    METHODS,
+    NEAREST,
+    suspect_threshold,
+)
+from calibration.rejection.reference import Reference
+from calibration.scores import ScoreKind
+
+Floats = NDArray[np.float64]
+PARTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejection:
+    """Judges photos by how familiar they look.
+
+    Attributes:
+        method: A name in :data:`calibration.rejection.familiarity.METHODS` or ``FEATURE_METHODS``.
+        threshold: Below it a photo is suspect.
+        share: Share of the calibration photos asked to be suspect.
+        rows: Calibration photos.
+        head: Head whose logits are judged.
+        score_kind: How they become scores.
+        centres: For ``combined``, the mean of each part over the calibration photos.
+        scales: The standard deviation of each.
+        reference_sha256: Of the file with the ``rejection.reference.Reference`` that
+            photos are compared with; None where logits are enough.
+        by_logits: How to judge where only logits are at hand, as in a score log; None where this
+            very rejection does.
+
+    Raises:
+        ValueError: An unknown method, or a threshold, centre or scale that is not finite.
+    """
+
+    method: str
+    threshold: float
+    share: float
+    rows: int
+    head: str
+    score_kind: ScoreKind
+    centres: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
+    reference_sha256: str | None = None
+    by_logits: "Rejection | None" = None
+
+    def __post_init__(self) -> None:
+        if self.method not in (*METHODS, *FEATURE_METHODS):
+            known = ", ".join((*METHODS, *FEATURE_METHODS))
+            raise ValueError(f"method must be one of {known}, got {self.method!r}")
+        if not all(map(isfinite, (self.threshold, *self.centres, *self.scales))):
+            raise ValueError(
+                f"threshold, centres and scales must be finite, got {self.threshold}, "
+                f"{self.centres} and {self.scales}"
+            )
+        parts = PARTS if self.method == COMBINED else 0
+        if (len(self.centres), len(self.scales)) != (parts, parts) or min(
+            self.scales, default=1
+        ) <= 0:
+            raise ValueError(f"{self.method} needs {parts} centres and {parts} scales above 0")
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether logits are not enough."""
+        return self.method in FEATURE_METHODS
+
+    @property
+    def from_logits(self) -> "Rejection | None":
+        """How to judge where only logits are at hand."""
+        return self.by_logits if self.needs_features else self
+
+    def familiarity(
+        self,
+        logits: ArrayLike,
+        features: ArrayLike | None = None,
+        reference: Reference | None = None,
+    ) -> Floats:
+        """How familiar each photo looks, shape ``(photos,)``.
+
+        ``combined`` adds up what :func:`parts` says, each in standard deviations of the calibration
+        photos from their mean: 0 is an ordinary photo.
+
+        Args:
+            logits: Of the head that is judged, shape ``(photos, classes)``.
+            features: Shape ``(photos, dimensions)``, where they are needed.
+            reference: What they are compared with.
+
+        Raises:
+            ValueError: Another shape, logits that are NaN or +inf, or features are missing.
+        """
+        if not self.needs_features:
+            return METHODS[self.method](logits, self.score_kind)
+        if features is None or reference is None:
+            raise ValueError(f"features and a reference must be given for {self.method}")
+        if self.method == NEAREST:
+            return reference.nearest(features)
+        return _combined(
+            parts(logits, self.score_kind, features, reference), self.centres, self.scales
+        )
+
+    def verdict(
+        self,
+        logits: ArrayLike,
+        features: ArrayLike | None = None,
+        reference: Reference | None = None,
+    ) -> tuple[float, bool]:
+        """How familiar the most familiar photo looks, and whether the request is suspect.
+
+        Promise: a photo drawn like the calibration photos is suspect with a probability of at most
+        ``(floor(share rows) + 1) / (rows + 1)``, over calibration and photo together; for
+        ``combined``, whose scales come from the same photos, up to terms that vanish with
+        ``rows``. Of several photos each would have to be suspect, so a request of several is
+        suspect no more often.
+
+        Args:
+            logits: Of one request, shape ``(photos, classes)``.
+            features: As for :meth:`familiarity`.
+            reference: As for :meth:`familiarity`.
+
+        Raises:
+            ValueError: As :meth:`familiarity`, or there is no photo.
+        """
+        found = self.familiarity(logits, features, reference)
+        if not found.size:
+            raise ValueError("logits must hold at least one photo, got none")
+        value = float(found.max())
+        return value, value < self.threshold
+
+
+def parts(
+    logits: ArrayLike, score_kind: ScoreKind, features: ArrayLike, reference: Reference
+) -> Floats:
+    """What ``combined`` adds up, shape ``(photos, 3)``; each is higher for the more familiar.
+
+    The cosine to the nearest training photo, minus what the features have off the directions that
+    training photos use most, and minus the generalised entropy of the scores. Each misses
+    strangers that another sees.
+    """
+    columns = (
+        reference.nearest(features),
+        reference.residual(features),
+        METHODS[LOGITS_METHOD](logits, score_kind),
+    )
+    return np.stack(columns, axis=1)
+
+
+def fit_rejection(
+    method: str,
+    share: float,
+    found: Floats,
+    *,
+    head: str,
+    score_kind: ScoreKind,
+    reference_sha256: str | None = None,
+) -> Rejection:
+    """The rejection by which ``share`` of the calibration photos are suspect.
+
+    Args:
+        method: A name in :data:`calibration.rejection.familiarity.METHODS` or ``FEATURE_METHODS``.
+        share: In [0, 1).
+        found: Of each photo, shape ``(rows, columns)``: what the method says, one column; for the
+            methods by features what :func:`parts` says.
+        head: Head whose logits were judged.
+        score_kind: How they became scores.
+        reference_sha256: Of the reference, for the methods by features.
+    """
+    shared: dict[str, Any] = {
+        "share": share, "rows": len(found), "head": head, "score_kind": score_kind
+    }  # fmt: skip
+    if method not in FEATURE_METHODS:
+        return Rejection(method=method, threshold=suspect_threshold(found[:, 0], share), **shared)
+    centres, scales = found.mean(axis=0), found.std(axis=0)
+    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant but for rounding
+    combined = method == COMBINED
+    values = _combined(found, centres, scales) if combined else found[:, 0]
+    return Rejection(
+        method=method,
+        threshold=suspect_threshold(values, share),
+        **shared,
+        centres=tuple(centres.tolist()) if combined else (),
+        scales=tuple(scales.tolist()) if combined else (),
+        reference_sha256=reference_sha256,
+        by_logits=fit_rejection(
+            LOGITS_METHOD, share, found[:, -1:], head=head, score_kind=score_kind
+        ),
+    )
+
+
+def _combined(found: Floats, centres: ArrayLike, scales: ArrayLike) -> Floats:
+    standard = (found - np.asarray(centres)) / np.asarray(scales)
+    summed: Floats = standard[:, 0] + standard[:, 1] + standard[:, 2]
+    return summed

@@ -1,0 +1,195 @@
+"""Flora: pictures of invented plants whose true P(species | picture) is known exactly.
+
+A picture shows a flower, a leaf and a fruit, or some of them. Which of them is independent of the
+species; a colour or pattern is now and then another one than the species' own; everything else
+(place, size, turn, background, light, noise) is chance. `data.flora.species` has the species,
+`data.flora.posterior` what can be known of them, `data.flora.drawing` the drawing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.dataset import SPLITS, split_name
+from data.flora.drawing import draw
+from data.flora.names import flora_classes
+from data.flora.posterior import HIDDEN, MISREAD, VISIBLE, Observed, posterior_of
+from data.flora.species import FLOWER_COLOURS, FRUIT_COLOURS, LEAF_PATTERNS, prior, species_traits
+from data.png import encode_png
+from data.records import Listing, Records
+from models.classes import ClassTable
+from models.errors import DataError
+
+DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
+MOST_PICTURES = 10_000_000
+"""Of a split: their species are drawn together, in about 120 bytes a picture."""
+_LABELS, _PICTURE = 0, 1  # streams of chance of one split
+
+
+class Sample(NamedTuple):
+    """What is drawn for the pictures of a split before a pixel is.
+
+    Attributes:
+        labels: Species, int64, shape ``(rows,)``.
+        observed: Visible traits, int64, shape ``(rows, 5)``; see `data.flora.posterior`.
+    """
+
+    labels: NDArray[np.int64]
+    observed: Observed
+
+
+@dataclass(frozen=True)
+class Flora:
+    """One flora: picture ``i`` of a split depends on the seed, the split and ``i`` alone.
+
+    So a smaller split is the beginning of a larger one, and workers agree.
+
+    Attributes:
+        seed: 0 or more.
+        rows: Pictures a split.
+
+    Raises:
+        ValueError: A negative seed or count, or an unknown split.
+    """
+
+    seed: int = 0
+    rows: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_ROWS))
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be 0 or more, got {self.seed}")
+        for name, rows in self.rows.items():
+            if name not in SPLITS or rows < 0:
+                raise ValueError(
+                    f"rows must map {', '.join(SPLITS)} to 0 or more, got {name!r}: {rows}"
+                )
+
+    @property
+    def classes(self) -> ClassTable:
+        """The 85 species, without training counts."""
+        return flora_classes()
+
+    def labels(self, split: str) -> NDArray[np.int64]:
+        """The true species, int64, shape ``(rows,)``."""
+        return self._sample(split).labels
+
+    def observed(self, split: str) -> Observed:
+        """The traits the pictures show, int64, shape ``(rows, 5)``, -1 where hidden."""
+        return self._sample(split).observed
+
+    def posterior(self, split: str) -> NDArray[np.float64]:
+        """The exact P(species | picture), float64, shape ``(rows, 85)``; each row sums to 1."""
+        return posterior_of(self.observed(split))
+
+    def picture(self, split: str, row: int) -> NDArray[np.uint8]:
+        """The picture, uint8, shape ``(48, 48, 3)``, RGB.
+
+        Raises:
+            IndexError: The split has no such row.
+        """
+        if not 0 <= row < self.rows[split]:
+            raise IndexError(f"row must be in [0, {self.rows[split] - 1}] in {split}, got {row}")
+        return draw(self.observed(split)[row].tolist(), _chance(self.seed, split, _PICTURE, row))
+
+    def png(self, split: str, row: int) -> bytes:
+        """The same picture as a PNG file's bytes."""
+        return encode_png(self.picture(split, row))
+
+    def _sample(self, split: str) -> Sample:
+        if split not in self.rows:
+            raise ValueError(f"split must be one of {', '.join(self.rows)}, got {split!r}")
+        return _sample(self.seed, split, self.rows[split])
+
+
+def is_flora(source: str) -> bool:
+    """Whether ``--data`` names the flora rather than a path."""
+    return source == "flora" or source.startswith("flora:")
+
+
+def parse_flora(source: str) -> Flora:
+    """The flora that ``flora[:train=4000,val=500,test=500,seed=3]`` names.
+
+    Raises:
+        DataError: An unknown option, one given twice, or a value that is no whole number from 0,
+            or too large.
+    """
+    rows, seed, given = dict(DEFAULT_ROWS), 0, set[str]()
+    _, _, options = source.partition(":")
+    for option in filter(None, (part.strip() for part in options.split(","))):
+        key, _, text = (part.strip() for part in option.partition("="))
+        name = split_name(key) or key
+        if name not in (*DEFAULT_ROWS, "seed") or name in given:
+            raise DataError(
+                f"{source}: {'repeated' if name in given else 'unknown'} option {key!r}; "
+                "flora takes train=, val=, test= (pictures) and seed=, each once"
+            )
+        if not (text.isascii() and text.isdigit()):
+            raise DataError(f"{source}: {key} must be a whole number from 0 up, got {text!r}")
+        if name != "seed" and int(text) > MOST_PICTURES:
+            raise DataError(f"{source}: {key} must be at most {MOST_PICTURES:,}, got {text}")
+        given.add(name)
+        if name == "seed":
+            seed = int(text)
+        else:
+            rows[name] = int(text)
+    return Flora(seed, rows)
+
+
+def list_flora(source: str) -> Listing:
+    """List the flora that ``source`` names; no picture is drawn before it is read.
+
+    Raises:
+        DataError: See `parse_flora`.
+    """
+    flora = parse_flora(source)
+    classes = flora.classes
+    splits = {name: _records(flora, name) for name in SPLITS if flora.rows[name]}
+    known = {item.id: item for item in classes}
+    return Listing(source=source, splits=splits, known=known, order=classes.ids)
+
+
+def _records(flora: Flora, split: str) -> Records:
+    ids = flora.classes.ids
+    return Records(
+        class_ids=[ids[label] for label in flora.labels(split)],
+        names=[f"{split}/{row:06d}.png" for row in range(flora.rows[split])],
+        observations=None,
+        read=partial(flora.png, split),
+    )
+
+
+@lru_cache(maxsize=32)
+def _sample(seed: int, split: str, rows: int) -> Sample:
+    """Draw labels and visible traits; row ``i`` uses the ``i``-th ten numbers of its stream."""
+    chance = _chance(seed, split, _LABELS).random((rows, 10))
+    traits = species_traits()
+    edges = np.cumsum(prior())[:-1]
+    labels = np.searchsorted(edges, chance[:, 0], side="right").astype(np.int64)
+    seen = chance[:, 1:4] < VISIBLE  # (rows, 3): flower, leaf, fruit
+    columns = (
+        np.where(seen[:, 0], traits.petal_form[labels], HIDDEN),
+        np.where(seen[:, 0], _read(traits.flower[labels], FLOWER_COLOURS, chance[:, 4:6]), HIDDEN),
+        np.where(seen[:, 1], traits.leaf_form[labels], HIDDEN),
+        np.where(seen[:, 1], _read(traits.leaf[labels], LEAF_PATTERNS, chance[:, 6:8]), HIDDEN),
+        np.where(seen[:, 2], _read(traits.fruit[labels], FRUIT_COLOURS, chance[:, 8:10]), HIDDEN),
+    )
+    observed = np.stack(columns, axis=1)
+    for array in (labels, observed):
+        array.setflags(write=False)  # shared between callers
+    return Sample(labels, observed)
+
+
+def _read(
+    true: NDArray[np.int64], values: tuple[str, ...], chance: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """The value seen: the true one, or with probability ``MISREAD`` any of the others."""
+    step = 1 + (chance[:, 1] * (len(values) - 1)).astype(np.int64)  # 1 .. len(values) - 1
+    return np.where(chance[:, 0] < MISREAD, (true + step) % len(values), true)
+
+
+def _chance(seed: int, split: str, *stream: int) -> np.random.Generator:
+    return np.random.default_rng((seed, SPLITS.index(split), *stream))

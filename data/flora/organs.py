@@ -1,0 +1,314 @@
+"""How a flower, a leaf and a fruit look: polygons in a unit circle, turned, scaled and coloured."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ImageDraw
+
+from data.flora.species import FLOWER_COLOURS, FRUIT_COLOURS, LEAF_FORMS, LEAF_PATTERNS, PETAL_FORMS
+
+Colour = tuple[int, int, int]
+Points = NDArray[np.float64]  # (points, 2): x to the right, y down
+
+PETALS: dict[str, Colour] = {
+    "white": (250, 249, 244),
+    "yellow": (252, 216, 44),
+    "red": (214, 30, 42),
+    "pink": (246, 150, 192),
+    "violet": (138, 66, 186),
+    "blue": (66, 106, 226),
+}
+BERRIES: dict[str, Colour] = {
+    "red": (206, 26, 34),
+    "orange": (244, 132, 24),
+    "yellow": (248, 222, 66),
+    "black": (44, 32, 58),
+    "white": (246, 244, 236),
+}
+GREEN: Colour = (62, 138, 46)
+CREAM: Colour = (244, 238, 190)
+CRIMSON: Colour = (186, 22, 58)
+GOLD: Colour = (232, 170, 36)
+BROWN: Colour = (122, 72, 30)
+
+
+@dataclass(frozen=True)
+class Brush:
+    """What organs are drawn with.
+
+    Attributes:
+        canvas: Draws on the enlarged picture.
+        chance: Source of turn and jitter.
+    """
+
+    canvas: ImageDraw.ImageDraw
+    chance: np.random.Generator
+
+    def polygon(self, points: Points, fill: Colour, edge: Colour | None = None) -> None:
+        """Fill a polygon, with a line around it where ``edge`` is given."""
+        flat = points.ravel().tolist()
+        self.canvas.polygon(flat, fill=fill, outline=edge)
+
+    def line(self, points: Points, fill: Colour, width: int) -> None:
+        """Draw a line through the points, ``width`` enlarged pixels wide."""
+        self.canvas.line(points.ravel().tolist(), fill=fill, width=width, joint="curve")
+
+    def disc(self, x: float, y: float, radius: float, fill: Colour) -> None:
+        """Fill a circle."""
+        self.canvas.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)
+
+
+def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colour: int) -> None:
+    """Draw a flower of this petal form and colour inside a circle."""
+    name, fill = PETAL_FORMS[form], PETALS[FLOWER_COLOURS[colour]]
+    edge = _shade(fill, 0.72)
+    if name == "bell":
+        _bell(brush, x, y, radius, fill, edge)
+    elif name == "trumpet":
+        _trumpet(brush, x, y, radius, fill, edge)
+    else:
+        _petals(brush, x, y, radius, name, fill, edge)
+
+
+def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, pattern: int) -> None:
+    """Draw a leaf of this form and pattern inside a circle."""
+    turn = _turn(brush.chance.uniform(0, 2 * np.pi))
+    green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
+    name = LEAF_PATTERNS[pattern]
+    shape = leaf_shapes()[LEAF_FORMS[form]]
+    place = _Place(turn * radius, np.array([x, y]))
+    for blade in shape.blades:
+        if name == "margined":
+            brush.polygon(place(blade), CREAM)
+            centre = blade.mean(axis=0)
+            brush.polygon(place(centre + shape.inner * (blade - centre)), green)
+        else:
+            brush.polygon(place(blade), green, _shade(green, 0.7))
+    vein = CRIMSON if name == "red-veined" else _shade(green, 0.72)
+    for line in shape.veins:
+        brush.line(place(line), vein, 4 if name == "red-veined" else 2)
+    if name == "spotted":
+        for spot in place(shape.spots):
+            brush.disc(spot[0], spot[1], 0.105 * radius, CREAM)
+
+
+def draw_fruit(brush: Brush, x: float, y: float, radius: float, colour: int) -> None:
+    """Draw three berries of this colour inside a circle."""
+    fill = BERRIES[FRUIT_COLOURS[colour]]
+    angle = brush.chance.uniform(0, 2 * np.pi)
+    stalk = _shade(GREEN, 0.6)
+    centres = [
+        (x + 0.5 * radius * np.cos(a), y + 0.5 * radius * np.sin(a))
+        for a in angle + 2 * np.pi / 3 * np.arange(3)
+    ]
+    for berry in centres:
+        brush.line(np.array([[x, y - 0.1 * radius], berry]), stalk, 3)
+    for bx, by in centres:
+        brush.disc(bx, by, 0.48 * radius, _shade(fill, 0.6))
+        brush.disc(bx, by, 0.42 * radius, fill)
+        brush.disc(bx - 0.14 * radius, by - 0.16 * radius, 0.1 * radius, _mix(fill, 0.75))
+
+
+def _petals(
+    brush: Brush, x: float, y: float, radius: float, name: str, fill: Colour, edge: Colour
+) -> None:
+    """Separate petals around a golden centre."""
+    petal, count, eye = petal_shapes()[name]
+    start = brush.chance.uniform(0, 2 * np.pi)
+    jitter = brush.chance.uniform(-1, 1, size=(count, 2))
+    angles = start + (np.arange(count) + 0.12 * jitter[:, 0]) * (2 * np.pi / count)
+    lengths = radius * (0.95 + 0.05 * jitter[:, 1])
+    for angle, length in zip(angles, lengths, strict=True):
+        brush.polygon(petal @ _turn(angle) * length + (x, y), fill, edge)
+    brush.disc(x, y, eye * radius, BROWN)
+    brush.disc(x, y, 0.78 * eye * radius, GOLD)
+
+
+def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour, edge: Colour) -> None:
+    """A bell seen from the side, hanging or nodding."""
+    place = _Place(_turn(brush.chance.uniform(-0.9, 0.9)) * radius, np.array([x, y]))
+    body, mouth, ribs, cap = bell_shape()
+    brush.polygon(place(mouth), _shade(fill, 0.62))
+    brush.polygon(place(body), fill, edge)
+    for rib in ribs:
+        brush.line(place(rib), edge, 2)
+    brush.polygon(place(cap), _shade(GREEN, 0.8))
+
+
+def _trumpet(brush: Brush, x: float, y: float, radius: float, fill: Colour, edge: Colour) -> None:
+    """One wavy disc with a deep throat."""
+    place = _Place(_turn(brush.chance.uniform(0, 2 * np.pi)) * radius, np.array([x, y]))
+    rim, rays = trumpet_shape()
+    brush.polygon(place(rim), fill, edge)
+    for ray in rays:
+        brush.line(place(ray), edge, 2)
+    brush.disc(x, y, 0.36 * radius, _shade(fill, 0.42))
+    brush.disc(x, y, 0.13 * radius, CREAM)
+
+
+class _Place:
+    """Unit coordinates to the picture's."""
+
+    def __init__(self, matrix: Points, offset: Points) -> None:
+        self.matrix = matrix
+        self.offset = offset
+
+    def __call__(self, points: Points) -> Points:
+        moved: Points = points @ self.matrix + self.offset
+        return moved
+
+
+@cache
+def petal_shapes() -> dict[str, tuple[Points, int, float]]:
+    """Petal pointing right in the unit circle, number of petals, radius of the centre."""
+    t = np.linspace(0, 2 * np.pi, 21)[:-1]
+    rosette = np.stack([0.6 + 0.4 * np.cos(t), 0.34 * np.sin(t)], axis=1)
+    star = _blade(0.05, 1.0, 0.2, 0.9)
+    daisy = np.stack([0.6 + 0.4 * np.cos(t[::2]), 0.105 * np.sin(t[::2])], axis=1)
+    notch = 1 - 0.3 * np.exp(-((t - np.pi) ** 2) * 5)  # in the middle of the outer edge
+    cross = np.stack(
+        [0.56 - 0.44 * np.cos(t) * notch, (0.3 - 0.08 * np.cos(t)) * np.sin(t)], axis=1
+    )
+    return {
+        "rosette": (rosette, 5, 0.22),
+        "star": (star, 6, 0.14),
+        "daisy": (daisy, 13, 0.36),
+        "cross": (cross, 4, 0.13),
+    }
+
+
+@cache
+def trumpet_shape() -> tuple[Points, list[Points]]:
+    """The rim in the unit circle, and the rays inside it."""
+    angle = np.linspace(0, 2 * np.pi, 41)[:-1]
+    rim = 0.92 + 0.08 * np.cos(5 * angle)
+    outline = rim[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    notches = np.pi / 5 * np.array([1, 3, 5, 7, 9])
+    return outline, [np.outer([0.25, 0.8], [np.cos(a), np.sin(a)]) for a in notches]
+
+
+@cache
+def bell_shape() -> tuple[Points, Points, list[Points], Points]:
+    """Body, mouth, ribs and cap of a bell that hangs down, in the unit circle."""
+    y = np.linspace(-0.8, 0.66, 10)
+    half = 0.2 + 0.32 * np.sqrt((y + 0.8) / 1.46) + 0.2 * ((y + 0.8) / 1.46) ** 6
+    lip_x = np.linspace(half[-1], -half[-1], 13)
+    lip_y = 0.72 + 0.16 * np.abs(np.sin(1.5 * np.pi * (lip_x / half[-1] + 1)))
+    right = np.stack([half, y], axis=1)
+    left = np.stack([-half, y], axis=1)[::-1]
+    body = np.concatenate([right, np.stack([lip_x, lip_y], axis=1), left])
+    t = np.linspace(0, 2 * np.pi, 17)[:-1]
+    mouth = np.stack([0.66 * np.cos(t), 0.7 + 0.12 * np.sin(t)], axis=1)
+    ribs = [np.array([[s * 0.1, -0.6], [s * 0.18, 0.1], [s * 0.24, 0.72]]) for s in (-1, 1)]
+    cap = np.array([[-0.26, -0.66], [-0.14, -0.95], [0.14, -0.95], [0.26, -0.66], [0.0, -0.5]])
+    return body, mouth, ribs, cap
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The outlines of a leaf that points right, in the unit circle."""
+
+    blades: tuple[Points, ...]
+    veins: tuple[Points, ...]
+    spots: Points
+    inner: float  # share of the blade inside a pale margin
+
+
+@cache
+def leaf_shapes() -> dict[str, Leaf]:
+    """Leaves by the name of their form, in the unit circle."""
+    return {
+        "ovate": _simple(_blade(-0.75, 1.0, 0.46, 0.62), 0.46, 0.66),
+        "lance": _simple(_blade(-0.8, 1.0, 0.23, 0.8), 0.23, 0.6),
+        "heart": _heart(),
+        "lobed": _lobed(),
+        "pinnate": _pinnate(),
+    }
+
+
+def _simple(blade: Points, half: float, inner: float) -> Leaf:
+    """One blade with side veins and spots that fit its half width."""
+    midrib = np.array([[-1.0, 0.0], [0.85, 0.0]])
+    sides = [
+        np.array([[x, 0.0], [x + 0.28, side * 0.68 * half]])
+        for x in (-0.45, -0.1, 0.25)
+        for side in (-1, 1)
+    ]
+    spots = np.array(
+        [[x, side * 0.48 * half] for x in (-0.4, -0.05, 0.3) for side in (-1, 1)] + [[0.62, 0.0]]
+    )
+    return Leaf((blade,), (midrib, *sides), spots, inner)
+
+
+def _heart() -> Leaf:
+    t = np.linspace(0, 2 * np.pi, 33)[:-1]
+    x = 13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)
+    y = 16 * np.sin(t) ** 3
+    blade = np.stack([-x / 18.5 + 0.05, y / 18.5], axis=1)
+    midrib = np.array([[-0.85, 0.0], [0.85, 0.0]])
+    sides = [
+        np.array([[-0.3, 0.0], [end, side * width]])
+        for end, width in ((-0.35, 0.6), (0.25, 0.48))
+        for side in (-1, 1)
+    ]
+    spots = np.array(
+        [
+            [x, s * y]
+            for x, y in ((-0.45, 0.38), (-0.1, 0.6), (0.0, 0.24), (0.38, 0.26))
+            for s in (-1, 1)
+        ]
+    )
+    return Leaf((blade,), (midrib, *sides), spots, 0.7)
+
+
+def _lobed() -> Leaf:
+    t = np.linspace(-np.pi, np.pi, 71)[:-1]
+    radius = 0.62 + 0.38 * np.cos(5.6 * t) * np.exp(-((t / 2.6) ** 4))
+    radius *= 1 - 0.45 * np.exp(-((np.abs(t) - np.pi) ** 2) * 6)
+    blade = np.stack([radius * np.cos(t), radius * np.sin(t)], axis=1)
+    lobes = 2 * np.pi / 5.6 * np.array([-2, -1, 0, 1, 2])
+    veins = [np.outer([-0.1, 0.82], [np.cos(a), np.sin(a)]) for a in lobes]
+    spots = np.stack([0.6 * np.cos(lobes), 0.6 * np.sin(lobes)], axis=1)
+    spots = np.concatenate([spots, [[-0.12, 0.2], [-0.12, -0.2]]])
+    return Leaf((blade,), (np.array([[-1.0, 0.0], [0.0, 0.0]]), *veins), spots, 0.7)
+
+
+def _pinnate() -> Leaf:
+    leaflet = _blade(0.0, 0.62, 0.19, 0.8)
+    blades, middles = [leaflet @ _turn(0.0) + (0.38, 0.0)], [[0.62, 0.0]]
+    veins = [np.array([[-1.0, 0.0], [0.85, 0.0]])]
+    for x in (-0.55, -0.1, 0.35):
+        for side in (-1.0, 1.0):
+            angle = side * 1.05
+            blades.append(leaflet @ _turn(angle) + (x, 0.0))
+            direction = np.array([np.cos(angle), np.sin(angle)])
+            middles.append([x + 0.36 * direction[0], 0.36 * direction[1]])
+            veins.append(np.array([[x, 0.0], [x + 0.45 * direction[0], 0.45 * direction[1]]]))
+    return Leaf(tuple(blades), tuple(veins), np.array(middles), 0.6)
+
+
+def _blade(start: float, end: float, half: float, skew: float) -> Points:
+    """A blade along x with a pointed tip; ``skew`` below 1 puts the widest part near the base."""
+    u = np.linspace(0, 1, 12)
+    width = half * np.sin(np.pi * u**skew)
+    x = start + (end - start) * u
+    upper = np.stack([x, width], axis=1)
+    return np.concatenate([upper, upper[::-1] * (1, -1)])
+
+
+def _turn(angle: float) -> Points:
+    """Matrix that turns row vectors by ``angle`` from x towards y."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[c, s], [-s, c]])
+
+
+def _shade(colour: Colour, factor: float) -> Colour:
+    r, g, b = (min(255, int(channel * factor)) for channel in colour)
+    return r, g, b
+
+
+def _mix(colour: Colour, white: float) -> Colour:
+    r, g, b = (int(channel + (255 - channel) * white) for channel in colour)
+    return r, g, b

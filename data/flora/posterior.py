@@ -1,0 +1,182 @@
+"""What the flora's pictures can tell: the exact P(species | picture), and the best any set can do.
+
+A picture shows its observed traits plainly, and everything else in it is drawn independently of
+the species. So P(species | picture) = P(species | observed traits), which is Bayes' rule on a
+small table. The observed traits take only 2,646 combinations; summing over them gives the optimum
+exactly, without drawing anything.
+"""
+
+from functools import cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.flora.species import (
+    FLOWER_COLOURS,
+    FRUIT_COLOURS,
+    LEAF_FORMS,
+    LEAF_PATTERNS,
+    PETAL_FORMS,
+    SPECIES,
+    prior,
+    species_traits,
+)
+
+VISIBLE = (0.70, 0.65, 0.40)  # P(flower), P(leaf), P(fruit) in the picture, whatever the species
+MISREAD = 0.10  # P(a visible colour or pattern is another one than the species'), each alone
+HIDDEN = -1
+
+COLUMNS = ("petal_form", "flower", "leaf_form", "leaf", "fruit")
+Observed = NDArray[np.int64]  # (rows, 5), columns as above, HIDDEN where the organ is not there
+
+
+def posterior_of(observed: Observed) -> NDArray[np.float64]:
+    """P(species | observed traits), shape ``(rows, species)``; each row sums to 1.
+
+    Args:
+        observed: Shape ``(rows, 5)``: petal form, flower colour, leaf form, leaf pattern, fruit
+            colour, as indices of the tuples in `data.flora.species`, -1 for a hidden organ.
+
+    Raises:
+        ValueError: Wrong shape, a half hidden organ, or traits no species can show together.
+    """
+    joint = _joint(_checked(observed))
+    total = joint.sum(axis=1, keepdims=True)
+    if not np.all(total > 0):
+        row = int(np.argmin(total))
+        raise ValueError(f"observed row {row}, {observed[row].tolist()}, is shown by no species")
+    return joint / total  # type: ignore[no-any-return]  # numpy types the quotient loosely
+
+
+def expected_hit_rate(sets: NDArray[np.bool_], posterior: NDArray[np.float64]) -> float:
+    """Probability that the true species is in the set, averaged over the rows.
+
+    Unlike the share of hits among drawn labels it has no label-sampling noise.
+
+    Args:
+        sets: Which species each set holds, bool, shape ``(rows, species)``.
+        posterior: `posterior_of` the same pictures, shape ``(rows, species)``.
+
+    Raises:
+        ValueError: The shapes differ or there is no row.
+    """
+    if sets.shape != posterior.shape or not len(sets):
+        raise ValueError(
+            f"sets and posterior must have one shape and at least one row, got {sets.shape} and "
+            f"{posterior.shape}"
+        )
+    return float(np.where(sets, posterior, 0.0).sum() / len(sets))
+
+
+def bayes_top_k_accuracy(k: int) -> float:
+    """The best hit rate any rule with exactly ``k`` species for every picture can have.
+
+    Raises:
+        ValueError: ``k`` is not in [1, 85].
+    """
+    if not 1 <= k <= SPECIES:
+        raise ValueError(f"k must be in [1, {SPECIES}], got {k}")
+    joint = _patterns().joint
+    return float(np.partition(joint, SPECIES - k, axis=1)[:, SPECIES - k :].sum())
+
+
+def bayes_average_k_accuracy(k: float) -> float:
+    """The best hit rate any rule with ``k`` species a picture on average can have.
+
+    Species enter in the order of their posterior; at the cut, a tie is split at random.
+
+    Raises:
+        ValueError: ``k`` is not in [0, 85].
+    """
+    sizes, hits, _ = _frontier(k)
+    return float(np.interp(k, sizes, hits))
+
+
+def bayes_threshold(k: float) -> float:
+    """The posterior above which a species enters the best sets of ``k`` species on average.
+
+    Raises:
+        ValueError: ``k`` is not in [0, 85].
+    """
+    sizes, _, posterior = _frontier(k)
+    return float(posterior[min(int(np.searchsorted(sizes, k)), len(posterior) - 1)])
+
+
+class Patterns(NamedTuple):
+    """All combinations of traits a picture can show.
+
+    Attributes:
+        observed: Shape ``(patterns, 5)``.
+        joint: P(pattern and species), shape ``(patterns, species)``; sums to 1.
+    """
+
+    observed: Observed
+    joint: NDArray[np.float64]
+
+
+@cache
+def _patterns() -> Patterns:
+    hidden = [(HIDDEN, HIDDEN)]
+    flowers = hidden + list(product(range(len(PETAL_FORMS)), range(len(FLOWER_COLOURS))))
+    leaves = hidden + list(product(range(len(LEAF_FORMS)), range(len(LEAF_PATTERNS))))
+    fruits = range(HIDDEN, len(FRUIT_COLOURS))
+    rows = [(*flower, *leaf, fruit) for flower, leaf, fruit in product(flowers, leaves, fruits)]
+    observed = np.array(rows, dtype=np.int64)
+    joint = _joint(observed)
+    shown = joint.sum(axis=1) > 0
+    return Patterns(observed[shown], joint[shown])
+
+
+@cache
+def _all_frontier() -> tuple[NDArray[np.float64], ...]:
+    joint = _patterns().joint
+    weight = joint.sum(axis=1, keepdims=True)  # P(pattern)
+    posterior = joint / weight
+    order = np.argsort(-posterior, axis=None, kind="stable")
+    sizes = np.cumsum(np.broadcast_to(weight, joint.shape).reshape(-1)[order])
+    hits = np.cumsum(joint.reshape(-1)[order])
+    return np.append(0.0, sizes), np.append(0.0, hits), np.append(1.0, posterior.ravel()[order])
+
+
+def _frontier(k: float) -> tuple[NDArray[np.float64], ...]:
+    if not 0 <= k <= SPECIES:
+        raise ValueError(f"k must be in [0, {SPECIES}], got {k}")
+    return _all_frontier()
+
+
+def _joint(observed: Observed) -> NDArray[np.float64]:
+    """P(observed and species), shape ``(rows, species)``."""
+    traits = species_traits()
+    petal, flower, leaf_form, leaf, fruit = (column[:, None] for column in observed.T)
+    flower_seen = (petal == traits.petal_form) * _reading(flower, traits.flower, FLOWER_COLOURS)
+    leaf_seen = (leaf_form == traits.leaf_form) * _reading(leaf, traits.leaf, LEAF_PATTERNS)
+    fruit_seen = _reading(fruit, traits.fruit, FRUIT_COLOURS)
+    joint = np.tile(prior(), (len(observed), 1))
+    for seen, column, visible in zip(
+        (flower_seen, leaf_seen, fruit_seen), (flower, leaf, fruit), VISIBLE, strict=True
+    ):
+        joint *= np.where(column == HIDDEN, 1 - visible, visible * seen)
+    return joint
+
+
+def _reading(
+    seen: NDArray[np.int64], true: NDArray[np.int64], values: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """P(this value is seen | the species' value), the organ being visible."""
+    return np.where(seen == true, 1 - MISREAD, MISREAD / (len(values) - 1))
+
+
+def _checked(observed: Observed) -> Observed:
+    observed = np.asarray(observed)
+    if observed.ndim != 2 or observed.shape[1] != len(COLUMNS):
+        raise ValueError(f"observed must have shape (rows, {len(COLUMNS)}), got {observed.shape}")
+    limits = [len(v) for v in (PETAL_FORMS, FLOWER_COLOURS, LEAF_FORMS, LEAF_PATTERNS)]
+    limits.append(len(FRUIT_COLOURS))
+    if np.any(observed < HIDDEN) or np.any(observed >= limits):
+        raise ValueError(f"observed traits must be in [-1, {[n - 1 for n in limits]}]")
+    hidden = observed == HIDDEN
+    if np.any(hidden[:, 0] != hidden[:, 1]) or np.any(hidden[:, 2] != hidden[:, 3]):
+        raise ValueError("form and colour of a flower, or of a leaf, must be hidden together")
+    return observed

@@ -1,0 +1,105 @@
+"""An ImageFolder: ``train/<class id>/<photo>``, ``val/...``, ``test/...``."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from data.dataset import FileReader, split_name
+from data.records import Listing, Records
+from models.errors import DataError
+from models.images.sniff import ENDINGS
+
+# The last four are meant as pictures, although the decoder takes none: `data check` lists them.
+SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
+
+
+def is_folder_dataset(root: Path) -> bool:
+    """Whether ``root`` holds a folder named like a split."""
+    return root.is_dir() and any(
+        entry.is_dir() and split_name(entry.name) for entry in root.iterdir()
+    )
+
+
+def list_folder(root: Path, *, source: str | None = None) -> Listing:
+    """List an ImageFolder without opening a picture.
+
+    The name of a folder inside a split is the class id; photos may lie deeper inside it. Hidden
+    entries are passed over; other files that are no picture by their name are passed over too
+    and kept in ``ignored``.
+
+    Args:
+        root: Folder that holds the split folders.
+        source: What messages call it; the path by default.
+
+    Raises:
+        DataError: Two folders mean the same split, or a folder cannot be listed.
+    """
+    source = str(root) if source is None else source
+    ignored: list[str] = []
+    try:
+        folders = _split_folders(root, source, ignored)
+        found = {name: _records(root, path, ignored) for name, path in folders.items()}
+    except OSError as error:
+        raise DataError(f"{source} cannot be listed: {error}") from error
+    return Listing(source=source, splits=found, ignored=ignored)
+
+
+def list_classes(root: Path) -> Records:
+    """List a folder of class folders that is not split yet: ``<class id>/<photo>``.
+
+    Raises:
+        DataError: The folder cannot be listed.
+    """
+    try:
+        return _records(root, root, [])
+    except OSError as error:
+        raise DataError(f"{root} cannot be listed: {error}") from error
+
+
+def _split_folders(root: Path, source: str, ignored: list[str]) -> dict[str, Path]:
+    folders: dict[str, Path] = {}
+    for entry in _visible(root):
+        name = split_name(entry.name)
+        if name is None or not entry.is_dir():
+            ignored.append(entry.name)
+            continue
+        if name in folders:
+            raise DataError(
+                f"{source}: folders {folders[name].name!r} and {entry.name!r} both mean the split "
+                f"{name!r}; keep one of them"
+            )
+        folders[name] = Path(entry.path)
+    return folders
+
+
+def _records(root: Path, split: Path, ignored: list[str]) -> Records:
+    class_ids: list[str] = []
+    paths: list[str] = []
+    for entry in _visible(split):
+        if not entry.is_dir():
+            ignored.append(os.path.relpath(entry.path, root))
+            continue
+        pictures = list(_pictures(Path(entry.path), root, ignored))
+        if not pictures:
+            ignored.append(os.path.relpath(entry.path, root) + os.sep)
+        paths.extend(pictures)
+        class_ids.extend([entry.name] * len(pictures))
+    return Records(
+        class_ids=class_ids, names=paths, observations=None, read=FileReader(root, paths)
+    )
+
+
+def _pictures(folder: Path, root: Path, ignored: list[str]) -> Iterator[str]:
+    for entry in _visible(folder):
+        if entry.is_dir():
+            yield from _pictures(Path(entry.path), root, ignored)
+        elif Path(entry.name).suffix.lower() in SUFFIXES:
+            yield os.path.relpath(entry.path, root)
+        else:
+            ignored.append(os.path.relpath(entry.path, root))
+
+
+def _visible(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        kept = [entry for entry in entries if not entry.name.startswith(".")]
+    return sorted(kept, key=lambda entry: entry.name)

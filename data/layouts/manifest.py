@@ -1,0 +1,166 @@
+"""A manifest: one line a picture in a CSV or Parquet file.
+
+Columns ``path`` (relative to the manifest's folder), ``class_id`` and ``split``; optional
+``observation_id``; and about the class ``scientific_name``, ``genus``, ``family``, ``gbif`` and
+``common_name:xx`` (``xx`` a language; several names separated by ``|``). Others are passed over.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from data.dataset import SPLITS, FileReader, split_name
+from data.layouts.table import SUFFIXES, Table, read_table
+from data.records import Listing, Records, first
+from models.classes import ClassInfo
+from models.errors import DataError
+
+REQUIRED = ("path", "class_id", "split")
+TAXON = ("scientific_name", "genus", "family", "gbif")
+COMMON_NAME = "common_name:"
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether this is a file with a manifest's suffix."""
+    return path.is_file() and path.suffix.lower() in SUFFIXES
+
+
+def list_manifest(
+    path: Path, *, source: str | None = None, splits: Sequence[str] | None = None
+) -> Listing:
+    """List a manifest; the pictures of ``splits`` (all by default) must exist.
+
+    Raises:
+        DataError: Not readable; a column is missing; empty class ids or paths, unknown splits,
+            paths given twice, contradicting taxa or missing files, the first five of them named.
+    """
+    source = str(path) if source is None else source
+    table = read_table(path)
+    demand_columns(source, table, REQUIRED)
+    paths, class_ids = demand_pictures(source, table)
+    names = _split_names(source, table["split"], paths)
+    observations = observation_ids(table, paths)
+    found = {}
+    for name in SPLITS:
+        rows = [row for row, split in enumerate(names) if split == name]
+        if rows:
+            found[name] = _records(path.parent, rows, paths, class_ids, observations)
+    for name in found if splits is None else [name for name in splits if name in found]:
+        _demand_files(source, path.parent, found[name])
+    return Listing(source=source, splits=found, known=known_classes(source, table, class_ids))
+
+
+def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
+    """Refuse a table that lacks one of ``columns``.
+
+    Raises:
+        DataError: Naming the missing and the present ones.
+    """
+    missing = [name for name in columns if name not in table]
+    if missing:
+        raise DataError(
+            f"{source} has no column {first(missing)}; it has: {', '.join(table) or 'none'}"
+        )
+
+
+def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
+    """The paths and class ids of a table.
+
+    Raises:
+        DataError: Empty cells, or a path given twice or with a null character.
+    """
+    paths = [text.strip() for text in table["path"]]
+    class_ids = [text.strip() for text in table["class_id"]]
+    if not paths:
+        raise DataError(f"{source} lists no picture")
+    _refuse(source, "paths with a null character", [text for text in paths if "\0" in text])
+    _refuse(source, "empty paths", [_line(row) for row, text in enumerate(paths) if not text])
+    bare = [path for path, class_id in zip(paths, class_ids, strict=True) if not class_id]
+    _refuse(source, "empty class ids", bare)
+    counts = Counter(os.path.normpath(text) for text in paths)
+    _refuse(source, "paths given twice", [text for text, count in counts.items() if count > 1])
+    return paths, class_ids
+
+
+def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
+    """The observation of each picture, its own path where the cell is empty; None without any."""
+    if "observation_id" not in table:
+        return None
+    cells = [text.strip() for text in table["observation_id"]]
+    return [cell or path for cell, path in zip(cells, paths, strict=True)]
+
+
+def known_classes(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
+    """What the taxon columns say of each class; a cell may be empty where another row has it.
+
+    Raises:
+        DataError: Two rows of one class say different things.
+    """
+    columns = [name for name in table if name in TAXON or name.startswith(COMMON_NAME)]
+    values: dict[str, dict[str, str]] = {class_id: {} for class_id in class_ids}
+    clashes = dict[str, None]()
+    for name in columns:
+        for class_id, text in zip(class_ids, table[name], strict=True):
+            cell = text.strip()
+            if cell and values[class_id].setdefault(name, cell) != cell:
+                clashes[f"{class_id}: {name}"] = None
+    _refuse(source, "classes with contradicting columns", list(clashes))
+    return {class_id: _class_info(class_id, cells) for class_id, cells in values.items()}
+
+
+def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
+    common = {
+        name.removeprefix(COMMON_NAME): tuple(part.strip() for part in text.split("|"))
+        for name, text in cells.items()
+        if name.startswith(COMMON_NAME)
+    }
+    return ClassInfo(
+        id=class_id,
+        scientific_name=cells.get("scientific_name", class_id),
+        genus=cells.get("genus"),
+        family=cells.get("family"),
+        gbif=cells.get("gbif"),
+        common_names=common,
+    )
+
+
+def _split_names(source: str, cells: Sequence[str], paths: Sequence[str]) -> list[str | None]:
+    names = [split_name(cell) for cell in cells]
+    unknown = [
+        f"{path}: {cell}"
+        for path, cell, name in zip(paths, cells, names, strict=True)
+        if name is None
+    ]
+    _refuse(source, "unknown splits (train, val and test are known)", unknown)
+    return names
+
+
+def _records(
+    root: Path,
+    rows: Sequence[int],
+    paths: Sequence[str],
+    class_ids: Sequence[str],
+    observations: Sequence[str] | None,
+) -> Records:
+    chosen = [paths[row] for row in rows]
+    return Records(
+        class_ids=[class_ids[row] for row in rows],
+        names=chosen,
+        observations=None if observations is None else [observations[row] for row in rows],
+        read=FileReader(root, chosen),
+    )
+
+
+def _demand_files(source: str, root: Path, records: Records) -> None:
+    missing = [name for name in records.names if not (root / name).is_file()]
+    _refuse(source, f"missing files (paths start from {root})", missing)
+
+
+def _refuse(source: str, what: str, found: Sequence[str]) -> None:
+    if found:
+        raise DataError(f"{source}: {len(found):,} {what}: {first(found)}")
+
+
+def _line(row: int) -> str:
+    return f"row {row + 1}"

@@ -1,0 +1,267 @@
+"""Weights from files and downloads, and how they are fitted into a network."""
+
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+import torchvision
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from torch import Tensor, nn
+from torchvision.models.vision_transformer import interpolate_embeddings
+
+from models.classes import ClassTable
+from models.errors import BundleError
+
+State = Mapping[str, Tensor]
+
+_INSIDE: Final = ("best.safetensors", "weights.safetensors")  # of a run folder, of a bundle
+_HOLDERS: Final = ("network", "state_dict", "model_state_dict", "model")
+_OLD_NAMES: Final = (
+    (r"\b(?:module|_orig_mod)\.", ""),  # of DistributedDataParallel and torch.compile
+    (r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2."),  # torchvision's oldest DenseNets
+    (r"\.mlp\.linear_1\.", ".mlp.0."),  # and vision transformers
+    (r"\.mlp\.linear_2\.", ".mlp.3."),
+)
+_AUXILIARY_HEADS: Final = ("backbone.aux1.", "backbone.aux2.", "backbone.AuxLogits.")
+_POSITIONS: Final = "encoder.pos_embedding"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Weights to start from.
+
+    Attributes:
+        origin: What messages call them.
+        state: Tensors by name, of ours (``backbone.*``, ``head.*``) or of the plain torchvision
+            network.
+        classes: The class id of each row of the last layer, or None where nothing tells.
+    """
+
+    origin: str
+    state: State
+    classes: Sequence[str] | None
+
+
+def open_weights(weights: str, backbone: str) -> Weights:
+    """Find weights by what ``--weights`` takes.
+
+    Args:
+        weights: ``imagenet`` for torchvision's own download; a ``.safetensors`` or ``.pt`` file;
+            or the folder of a run or a bundle, for the weights in it. A ``classes.json`` beside a
+            file says which classes its last layer tells apart.
+        backbone: Name of the network, for ``imagenet``.
+
+    Raises:
+        BundleError: They cannot be had or read, or the folder holds none.
+    """
+    if weights == "imagenet":
+        return read_imagenet(backbone)
+    path = Path(weights)
+    if path.is_dir():
+        inside = [path / name for name in _INSIDE if (path / name).is_file()]
+        if not inside:
+            raise BundleError(f"{path} holds no {' and no '.join(_INSIDE)}: name a file of weights")
+        path = inside[0]
+    return Weights(origin=str(path), state=read_weights(path), classes=_classes_beside(path))
+
+
+def _classes_beside(path: Path) -> tuple[str, ...] | None:
+    try:
+        return ClassTable.from_json(path.with_name("classes.json").read_bytes()).ids
+    except (OSError, BundleError):  # none, or not one of ours
+        return None
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """Read a state dict from a ``.safetensors`` file or a ``.pt``/``.pth`` checkpoint.
+
+    A checkpoint is opened with ``weights_only=True``: nothing in it is run. One that holds
+    more than weights is searched for its state dict under ``network``, ``state_dict``,
+    ``model_state_dict`` or ``model``.
+
+    Raises:
+        BundleError: The file is missing, damaged, or holds no tensors.
+    """
+    path = Path(path)
+    try:
+        if path.suffix == ".safetensors":
+            return dict(load_safetensors(path.read_bytes()))
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise BundleError(f"cannot read weights from {path}: {error.strerror}") from error
+    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        raise BundleError(  # torch's own words advise opening it unsafely
+            f"{path} is no file of weights, is damaged, or holds more than tensors and plain values"
+        ) from error
+    return _state_dict(content, path)
+
+
+def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
+    for key in _HOLDERS:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+            break
+    if not isinstance(content, dict):
+        raise BundleError(f"{path} holds no state dict (names and tensors)")
+    state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    if not state:
+        raise BundleError(f"{path} holds no tensors")
+    return state
+
+
+def read_imagenet(name: str) -> Weights:
+    """Torchvision's own ImageNet weights of a network, downloaded once and then kept.
+
+    Raises:
+        BundleError: There are none for this network, or they cannot be downloaded.
+    """
+    try:
+        weights = torchvision.models.get_model_weights(name).DEFAULT
+    except (ValueError, AttributeError) as error:
+        raise BundleError(
+            f"there are no ImageNet weights for {name}; leave weights out or name a file"
+        ) from error
+    try:
+        state = weights.get_state_dict(check_hash=True)
+    except (OSError, RuntimeError) as error:
+        raise BundleError(
+            f"the ImageNet weights of {name} could not be downloaded ({error}). Download "
+            f"{weights.url} where there is a network and name the file as weights"
+        ) from error
+    origin = f"the ImageNet weights of {name}"
+    return Weights(origin=origin, state=state, classes=weights.meta["categories"])
+
+
+def load_into(network: nn.Module, state: State, *, origin: str) -> None:
+    """Fill ``network`` with ``state``, which must fit in every name and shape.
+
+    Args:
+        network: What ``models.backbones.networks.build`` returns.
+        state: The state dict of such a network.
+        origin: What the error message calls the weights.
+
+    Raises:
+        BundleError: Names the weights that are missing, not known, or of another shape.
+    """
+    expected = network.state_dict()
+    if problems := _problems(expected, state):
+        shown = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
+        raise BundleError(
+            f"{origin} belongs to another architecture, {len(problems)} weights differ: {shown}"
+        )
+    for key, value in expected.items():  # load_state_dict may ask for metadata that no file keeps
+        value.copy_(state[key])
+
+
+def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | None = None) -> str:
+    """Fill ``network`` with the weights of a network trained before, maybe for other classes.
+
+    The backbone must fit; older names, missing counters of batch norm, auxiliary heads and the
+    position embeddings of a vision transformer for another picture size are seen to. Of the
+    last layer the rows of classes known on both sides are taken, if it is of the same kind; the
+    others stay as they are. Where one side does not know its classes, all rows are taken if there
+    are as many.
+
+    Args:
+        network: What ``models.backbones.networks.build`` returns.
+        weights: What to take.
+        classes: The class id of each row of logits, or None where unknown.
+
+    Returns:
+        One line that says what was taken.
+
+    Raises:
+        BundleError: The weights belong to another architecture.
+    """
+    expected = network.state_dict()
+    found = _our_names(weights.state, str(getattr(network, "classifier", "")))
+    head, said = _last_layer(expected, found, weights.classes, classes)
+    found = {key: value for key, value in found.items() if not key.startswith("head.")}
+    _fit_positions(network, expected, found)
+    counters = {key: value for key, value in expected.items() if key.endswith("_batches_tracked")}
+    load_into(network, counters | found | head, origin=weights.origin)
+    return f"{weights.origin}: the backbone is taken, {said}"
+
+
+def _our_names(state: State, classifier: str) -> dict[str, Tensor]:
+    """Today's names, with ``backbone.`` or ``head.`` before those of a plain network."""
+    state = {_today(key): value for key, value in state.items()}
+    if not any(key.startswith("backbone.") for key in state):
+        state = {
+            f"head.{key.removeprefix(f'{classifier}.')}"
+            if classifier and key.startswith(f"{classifier}.")
+            else f"backbone.{key}": value
+            for key, value in state.items()
+        }
+    return {key: value for key, value in state.items() if not key.startswith(_AUXILIARY_HEADS)}
+
+
+def _today(name: str) -> str:
+    for old, new in _OLD_NAMES:
+        name = re.sub(old, new, name)
+    return name
+
+
+def _last_layer(
+    expected: State,
+    found: State,
+    theirs: Sequence[str] | None,
+    ours: Sequence[str] | None,
+) -> tuple[dict[str, Tensor], str]:
+    """The head of ``expected`` with the rows that ``found`` has for it, and what to say of it."""
+    head = {key: value.clone() for key, value in expected.items() if key.startswith("head.")}
+    rows_of = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
+    known = {key: value for key, value in found.items() if key.startswith("head.")}
+    first = next(iter(rows_of))
+    if known.keys() != head.keys() or any(
+        known[key].shape != (*known[first].shape[:1], *value.shape[1:])
+        for key, value in rows_of.items()
+    ):
+        return head, "the last layer starts fresh: the file has none of this kind"
+    rows, classes = len(known[first]), len(head[first])
+    if ours is None or theirs is None or len(theirs) != rows:
+        if rows != classes:
+            return head, f"the last layer starts fresh: the file does not name its {rows} classes"
+        pairs = {row: row for row in range(rows)}
+        said = (
+            f"and the last layer row by row: no classes.json beside it names its {rows} classes, "
+            "which are believed to be yours in the same order"
+        )
+    else:
+        row_of = {name: row for row, name in enumerate(theirs)}
+        pairs = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
+        said = f"and the last layer for {len(pairs)} of {classes} classes"
+        said += "" if len(pairs) == classes else "; the others start fresh"
+    for key, value in rows_of.items():
+        value[list(pairs)] = known[key][list(pairs.values())].to(value)
+    return head, said
+
+
+def _fit_positions(network: nn.Module, expected: State, found: dict[str, Tensor]) -> None:
+    """Stretch the position embeddings of a vision transformer to the picture size of ours."""
+    key = f"backbone.{_POSITIONS}"
+    if key not in expected or key not in found or expected[key].shape == found[key].shape:
+        return
+    transformer = network.get_submodule("backbone")
+    try:
+        found[key] = interpolate_embeddings(
+            transformer.image_size, transformer.patch_size, {_POSITIONS: found[key]}
+        )[_POSITIONS]
+    except (ValueError, RuntimeError):  # other rows than a square of patches
+        return  # refused with all that differs
+
+
+def _problems(expected: State, found: State) -> list[str]:
+    missing = [f"{key} is missing" for key in expected if key not in found]
+    unknown = [f"{key} is not known" for key in found if key not in expected]
+    shapes = [
+        f"{key} is {tuple(found[key].shape)} instead of {tuple(value.shape)}"
+        for key, value in expected.items()
+        if key in found and found[key].shape != value.shape
+    ]
+    return [*shapes, *missing, *unknown]

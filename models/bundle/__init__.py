@@ -1,0 +1,7 @@
+"""The bundle: a folder with one network and its papers, hashed, and exchanged in one step."""
+
+from models.bundle.bundle import Bundle as Bundle
+from models.bundle.bundle import open_bundle as open_bundle
+from models.bundle.bundle import replace_files as replace_files
+from models.bundle.bundle import reserved as reserved
+from models.bundle.bundle import write_bundle as write_bundle

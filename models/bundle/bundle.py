@@ -1,0 +1,257 @@
+"""The bundle: the folder that holds one network and all that answering with it needs.
+
+``bundle.json`` names every file with its hash, so it alone says which bundle this is; how a bundle
+is replaced in one step is told in ``models/bundle/staging.py``.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from models.bundle.lock import held
+from models.bundle.manifest import MANIFEST, Manifest, check_file_name, sha256_of
+from models.bundle.staging import (
+    build,
+    exchange,
+    failures_named,
+    find_file,
+    old_manifest,
+    read_file,
+    read_manifest,
+    writing,
+)
+from models.classes import ClassTable
+from models.errors import BundleError
+from models.images import Preprocess
+
+MODEL: Final = "model.onnx"
+CLASSES: Final = "classes.json"
+PREPROCESS: Final = "preprocess.json"
+CALIBRATION: Final = "calibration.json"
+REFERENCE: Final = "reference.npy"
+"""What features are compared with, where the calibration needs it."""
+_REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """An opened bundle whose files were all found with the right content.
+
+    Attributes:
+        path: Its folder.
+        manifest: The content of ``bundle.json``.
+        classes: The classes in output order.
+        preprocess: How pictures become input.
+    """
+
+    path: Path
+    manifest: Manifest
+    classes: ClassTable
+    preprocess: Preprocess
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        """Of the model."""
+        return self.manifest.version
+
+    @property
+    def created(self) -> str:
+        """UTC time in ISO 8601."""
+        return self.manifest.created
+
+    @property
+    def sha256(self) -> str:
+        """The identity of this bundle, ``bundle_sha256`` elsewhere."""
+        return self.manifest.sha256
+
+    @property
+    def heads(self) -> Mapping[str, str]:
+        """ONNX output name by head name."""
+        return self.manifest.heads
+
+    def has(self, name: str) -> bool:
+        """Whether the bundle holds a file of this name."""
+        return name in self.manifest.files
+
+    def path_of(self, name: str) -> Path:
+        """Where a file lies now; its content is verified.
+
+        Raises:
+            BundleError: There is no such file, or it changed since the bundle was opened.
+        """
+        self._check_named(name)
+        return find_file(self.path, name, self.manifest.files[name])
+
+    def read(self, name: str) -> bytes:
+        """Content of a file, the very bytes that were verified.
+
+        Raises:
+            BundleError: There is no such file, or it changed since the bundle was opened.
+        """
+        self._check_named(name)
+        return read_file(self.path, name, self.manifest.files[name])
+
+    def read_object(self, name: str) -> dict[str, Any]:
+        """The JSON object in a file; an empty one where the bundle has no such file.
+
+        Raises:
+            BundleError: The file holds something else, or changed since the bundle was opened.
+        """
+        if not self.has(name):
+            return {}
+        try:
+            return {**json.loads(self.read(name))}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BundleError(
+                f"{self.path / name} is damaged: copy, export or calibrate the bundle again"
+            ) from error
+
+    def _check_named(self, name: str) -> None:
+        if not self.has(name):
+            raise BundleError(f"{self.path} has no {name}; it holds {sorted(self.manifest.files)}")
+
+
+def open_bundle(path: str | Path) -> Bundle:
+    """Open a bundle and verify the hash of each of its files.
+
+    Nothing is written, so a read-only medium will do. Files that ``bundle.json`` does not name
+    are ignored.
+
+    Raises:
+        BundleError: No bundle, a missing or changed file, damaged json, or a newer schema.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    while True:
+        try:
+            return _verified(folder, manifest)
+        except BundleError:
+            latest = read_manifest(folder)
+            if latest == manifest:
+                raise
+            manifest = latest  # replaced meanwhile: look at the new one
+
+
+def write_bundle(
+    path: str | Path,
+    files: Mapping[str, bytes | Path],
+    *,
+    name: str,
+    version: str,
+    heads: Mapping[str, str],
+) -> Bundle:
+    """Write a new bundle, or replace the one that stands at ``path``; all of it or nothing.
+
+    Args:
+        path: The folder: absent, empty, or a bundle.
+        files: Content by file name, or the file to copy it from; ``model.onnx``, ``classes.json``
+            and ``preprocess.json`` are required.
+        name: What the model is called.
+        version: Of the model.
+        heads: ONNX output name by head name.
+
+    Raises:
+        ValueError: A file is missing or has a name that is not plain.
+        BundleError: ``path`` is something else, a file is damaged, or writing failed.
+    """
+    folder = Path(path)
+    if missing := [required for required in _REQUIRED if required not in files]:
+        raise ValueError(f"files must hold {list(_REQUIRED)}; {missing} are missing")
+    ClassTable.from_json(_content(files[CLASSES]))
+    Preprocess.from_json(_content(files[PREPROCESS]))
+    manifest = Manifest(
+        name=name,
+        version=version,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        heads=dict(heads),
+        files=_hashes(files),
+    )
+    if (folder / MANIFEST).exists():
+        with writing(folder):
+            exchange(folder, old_manifest(folder), manifest, files)
+    else:
+        _check_free(folder)
+        with failures_named(folder):
+            build(folder, manifest, files)
+    return open_bundle(folder)
+
+
+@contextmanager
+def reserved(path: str | Path) -> Iterator[None]:
+    """Keep other processes out of a bundle while the block prepares a change that takes long.
+
+    Where no bundle stands there is nothing to reserve.
+
+    Raises:
+        UsageError: Another process prepares a change.
+        BundleError: The folder cannot be written.
+    """
+    folder = Path(path)
+    with ExitStack() as stack:
+        if (folder / MANIFEST).exists():
+            with failures_named(folder):
+                stack.enter_context(held(folder))
+        yield
+
+
+def replace_files(
+    path: str | Path, files: Mapping[str, bytes], *, without: Collection[str] = ()
+) -> Bundle:
+    """Replace or add files of a bundle, such as its calibration; all of them or none.
+
+    Args:
+        path: The folder.
+        files: Content by file name.
+        without: Files that it shall not hold any more, where it does.
+
+    Raises:
+        ValueError: A name is not plain.
+        BundleError: ``path`` is no valid bundle, or writing failed and the old one stands.
+    """
+    folder = Path(path)
+    read_manifest(folder)
+    with writing(folder):
+        old = open_bundle(folder).manifest
+        kept = {name: digest for name, digest in old.files.items() if name not in without}
+        new = replace(old, files={**kept, **_hashes(files)})
+        exchange(folder, old, new, files)
+    return open_bundle(folder)
+
+
+def _verified(folder: Path, manifest: Manifest) -> Bundle:
+    for name, digest in manifest.files.items():
+        find_file(folder, name, digest)
+    if missing := [name for name in _REQUIRED if name not in manifest.files]:
+        raise BundleError(f"{folder / MANIFEST} does not name {missing}: export the bundle again")
+    return Bundle(
+        path=folder,
+        manifest=manifest,
+        classes=ClassTable.from_json(read_file(folder, CLASSES, manifest.files[CLASSES])),
+        preprocess=Preprocess.from_json(read_file(folder, PREPROCESS, manifest.files[PREPROCESS])),
+    )
+
+
+def _content(source: bytes | Path) -> bytes:
+    return source if isinstance(source, bytes) else source.read_bytes()
+
+
+def _hashes(files: Mapping[str, bytes | Path]) -> dict[str, str]:
+    for name in files:
+        check_file_name(name)
+    return {name: sha256_of(source) for name, source in files.items()}
+
+
+def _check_free(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BundleError(
+            f"{folder} exists and is no bundle; nothing was written: choose another path"
+        )

@@ -1,0 +1,203 @@
+"""Files of a bundle under their own names or staging names, and the steps that exchange them.
+
+A change is written beside the old files under staging names (``calibration.json.new-1a2b3c4d``),
+then ``bundle.json`` is replaced in one step, and only then are the staged files renamed. Killed
+before that step the old bundle stands, after it the new one: a file is found under either name.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from models.bundle.manifest import MANIFEST, Manifest, sha256_of
+from models.errors import BundleError
+from models.files import sync_folder, write_atomic
+
+_STAGED: Final = ".new-"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read ``bundle.json``.
+
+    Raises:
+        BundleError: ``folder`` is no bundle, or the file is damaged or of a newer schema.
+    """
+    try:
+        text = (folder / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BundleError(
+            f"{folder} is no bundle, it has no {MANIFEST}:"
+            " make one with `florilege export RUN --out BUNDLE`"
+        ) from error
+    except OSError as error:
+        raise BundleError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from error
+    return Manifest.from_json(text, where=folder / MANIFEST)
+
+
+def old_manifest(folder: Path) -> Manifest | None:
+    """What stands there, or None where it is too damaged to be worth keeping."""
+    try:
+        return read_manifest(folder)
+    except BundleError:
+        return None
+
+
+def find_file(folder: Path, name: str, digest: str) -> Path:
+    """Path of the file with this SHA-256, under its own or its staging name.
+
+    Raises:
+        BundleError: It is missing, unreadable, or has another content.
+    """
+    candidates = (folder / name, folder / _staged_name(name, digest))
+    for candidate in candidates:
+        with suppress(FileNotFoundError):
+            if _digest(candidate) == digest:
+                return candidate
+    if not candidates[0].exists():
+        raise BundleError(f"{candidates[0]} is missing: copy or export the bundle again")
+    raise BundleError(
+        f"{candidates[0]} is not the file {MANIFEST} names, its SHA-256 differs:"
+        " copy or export the bundle again"
+    )
+
+
+def read_file(folder: Path, name: str, digest: str) -> bytes:
+    """Content of the file with this SHA-256.
+
+    Raises:
+        BundleError: It is missing, unreadable, or has another content.
+    """
+    for _attempt in range(3):  # a staged file may be renamed between finding and reading
+        with suppress(FileNotFoundError):
+            content = find_file(folder, name, digest).read_bytes()
+            if sha256_of(content) == digest:
+                return content
+    raise BundleError(f"{folder / name} changed while it was read: open the bundle again")
+
+
+def _digest(path: Path) -> str:
+    try:
+        return sha256_of(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _staged_name(name: str, digest: str) -> str:
+    return f"{name}{_STAGED}{digest[:8]}"
+
+
+@contextmanager
+def failures_named(folder: Path) -> Iterator[None]:
+    """A failure of the disk becomes a :class:`BundleError` that says what stands."""
+    try:
+        yield
+    except OSError as error:
+        raise BundleError(
+            f"writing {folder} failed: {error.strerror or error};"
+            " what was there is unchanged: make room or choose another path"
+        ) from error
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """One writer at a time; a failure of the disk becomes a :class:`BundleError`."""
+    with failures_named(folder):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def build(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -> None:
+    """Write a new bundle into a hidden folder beside ``folder``, then rename it.
+
+    Raises:
+        OSError: The disk failed; nothing is left of it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}{_STAGED}"))
+    try:
+        building.chmod(0o755)
+        for name, source in files.items():
+            _write(building / name, source)
+        write_atomic(building / MANIFEST, manifest.to_json())
+        building.rename(folder)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    with suppress(OSError):  # the bundle stands already
+        sync_folder(folder.parent)
+
+
+def exchange(
+    folder: Path, old: Manifest | None, new: Manifest, files: Mapping[str, bytes | Path]
+) -> None:
+    """Stage what changes, replace ``bundle.json`` in one step, then rename the staged files.
+
+    Args:
+        folder: The bundle, locked by :func:`writing`.
+        old: What stands there, None where it is too damaged to keep.
+        new: What shall stand there.
+        files: Content of the new files, and of any others.
+
+    Raises:
+        OSError: The disk failed; the old bundle stands.
+    """
+    if old is not None:
+        _settle(folder, old)
+    try:
+        for name, source in files.items():
+            if not _holds(folder / name, new.files[name]):
+                _write(folder / _staged_name(name, new.files[name]), source)
+        sync_folder(folder)
+        write_atomic(folder / MANIFEST, new.to_json())
+    except BaseException as error:
+        if old_manifest(folder) != new:
+            _remove_leftovers(folder)
+            raise
+        if not isinstance(error, OSError):
+            raise
+    with suppress(OSError):  # the new bundle stands already, only tidying is left
+        _settle(folder, new)
+        for name in set(old.files if old else ()) - set(new.files):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _settle(folder: Path, manifest: Manifest) -> None:
+    """Rename the staged files that belong to the bundle, remove those that do not."""
+    for name, digest in manifest.files.items():
+        staged = folder / _staged_name(name, digest)
+        if _holds(staged, digest):
+            staged.replace(folder / name)
+    _remove_leftovers(folder)
+    sync_folder(folder)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    for pattern in (f"*{_STAGED}????????", f".{MANIFEST}.*"):
+        for leftover in folder.glob(pattern):
+            leftover.unlink(missing_ok=True)
+
+
+def _holds(path: Path, digest: str) -> bool:
+    return path.is_file() and sha256_of(path) == digest
+
+
+def _write(path: Path, source: bytes | Path) -> None:
+    with path.open("wb") as file:
+        if isinstance(source, bytes):
+            file.write(source)
+        else:
+            with source.open("rb") as origin:
+                shutil.copyfileobj(origin, file)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,291 @@
+"""From encoded bytes to the pixels a network sees: the one decoder of the whole system.
+
+Evaluation during training, calibration, prediction and the server all call :func:`load`, so that
+what is calibrated is what is served. Nothing here changes Pillow's global state, and any number
+of threads may decode at once (Pillow releases the interpreter lock meanwhile).
+"""
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pillow_heif
+from PIL import AvifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+
+from models.errors import BundleError
+from models.images.errors import DamagedImage, ImageError, ImageTooLarge, UnsupportedImage
+from models.images.exif import orientation
+from models.images.headers import Header, read_header
+from models.images.sniff import ACCEPTED, Kind
+
+__all__ = [
+    "ACCEPTED",
+    "MAX_BYTES",
+    "MAX_PIXELS",
+    "DamagedImage",
+    "ImageError",
+    "ImageTooLarge",
+    "Preprocess",
+    "UnsupportedImage",
+    "decode",
+    "load",
+]
+
+MAX_PIXELS: Final = 50_000_000
+MAX_BYTES: Final = 100_000_000
+
+STRIP: Final = 64  # rows of the shrunk picture made at a time
+
+_RESAMPLE: Final = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+}
+_TURNS: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# The classes themselves and not `Image.open`: that would judge the size again, with a warning.
+_PLUGINS: Final[dict[Kind, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
+    "jpeg": JpegImagePlugin.JpegImageFile,
+    "png": PngImagePlugin.PngImageFile,
+    "webp": WebPImagePlugin.WebPImageFile,
+    "heic": pillow_heif.HeifImageFile,
+    "avif": AvifImagePlugin.AvifImageFile,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocess:
+    """How a picture becomes the input of a network; the content of ``preprocess.json``.
+
+    The centre square of side ``crop_fraction`` times the short side is resized to
+    ``image_size`` x ``image_size`` with antialiasing. The network itself normalises with
+    ``mean`` and ``std``: they are inside the exported graph and stand here for the record.
+
+    Attributes:
+        image_size: Side of the input in pixels, 1 to 4096.
+        crop_fraction: Share of the short side that is kept, in (0, 1].
+        resample: ``bilinear`` or ``bicubic``.
+        mean: Of each channel, for values in [0, 1].
+        std: Of each channel, positive.
+    """
+
+    image_size: int
+    crop_fraction: float = 1.0
+    resample: str = "bilinear"
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    def __post_init__(self) -> None:
+        if type(self.image_size) is not int or not 1 <= self.image_size <= 4096:
+            raise ValueError(f"image_size must be an integer in [1, 4096], got {self.image_size!r}")
+        if not 0.0 < self.crop_fraction <= 1.0:
+            raise ValueError(f"crop_fraction must be in (0, 1], got {self.crop_fraction!r}")
+        if self.resample not in _RESAMPLE:
+            raise ValueError(f"resample must be one of {list(_RESAMPLE)}, got {self.resample!r}")
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) != 3 or not np.all(np.isfinite(values)):
+                raise ValueError(f"{name} must be three finite numbers, got {values!r}")
+        if min(self.std) <= 0.0:
+            raise ValueError(f"std must be positive, got {self.std!r}")
+
+    @property
+    def resize_side(self) -> int:
+        """Short side, in pixels, of the whole picture at the scale of the input."""
+        return round(self.image_size / self.crop_fraction)
+
+    def to_json(self) -> str:
+        """The content of ``preprocess.json``."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Preprocess":
+        """Read ``preprocess.json``.
+
+        Raises:
+            BundleError: Damaged, or with a key this version does not know.
+        """
+        try:
+            return cls(**_checked_keys(json.loads(text)))
+        except (ValueError, TypeError) as error:
+            raise BundleError(f"preprocess.json is damaged: {error}") from error
+
+
+def _checked_keys(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise ValueError(f"an object is expected, got {type(entry).__name__}")
+    known = {field.name for field in fields(Preprocess)}
+    if unknown := sorted(set(entry) - known):
+        raise ValueError(f"unknown keys {unknown}; a newer florilege may have written it: upgrade")
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+
+
+def load(
+    data: bytes,
+    preprocess: Preprocess,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+) -> npt.NDArray[np.uint8]:
+    """Decode a picture into the input of a network.
+
+    Args:
+        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture.
+        preprocess: Size and crop.
+        max_pixels: Refuse more pixels than this, from the header alone.
+        max_bytes: Refuse more bytes than this.
+
+    Returns:
+        RGB values, uint8, shape ``(image_size, image_size, 3)``. A picture that has this size
+        already comes out unchanged when ``crop_fraction`` is 1.
+
+    Raises:
+        ImageError: Whatever the bytes are, one of its three kinds.
+    """
+    picture = _open(data, preprocess.resize_side, max_pixels, max_bytes)
+    # Square and centred, so turning afterwards gives the same picture for a fraction of the work.
+    return np.array(_turned(_resized(picture, preprocess), picture.turn))
+
+
+def decode(
+    data: bytes, *, target: int, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES
+) -> Image.Image:
+    """Decode a whole picture, upright and in RGB, as large as resizing to ``target`` wants it.
+
+    A picture of more than four times ``target`` on its short side is shrunk by a whole number to
+    no less than twice ``target``, a JPEG while it is decoded.
+
+    Args:
+        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture.
+        target: Side in pixels it will be resized to later.
+        max_pixels: Refuse more pixels than this, from the header alone.
+        max_bytes: Refuse more bytes than this.
+
+    Raises:
+        ImageError: Whatever the bytes are, one of its three kinds.
+    """
+    picture = _open(data, target, max_pixels, max_bytes)
+    return _turned(picture.image, picture.turn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Picture:
+    """A decoded picture in RGB, as stored, maybe shrunk.
+
+    Attributes:
+        image: Its pixels; where shrinking does not come out even, the last ones cover less.
+        width: Exact width of the whole picture, in pixels of ``image``.
+        height: Exact height.
+        turn: EXIF orientation still to be applied.
+    """
+
+    image: Image.Image
+    width: float
+    height: float
+    turn: int
+
+
+def _open(data: bytes, target: int, max_pixels: int, max_bytes: int) -> _Picture:
+    if max_pixels < 1:
+        raise ValueError(f"max_pixels must be at least 1, got {max_pixels}")
+    if len(data) > max_bytes:
+        raise ImageTooLarge(f"{len(data)} bytes; at most {max_bytes} are taken", limit=max_bytes)
+    header = read_header(data)
+    _check_pixels(header.width, header.height, max_pixels)
+    try:
+        return _decoded(header, target, max_pixels)
+    except ImageError:
+        raise
+    except (MemoryError, Image.DecompressionBombError) as error:  # the latter for huge WebP only
+        raise ImageTooLarge("decoding this picture needs more memory than there is") from error
+    except Exception as error:  # decoders raise nearly anything on damaged input
+        raise DamagedImage(f"the {header.kind} picture is damaged or cut short") from error
+
+
+def _check_pixels(width: int, height: int, max_pixels: int) -> None:
+    if width * height > max_pixels:
+        raise ImageTooLarge(
+            f"{width} x {height} pixels; at most {max_pixels} are taken: send a smaller picture",
+            limit=max_pixels,
+        )
+
+
+def _decoded(header: Header, target: int, max_pixels: int) -> _Picture:
+    image = _PLUGINS[header.kind](io.BytesIO(header.pixels))
+    _check_pixels(*image.size, max_pixels)  # the decoder may read the header differently
+    drafted = image.draft(None, (2 * target, 2 * target)) if header.kind == "jpeg" else None
+    image.load()
+    _check_pixels(*image.size, max_pixels)
+    width, height = drafted[1][2:] if drafted else image.size
+    factor = max(1, min(image.size) // (2 * target))
+    return _Picture(
+        image=_shrunk_rgb(image, factor),
+        width=width / factor,
+        height=height / factor,
+        turn=header.orientation or orientation(image.info.get("exif") or b""),
+    )
+
+
+def _shrunk_rgb(image: Image.Image, factor: int) -> Image.Image:
+    """RGB, each pixel the mean of ``factor`` x ``factor``; strip by strip, to save memory.
+
+    A transparent picture of 50 megapixels takes 200 MB as decoded and would take it twice more.
+    """
+    if factor == 1 and _is_rgb(image):
+        return image
+    width, height = image.size
+    shrunk = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    for top in range(0, height, STRIP * factor):
+        strip = image.crop((0, top, width, min(top + STRIP * factor, height)))
+        shrunk.paste(_rgb(strip).reduce(factor), (0, top // factor))
+    return shrunk
+
+
+def _is_rgb(image: Image.Image) -> bool:
+    return image.mode == "RGB" and not image.has_transparency_data
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """RGB from any mode; what is transparent shows white."""
+    if image.mode.startswith("I;16"):
+        image = _eight_bit(image)
+    if _is_rgb(image):
+        return image
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    white = Image.new("RGB", image.size, (255, 255, 255))
+    white.paste(image, mask=image)
+    return white
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """The high byte of 16-bit grey, as Pillow does for 16-bit colour; its own convert clips."""
+    values = np.asarray(image).astype(np.uint16)
+    grey = (values >> 8).astype(np.uint8)
+    key = image.info.get("transparency")
+    if isinstance(key, int):
+        grey[values == key] = 255
+    return Image.fromarray(grey)
+
+
+def _resized(picture: _Picture, preprocess: Preprocess) -> Image.Image:
+    side = preprocess.image_size
+    crop = min(picture.width, picture.height) * preprocess.crop_fraction
+    left, top = (picture.width - crop) / 2, (picture.height - crop) / 2
+    box = (left, top, left + crop, top + crop)
+    return picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
+
+
+def _turned(image: Image.Image, turn: int) -> Image.Image:
+    return image.transpose(_TURNS[turn]) if turn in _TURNS else image

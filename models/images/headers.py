@@ -1,0 +1,253 @@
+"""Reading a picture's size and orientation from its header, before anything is decoded.
+
+Each reader also returns the bytes to hand to the decoder: the same picture without text, EXIF,
+thumbnails and animation control. So a decoder never sees what could make it warn, unpack a
+compressed comment or believe a second header.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from models.images.errors import DamagedImage
+from models.images.exif import orientation
+from models.images.sniff import Kind, sniff
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What a picture says about itself.
+
+    Attributes:
+        kind: Image type, told by the bytes.
+        width: Pixels a row, as stored (before the orientation is applied).
+        height: Rows, as stored.
+        orientation: EXIF orientation 1 to 8; None where only the decoder can tell (HEIC, AVIF).
+        pixels: The bytes to decode.
+    """
+
+    kind: Kind
+    width: int
+    height: int
+    orientation: int | None
+    pixels: bytes
+
+
+def read_header(data: bytes) -> Header:
+    """Read the header of an encoded picture.
+
+    Raises:
+        UnsupportedImage: No accepted type.
+        DamagedImage: The header is cut short or contradicts itself.
+    """
+    kind = sniff(data)
+    try:
+        header = _READERS[kind](data)
+    except struct.error as error:
+        raise DamagedImage(f"the {kind} header is cut short") from error
+    if header.width < 1 or header.height < 1:
+        raise DamagedImage(f"the {kind} header gives {header.width} x {header.height} pixels")
+    return header
+
+
+_Part = TypeVar("_Part")
+MOST_PARTS: Final = 100_000  # reading that many takes a tenth of a second
+
+
+def _counted(parts: Iterable[_Part]) -> Iterator[_Part]:
+    """The parts of a file, refused where a hostile one has millions."""
+    for number, part in enumerate(parts):
+        if number >= MOST_PARTS:
+            raise DamagedImage(f"the file consists of more than {MOST_PARTS} parts")
+        yield part
+
+
+# JPEG ----------------------------------------------------------------------------------------
+
+_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # SOF0 to SOF15
+_BARE: Final = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a length
+_START_OF_SCAN: Final = 0xDA
+_END: Final = 0xD9
+_EXIF: Final = 0xE1
+_DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn but JFIF and Adobe; comments
+MOST_SCANS: Final = 100  # photos have up to about 20; each further one costs a pass over all pixels
+
+
+def _read_jpeg(data: bytes) -> Header:
+    kept, turn, size, scan = [b"\xff\xd8"], 1, None, 0
+    for marker, start, end in _counted(_segments(data)):
+        if marker in _FRAMES:
+            if size is not None:
+                raise DamagedImage("the jpeg has two frame headers")
+            size = struct.unpack_from(">HH", data, start + 5)
+        elif marker == _EXIF and data[start + 4 : start + 10] == b"Exif\0\0":
+            turn = orientation(data[start + 4 : end])
+        if marker not in _DROPPED:
+            kept.append(data[start:end])
+        scan = end
+    if size is None:
+        raise DamagedImage("the jpeg has no frame header")
+    if data.count(b"\xff\xda", scan) > MOST_SCANS:
+        raise DamagedImage(f"the jpeg has more than {MOST_SCANS} scans")
+    pixels = b"".join((*kept, data[scan:]))
+    return Header(kind="jpeg", width=size[1], height=size[0], orientation=turn, pixels=pixels)
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Marker, start and end of each header segment, up to the first scan."""
+    at = 2
+    while True:
+        at = data.find(b"\xff", at)
+        if at < 0 or at + 1 >= len(data):
+            raise DamagedImage("the jpeg ends before its first scan")
+        marker = data[at + 1]
+        if marker in (0x00, 0xFF) or marker in _BARE:
+            at += 1 if marker == 0xFF else 2
+            continue
+        if marker == _START_OF_SCAN:
+            return
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        end = at + 2 + length
+        if marker == _END or length < 2 or end > len(data):
+            raise DamagedImage("the jpeg ends before its first scan")
+        yield marker, at, end
+        at = end
+
+
+# PNG -----------------------------------------------------------------------------------------
+
+_KEPT_CHUNKS: Final = frozenset((b"PLTE", b"tRNS", b"IDAT", b"IEND"))
+_TRUE_COLOUR: Final = 2
+
+
+def _read_png(data: bytes) -> Header:
+    length, name, width, height, depth, colour = struct.unpack_from(">I4sIIBB", data, 8)
+    if name != b"IHDR" or length != 13:
+        raise DamagedImage("the png does not begin with its header")
+    kept, turn = [data[:33]], 1
+    for name, start, end in _counted(_chunks(data, 33)):
+        # Pillow shortens 16-bit colours to 8 bits before it would compare them with this key.
+        colour_key = name == b"tRNS" and colour == _TRUE_COLOUR and depth == 16
+        if name == b"IHDR":
+            raise DamagedImage("the png has two headers")
+        if name == b"eXIf":
+            turn = orientation(data[start + 8 : end - 4])
+        if name in _KEPT_CHUNKS and not colour_key:
+            kept.append(data[start:end])
+    pixels = b"".join(kept)
+    return Header(kind="png", width=width, height=height, orientation=turn, pixels=pixels)
+
+
+def _chunks(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
+    """Name, start and end of each chunk; the last may be cut short."""
+    while at + 8 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, at)
+        end = min(at + 12 + length, len(data))
+        yield name, at, end
+        if name == b"IEND":
+            return
+        at = end
+
+
+# WebP ----------------------------------------------------------------------------------------
+
+
+def _read_webp(data: bytes) -> Header:
+    width, height = _webp_size(data)
+    turn = 1
+    for name, start, end in _counted(_riff_chunks(data)):
+        if name == b"EXIF":
+            turn = orientation(data[start:end])
+    return Header(kind="webp", width=width, height=height, orientation=turn, pixels=data)
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    name = data[12:16]
+    if name == b"VP8X":
+        low_w, high_w, low_h, high_h = struct.unpack_from("<HBHB", data, 24)
+        return (high_w << 16 | low_w) + 1, (high_h << 16 | low_h) + 1
+    if name == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if name == b"VP8 ":
+        width, height = struct.unpack_from("<HH", data, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    raise DamagedImage("the webp does not begin with a picture")
+
+
+def _riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Name, start and end of the content of each chunk."""
+    at = 12
+    while at + 8 <= len(data):
+        name, length = struct.unpack_from("<4sI", data, at)
+        yield name, at + 8, min(at + 8 + length, len(data))
+        at += 8 + length + length % 2
+
+
+# HEIC and AVIF: boxes of ISO/IEC 14496-12 ------------------------------------------------------
+
+_CONTAINERS: Final = {b"meta": 4, b"iprp": 0, b"ipco": 0, b"moov": 0, b"trak": 0}  # bytes to skip
+_DEEPEST: Final = 6
+
+
+def _read_heic(data: bytes) -> Header:
+    return _read_boxes(data, "heic")
+
+
+def _read_avif(data: bytes) -> Header:
+    return _read_boxes(data, "avif")
+
+
+def _read_boxes(data: bytes, kind: Kind) -> Header:
+    """The largest picture inside counts; EXIF items are renamed, since they must not turn it."""
+    sizes, pixels = [], bytearray(data)
+    for name, start, end in _counted(_boxes(data, 0, len(data))):
+        if name == b"ispe":
+            sizes.append(struct.unpack_from(">II", data, start + 4))
+        elif name == b"tkhd" and end - start >= 8:
+            width, height = struct.unpack_from(">II", data, end - 8)  # 16.16 fixed point
+            sizes.append((width >> 16, height >> 16))
+        elif name == b"iinf":
+            _rename_exif_items(pixels, start, end)
+    if not sizes:
+        raise DamagedImage(f"the {kind} file gives no picture size")
+    width, height = max(sizes, key=lambda size: size[0] * size[1])
+    return Header(kind=kind, width=width, height=height, orientation=None, pixels=bytes(pixels))
+
+
+def _boxes(
+    data: bytes | bytearray, at: int, end: int, depth: int = 0
+) -> Iterator[tuple[bytes, int, int]]:
+    """Name, start and end of the content of each box, those inside containers too."""
+    while at + 8 <= end:
+        size, name = struct.unpack_from(">I4s", data, at)
+        start = at + 8
+        if size == 1:
+            (size,) = struct.unpack_from(">Q", data, start)
+            start += 8
+        stop = end if size == 0 else min(at + size, end)
+        if stop < start:
+            return
+        yield name, start, stop
+        if name in _CONTAINERS and depth < _DEEPEST:
+            yield from _boxes(data, start + _CONTAINERS[name], stop, depth + 1)
+        at = stop
+
+
+def _rename_exif_items(data: bytearray, start: int, end: int) -> None:
+    skipped = 6 if data[start : start + 1] == b"\0" else 8  # version, flags and the item count
+    for name, at, _stop in _counted(_boxes(data, start + skipped, end)):
+        if name == b"infe":
+            item_type = at + (8 if data[at : at + 1] == b"\x02" else 10)
+            if data[item_type : item_type + 4] == b"Exif":
+                data[item_type : item_type + 4] = b"skip"
+
+
+_READERS: Final[dict[Kind, Callable[[bytes], Header]]] = {
+    "jpeg": _read_jpeg,
+    "png": _read_png,
+    "webp": _read_webp,
+    "heic": _read_heic,
+    "avif": _read_avif,
+}

@@ -1,0 +1,75 @@
+"""Telling an image type by its first bytes: names and declared types are often wrong."""
+
+from typing import Final, Literal
+
+from models.images.errors import UnsupportedImage
+
+Kind = Literal["jpeg", "png", "webp", "heic", "avif"]
+
+ACCEPTED: Final = ("image/jpeg", "image/png", "image/webp", "image/heic", "image/avif")
+ENDINGS: Final = frozenset(
+    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".heic", ".heif", ".avif")
+)
+"""How files of these types are named; what is searched for in folders."""
+
+_HEIC_BRANDS: Final = frozenset(
+    (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")
+)
+_AVIF_BRANDS: Final = frozenset((b"avif", b"avis"))
+
+# Refused, but worth naming to the sender.
+_REFUSED: Final = (
+    (b"GIF8", "a GIF picture"),
+    (b"II*\0", "a TIFF picture"),
+    (b"MM\0*", "a TIFF picture"),
+    (b"BM", "a BMP picture"),
+    (b"8BPS", "a Photoshop document"),
+    (b"%PDF", "a PDF document"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"<svg", "an SVG drawing"),
+    (b"<?xml", "an XML document"),
+)
+
+
+def sniff(data: bytes) -> Kind:
+    """Tell the image type of ``data``.
+
+    Raises:
+        UnsupportedImage: None of the accepted types; the message names them.
+
+    Example:
+        >>> sniff(b"\\x89PNG\\r\\n\\x1a\\n")
+        'png'
+    """
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    if kind := _sniff_container(data):
+        return kind
+    raise UnsupportedImage(f"{_describe(data)}; accepted are {', '.join(ACCEPTED)}")
+
+
+def _sniff_container(data: bytes) -> Kind | None:
+    """HEIC or AVIF from the brands of the ``ftyp`` box; the major brand decides, if it can."""
+    if data[4:8] != b"ftyp":
+        return None
+    end = min(int.from_bytes(data[:4], "big"), 1024, len(data))
+    brands = [data[8:12], *(data[at : at + 4] for at in range(16, end - 3, 4))]
+    for brand in brands:
+        if brand in _AVIF_BRANDS:
+            return "avif"
+        if brand in _HEIC_BRANDS:
+            return "heic"
+    return None
+
+
+def _describe(data: bytes) -> str:
+    if not data:
+        return "the file is empty"
+    for magic, name in _REFUSED:
+        if data.lstrip()[: len(magic)].lower() == magic.lower():
+            return f"this is {name}"
+    return "these bytes are no picture of a known type"

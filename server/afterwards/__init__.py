@@ -1,0 +1,1 @@
+"""What happens to an answer once it is given: logs, the watch for drift, feedback."""

@@ -1,0 +1,51 @@
+"""What a server keeps or watches, as far as its settings ask for it."""
+
+from models.errors import UsageError
+from server.afterwards.afterwards import Afterwards, Listener
+from server.afterwards.feedback import Feedback
+from server.afterwards.feedback_store import FeedbackStore
+from server.afterwards.folders import writable_folder
+from server.afterwards.score_logging import ScoreLog
+from server.afterwards.watching import Watch
+from server.answers.pipeline import Pipeline
+from server.metrics import Metrics
+from server.settings import Settings
+
+
+def open_feedback(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> Feedback | None:
+    """The store for feedback, or None where there is none.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
+    if settings.feedback_store is None:
+        return None
+    folder = writable_folder(settings.feedback_store, "--feedback-store")
+    return Feedback(FeedbackStore(folder), pipeline.bundle.classes, pipeline.model, metrics)
+
+
+def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> Afterwards:
+    """Everything that takes note of answers.
+
+    Raises:
+        UsageError: A folder cannot be written, or the state of the watch is one.
+    """
+    listeners: list[Listener] = []
+    if settings.score_log is not None:
+        folder = writable_folder(settings.score_log, "--score-log")
+        listeners.append(
+            ScoreLog.open(
+                folder,
+                pipeline.record,
+                metrics,
+                max_bytes=settings.score_log_max_bytes,
+                max_files=settings.score_log_files,
+            )
+        )
+    if settings.watch:
+        if settings.watch_state is not None:
+            writable_folder(settings.watch_state.parent, "--watch-state")
+            if settings.watch_state.is_dir():
+                raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
+        listeners.append(Watch(pipeline.record, metrics, settings.watch_state))
+    return Afterwards(listeners, metrics)

@@ -1,0 +1,1 @@
+"""From photos to an answer, without HTTP: the server and ``florilege predict`` share it."""

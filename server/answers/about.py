@@ -1,0 +1,135 @@
+"""What the server says about the model: the card, and the classes it knows."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from calibration.guarantees import COVERAGE_RULES, Guarantee
+from calibration.record.record import CalibrationRecord, OperatingPoint
+from models.classes import ClassInfo, ClassTable
+from models.images.decoding import ACCEPTED
+from server.answers.measured import measured
+from server.answers.names import taxon
+from server.answers.pipeline import Pipeline
+from server.schemas import (
+    ClassEntry,
+    ClassList,
+    Limits,
+    ModelCard,
+    Point,
+    Promised,
+    Rule,
+    RuleInfo,
+    SeveralPhotos,
+)
+from server.settings import Settings
+
+
+def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
+    """Which model is served, what it is calibrated for, and the limits of a request."""
+    bundle, record = pipeline.bundle, pipeline.record
+    return ModelCard(
+        model=pipeline.model,
+        created=bundle.created,
+        classes=len(bundle.classes),
+        image_size=bundle.preprocess.image_size,
+        provider=pipeline.session.provider,
+        head=record.head,
+        score_kind=record.score_kind,
+        default_rule="average_k",
+        default_k=record.default_k,
+        rules=[
+            _rule(record, rule, settings.max_images)
+            for rule in get_args(Rule)
+            if rule in record.rules
+        ],
+        languages=sorted({language for item in bundle.classes for language in item.common_names}),
+        limits=Limits(
+            max_body_bytes=settings.max_body_bytes,
+            max_pixels=settings.max_pixels,
+            max_images=settings.max_images,
+            upload_deadline_s=settings.upload_deadline_s,
+            media_types=list(ACCEPTED),
+        ),
+    )
+
+
+def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
+    points = _points(record, rule, 1)
+    several = {images: _points(record, rule, images) for images in range(2, max_images + 1)}
+    return RuleInfo(
+        rule=rule,
+        min_size=points[0].min_size,
+        guarantee=points[0].guarantee,
+        small_classes=record.small_classes if rule == "class_coverage" else None,
+        points=[_shown(point) for point in points],
+        promised=[
+            _promised(_points(record, rule, 1, guarantee), guarantee)
+            for name, guarantee in record.promises
+            if name == rule
+        ],
+        several=[
+            SeveralPhotos(
+                images=images, fusion=found[0].fusion, points=[_shown(point) for point in found]
+            )
+            for images, found in several.items()
+            if found
+        ],
+    )
+
+
+def _promised(points: list[OperatingPoint], guarantee: Guarantee) -> Promised:
+    return Promised(
+        guarantee=guarantee,
+        delta=points[0].delta,
+        max_size=points[0].max_size,
+        points=[_shown(point) for point in points],
+    )
+
+
+def _points(
+    record: CalibrationRecord, rule: Rule, images: int, guarantee: Guarantee | None = None
+) -> list[OperatingPoint]:
+    """All that a rule is calibrated for with this number of photos and this guarantee."""
+    values = record.ks(rule, images=images, guarantee=guarantee)
+    name = "coverage" if rule in COVERAGE_RULES else "k"
+    return [
+        record.point(rule, **{name: value}, images=images, guarantee=guarantee) for value in values
+    ]
+
+
+def _shown(point: OperatingPoint) -> Point:
+    return Point(
+        k=point.k,
+        coverage=point.coverage,
+        lambda_val=point.lambda_val,
+        expected_size=measured(point.expected_size),
+        hit_rate=measured(point.hit_rate),
+        small_classes=point.small_classes if point.rule == "class_coverage" else None,
+    )
+
+
+def class_entry(item: ClassInfo, languages: Sequence[str]) -> ClassEntry:
+    """One class, with the names of the first of ``languages`` that has any."""
+    return ClassEntry(
+        class_id=item.id, taxon=taxon(item, languages), training_count=item.training_count
+    )
+
+
+def find_classes(
+    classes: ClassTable,
+    languages: Sequence[str],
+    *,
+    q: str | None = None,
+    limit: int | None = None,
+) -> ClassList:
+    """The classes whose id or any name, in any language, contains ``q``."""
+    found = [item for item in classes if q is None or _matches(item, q.casefold())]
+    return ClassList(
+        total=len(found), classes=[class_entry(item, languages) for item in found[:limit]]
+    )
+
+
+def _matches(item: ClassInfo, wanted: str) -> bool:
+    names = [item.id, item.scientific_name, item.genus or "", item.family or ""]
+    names += [name for listed in item.common_names.values() for name in listed]
+    return any(wanted in name.casefold() for name in names)

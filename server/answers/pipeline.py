@@ -1,0 +1,185 @@
+"""The whole way of one request, without HTTP: photos in, prediction set out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.record import CalibrationRecord
+from calibration.record.reading import open_reference, read_record
+from calibration.rejection.reference import Reference
+from models.bundle import Bundle, open_bundle
+from models.images.decoding import MAX_PIXELS, load
+from models.images.errors import ImageError, UnsupportedImage
+from models.images.errors import ImageTooLarge as TooManyPixels
+from models.session import Outputs, Session
+from server.answers.answer import Ask, Drawn, describe, draw, judge
+from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
+from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
+from server.schemas import Answer, Model
+
+
+@dataclass
+class Stages:
+    """Seconds spent in each stage of one request."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, stage: str, since: float) -> float:
+        """Count the time from ``since`` until now to a stage; returns now."""
+        now = perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - since
+        return now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One answered request, with what it was made of.
+
+    Attributes:
+        answer: What the caller gets.
+        drawn: The set it describes, never cut.
+        logits: Of the served head, float32 ``(photos, classes)``.
+    """
+
+    answer: Answer
+    drawn: Drawn
+    logits: NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A bundle ready to answer. Any number of threads may call it at once.
+
+    Attributes:
+        bundle: What is served.
+        record: Its calibration.
+        session: Its network.
+        reference: What features are compared with, where its rejection needs them.
+        model: How answers name it.
+        max_pixels: Most pixels of a photo.
+        budget: The pixels that may be decoded at once.
+    """
+
+    bundle: Bundle
+    record: CalibrationRecord
+    session: Session
+    model: Model
+    reference: Reference | None = None
+    max_pixels: int = MAX_PIXELS
+    budget: PixelBudget = field(default_factory=PixelBudget)
+
+    def __call__(
+        self,
+        photos: Sequence[bytes],
+        ask: Ask,
+        request_id: str,
+        *,
+        stages: Stages | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """The prediction set of one organism.
+
+        Args:
+            photos: Its encoded pictures, at least one.
+            ask: What to answer.
+            request_id: Repeated in the answer.
+            stages: Filled with the time of each stage.
+            check: Called before each photo, and while one waits for others to be decoded; what it
+                raises ends the work.
+
+        Raises:
+            Problem: A photo cannot be used, or the bundle is not calibrated for ``ask``.
+        """
+        stages = stages or Stages()
+        rows = []
+        for number, photo in enumerate(photos, start=1):
+            check()
+            rows.append(self._outputs(photo, number if len(photos) > 1 else None, stages, check))
+        started = perf_counter()
+        logits = {
+            head: np.concatenate([row.logits[head] for row in rows]) for head in rows[0].logits
+        }
+        features = [row.features for row in rows if row.features is not None]
+        rejection = judge(
+            logits,
+            ask,
+            self.record,
+            features=np.concatenate(features) if features else None,
+            reference=self.reference,
+        )
+        drawn = draw(logits, ask, self.record, rejection)
+        answer = describe(
+            drawn,
+            logits,
+            ask,
+            classes=self.bundle.classes,
+            model=self.model,
+            request_id=request_id,
+        )
+        stages.add("decide", started)
+        return Outcome(answer=answer, drawn=drawn, logits=logits[self.record.head])
+
+    def _outputs(
+        self, photo: bytes, number: int | None, stages: Stages, check: Callable[[], None]
+    ) -> Outputs:
+        started = perf_counter()
+        try:
+            with self.budget.hold(self._size(photo), check):
+                pixels = load(photo, self.bundle.preprocess, max_pixels=self.max_pixels)
+        except ImageError as error:
+            raise image_problem(error, number) from error
+        started = stages.add("decode", started)
+        outputs = self.session.outputs(pixels[np.newaxis], features=self.reference is not None)
+        stages.add("forward", started)
+        return outputs
+
+    def _size(self, photo: bytes) -> int:
+        target = self.bundle.preprocess.resize_side
+        return pixels_to_hold(photo, target=target, max_pixels=self.max_pixels)
+
+
+def image_problem(error: ImageError, number: int | None = None) -> Problem:
+    """The problem to answer for an unusable photo; ``number`` says which of several it is."""
+    detail = str(error) if number is None else f"photo {number}: {error}"
+    if isinstance(error, TooManyPixels):
+        return ImageTooLarge(detail, limit=error.limit)
+    if isinstance(error, UnsupportedImage):
+        return UnsupportedImageType(detail)
+    return ImageUnreadable(detail)
+
+
+def open_pipeline(
+    path: Path,
+    *,
+    device: str = "auto",
+    max_pixels: int = MAX_PIXELS,
+    max_decoding_pixels: int = MAX_DECODING_PIXELS,
+) -> Pipeline:
+    """Open and verify a bundle, and load its network.
+
+    Raises:
+        BundleError: It is damaged, or was never calibrated.
+    """
+    bundle = open_bundle(path)
+    record = read_record(bundle)
+    session = Session(bundle, device=device, threads=1)
+    rejection = record.rejection
+    needed = None if rejection is None else rejection.reference_sha256
+    return Pipeline(
+        bundle=bundle,
+        record=record,
+        session=session,
+        reference=open_reference(bundle, needed, session.dimensions),
+        model=Model(
+            name=bundle.name,
+            version=bundle.version,
+            bundle_sha256=bundle.sha256,
+            calibration_id=record.calibration_id,
+        ),
+        max_pixels=max_pixels,
+        budget=PixelBudget(max_decoding_pixels),
+    )

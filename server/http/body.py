@@ -1,0 +1,167 @@
+"""Reading a request body within its limits, and finding the photos in it.
+
+Nothing is trusted: the declared length is checked before the first byte is read, the bytes are
+counted while they arrive, and they have to arrive before a deadline.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+
+from server.errors import (
+    BodyTooLarge,
+    MalformedRequest,
+    Overloaded,
+    UploadTooSlow,
+    WrongNumberOfImages,
+)
+from server.http.multipart import images_of_form
+from server.settings import Settings
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+PARSED_ON_THE_LOOP = 256 * 1024
+"""Larger forms are parsed in a thread: 4 MB take about a millisecond, too long for the loop."""
+
+MOST_DIGITS = 18
+
+
+@dataclass
+class Held:
+    """The bytes of all bodies held at this moment, and how many there may be."""
+
+    limit: int
+    now: int = field(default=0)
+
+    def take(self, size: int) -> None:
+        """Count ``size`` more bytes.
+
+        Raises:
+            Overloaded: They do not fit.
+        """
+        if self.now + size > self.limit:
+            raise Overloaded(
+                f"uploads of {self.limit} bytes are being held already; try again shortly",
+                retry_after=1,
+            )
+        self.now += size
+
+
+@asynccontextmanager
+async def read_images(
+    receive: Receive, headers: Mapping[str, str], settings: Settings, held: Held
+) -> AsyncIterator[list[bytes]]:
+    """Read the body and yield its photos; their bytes count as held until the block ends.
+
+    Args:
+        receive: The ASGI channel of the request.
+        headers: Its headers, looked up without regard to case.
+        settings: The limits.
+        held: The count shared by all requests.
+
+    Raises:
+        BodyTooLarge: Declared or counted, more bytes than allowed.
+        UploadTooSlow: The body is not complete at the deadline.
+        MalformedRequest: A multipart body that is none, or a useless Content-Length.
+        WrongNumberOfImages: No photo, or more than allowed.
+        Overloaded: Too many bytes are held already.
+        ClientDisconnect: The client left.
+    """
+    taken = 0
+
+    def count(size: int) -> None:
+        nonlocal taken
+        held.take(size)
+        taken += size
+
+    try:
+        _check_declared(headers.get("content-length"), settings.max_body_bytes)
+        body = await _within_deadline(
+            receive, settings.max_body_bytes, settings.upload_deadline_s, count
+        )
+        yield await _find_images(body, headers.get("content-type", ""), settings.max_images)
+    finally:
+        held.now -= taken
+
+
+def _check_declared(length: str | None, limit: int) -> None:
+    if length is None:
+        return
+    if not length.isdecimal():
+        raise MalformedRequest(f"Content-Length must be a number, got {length[:40]!r}")
+    if len(length) > MOST_DIGITS or int(length) > limit:
+        raise _too_large(limit)
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"a request may have {limit} bytes; make the photo smaller (1600 pixels on the long side "
+        "are plenty) or send fewer",
+        limit=limit,
+    )
+
+
+async def read_small(
+    receive: Receive, headers: Mapping[str, str], *, limit: int, deadline_s: float
+) -> bytes:
+    """Read a body of a few kilobytes.
+
+    Raises:
+        BodyTooLarge: Declared or counted, more than ``limit`` bytes.
+        UploadTooSlow: The body is not complete at the deadline.
+        MalformedRequest: A useless Content-Length.
+        ClientDisconnect: The client left.
+    """
+    _check_declared(headers.get("content-length"), limit)
+    return await _within_deadline(receive, limit, deadline_s, lambda _: None)
+
+
+async def _within_deadline(
+    receive: Receive, limit: int, deadline_s: float, count: Callable[[int], None]
+) -> bytes:
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await _read(receive, limit, count)
+    except TimeoutError as error:
+        raise UploadTooSlow(
+            f"the body has to arrive within {deadline_s:g} seconds; "
+            "send a smaller photo or try again on a better connection",
+            limit=deadline_s,
+        ) from error
+
+
+async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        count(len(chunk))
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+async def _find_images(body: bytes, content_type: str, most: int) -> list[bytes]:
+    images = [body] if body else []  # whatever the header says, the type is told by the bytes
+    if content_type.lower().startswith("multipart/form-data"):
+        if len(body) > PARSED_ON_THE_LOOP:
+            images = await asyncio.to_thread(images_of_form, body, content_type)
+        else:
+            images = images_of_form(body, content_type)
+    if not 1 <= len(images) <= most:
+        raise WrongNumberOfImages(
+            f"send 1 to {most} photos of one plant, as multipart parts named `images` or one as "
+            f"the raw body; got {len(images) or 'none'}",
+            limit=most,
+        )
+    return images

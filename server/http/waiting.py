@@ -1,0 +1,40 @@
+"""Waiting for an answer only as long as somebody wants it."""
+
+import asyncio
+
+from starlette.requests import ClientDisconnect
+
+from server.answers.pipeline import Outcome
+from server.engine import Engine, Job
+from server.http.body import Receive
+
+
+async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> Outcome:
+    """Submit a job; give it up when the client leaves before its turn.
+
+    Args:
+        engine: Does the work.
+        job: The request, its body read to the end.
+        receive: The ASGI channel, which from now on only tells that the client left.
+
+    Raises:
+        ClientDisconnect: The client left; the job is dropped if it has not begun.
+        Problem: As `Engine.submit`.
+    """
+    work = asyncio.ensure_future(engine.submit(job))
+    leaving = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        leaving.cancel()
+        if not work.done():
+            job.abandoned.set()
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,1 @@
+"""``florilege predict``: many files in order, one failure never stops the others."""

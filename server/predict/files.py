@@ -1,0 +1,98 @@
+"""Answering many files: in order, on all cores, one failure never stops the others."""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.errors import UsageError
+from models.images.decoding import MAX_BYTES
+from models.progress import progress
+from server.answers.answer import Ask, operating_point
+from server.answers.pipeline import Pipeline
+from server.errors import BodyTooLarge, NotCalibratedFor, Problem
+from server.schemas import Answer
+from server.settings import cores
+
+
+class FileUnreadable(Problem):
+    """A file that cannot be opened; only `predict` meets it."""
+
+    status, code, title = 422, "file_unreadable", "The file cannot be read"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """One file with its answer, or with what was wrong with it."""
+
+    path: Path
+    answer: Answer | None = None
+    problem: Problem | None = None
+
+
+def predict_all(
+    pipeline: Pipeline, photos: Sequence[Path], ask: Ask, *, threads: int | None = None
+) -> Iterator[Predicted]:
+    """Answer each file as the server would, in the order given, showing progress.
+
+    Raises:
+        UsageError: The bundle is not calibrated for ``ask``; found before the first file.
+    """
+    try:
+        operating_point(pipeline.record, ask, 1)
+    except NotCalibratedFor as error:
+        allowed = f"; possible are {_short(error.allowed)}" if error.allowed else ""
+        raise UsageError(f"{error.detail}{allowed}") from error
+    return _in_order(pipeline, photos, ask, threads or cores())
+
+
+def _short(values: list[float]) -> str:
+    listed = [f"{value:g}" for value in values]
+    return ", ".join(listed if len(listed) <= 12 else [*listed[:5], "...", *listed[-3:]])
+
+
+def _in_order(
+    pipeline: Pipeline, photos: Sequence[Path], ask: Ask, threads: int
+) -> Iterator[Predicted]:
+    waiting: deque[Future[Predicted]] = deque()
+    with (
+        ThreadPoolExecutor(threads, thread_name_prefix="photo") as pool,
+        progress(len(photos), "predicting") as advance,
+    ):
+        try:
+            for photo in photos:
+                waiting.append(pool.submit(_predict, pipeline, photo, ask))
+                if len(waiting) > 4 * threads:
+                    yield waiting.popleft().result()
+                    advance()
+            while waiting:
+                yield waiting.popleft().result()
+                advance()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody wants what still waits
+
+
+def shown(path: Path) -> str:
+    """A path as text for people and files; bytes that are no UTF-8 appear as ``\\xe9``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _predict(pipeline: Pipeline, path: Path, ask: Ask) -> Predicted:
+    try:
+        return Predicted(path=path, answer=pipeline([_read(path)], ask, shown(path)).answer)
+    except Problem as problem:
+        return Predicted(path=path, problem=problem)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)  # no more, since /dev/zero has no end
+    except (OSError, ValueError) as error:  # ValueError: a null byte in a list of names
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise FileUnreadable(reason or str(error)) from error
+    if len(content) > MAX_BYTES:
+        raise BodyTooLarge(f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES)
+    return content

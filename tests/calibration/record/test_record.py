@@ -1,0 +1,486 @@
+"""The calibration record: exact round trip, look-ups, refusals."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from calibration.offline.fit import fit_record, passes
+from calibration.offline.logits import OutputStore, Scoring
+from calibration.offline.nested import choose
+from calibration.offline.settings import Settings, default_ks
+from calibration.record.columns import ByClass
+from calibration.record.record import CalibrationRecord, NotCalibrated
+from calibration.rules import calibrate
+from calibration.scores import SCORE_KINDS, scores
+from models.errors import BundleError
+from tests.calibration.estimates import hits_of
+from tests.calibration.simulation import CLASSES, draw
+from tests.calibration.write_schema import SCHEMA, schema
+
+ROWS = 700
+COUNTS = np.arange(1, CLASSES + 1)
+
+
+def scoring_of(heads: dict[str, NDArray[np.float32]], labels: NDArray[np.int64]) -> Scoring:
+    classes = int(next(iter(heads.values())).shape[1])
+    store = OutputStore(dict.fromkeys(heads, classes), labels)
+    store.append(heads)
+    return Scoring(
+        outputs=store, heads=tuple(heads), split="val", data_sha256="d" * 64, model_sha256="m" * 64
+    )
+
+
+def sample_logits(seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    sample = draw(np.random.default_rng(seed), ROWS)
+    return np.log(sample.scores).astype(np.float32), sample.labels
+
+
+def make_record(ks: tuple[float, ...] = (1.0, 2.55, 3.0), min_size: int = 1) -> CalibrationRecord:
+    logits, labels = sample_logits()
+    blurred = (logits + np.random.default_rng(1).normal(0, 2, logits.shape)).astype(np.float32)
+    return fit_record(
+        scoring_of({"sccp": blurred, "multi_label": logits}, labels),
+        Settings(classes=CLASSES, ks=ks, coverages=(0.95, 0.9), min_size=min_size),
+        class_counts=COUNTS,
+        chose_checkpoint=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def record() -> CalibrationRecord:
+    return make_record()
+
+
+def test_the_round_trip_through_json_is_exact(record: CalibrationRecord) -> None:
+    again = CalibrationRecord.from_json(record.to_json())
+    assert again == record
+    assert again.to_json() == record.to_json()
+
+
+def test_the_file_is_strict_json_with_columns_as_arrays(record: CalibrationRecord) -> None:
+    def refuse(constant: str) -> float:
+        raise AssertionError(constant)
+
+    plain = json.loads(record.to_json(), parse_constant=refuse)
+    assert plain["schema_version"] == 3
+    assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
+
+
+def test_the_grid_runs_in_tenths_to_20_and_holds_what_was_asked(
+    record: CalibrationRecord,
+) -> None:
+    expected = sorted([step / 10 for step in range(10, 201)] + [2.55])
+    assert record.ks("average_k") == expected
+    assert record.ks("balanced_average_k") == expected
+    assert record.ks("top_k") == [float(k) for k in range(1, 21)]
+    assert record.ks("coverage") == [0.9, 0.95]
+    assert record.ks("no_rule") == []
+
+
+def test_the_best_head_and_kind_at_the_default_k_serve(record: CalibrationRecord) -> None:
+    assert (record.head, record.score_kind) == ("multi_label", "softmax")
+    compared = record.compared(3.0)
+    assert len(compared) == 4
+    assert next(iter(compared)) == ("multi_label", "softmax", 1.0)
+    assert list(compared.values()) == sorted(compared.values(), reverse=True)
+    assert record.compared(2.55).keys() == compared.keys()
+
+
+@pytest.mark.parametrize("k", [1.0, 2.5, 2.55, 3.0, 17.3])
+def test_a_point_is_the_rule_calibrated_on_the_whole_array(
+    record: CalibrationRecord, k: float
+) -> None:
+    logits, labels = sample_logits()
+    values = scores(logits, "softmax")
+    rows = np.arange(ROWS)
+    for name in ("average_k", "balanced_average_k"):
+        point = record.point(name, k=k)
+        rule = calibrate(name, values, average_k=k, class_counts=COUNTS)
+        assert point.lambda_val == rule.lambda_val
+        members = rule.sets(values)
+        assert (point.sets(values) == members).all()
+        assert point.expected_size.value == members.sum() / ROWS
+        assert hits_of(point).value == members[rows, labels].sum() / ROWS
+        assert point.achieved == rule.achieved
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_a_coverage_point_is_the_rule_on_the_whole_array(
+    record: CalibrationRecord, level: float
+) -> None:
+    logits, labels = sample_logits()
+    values = scores(logits, "softmax")
+    for name in ("coverage", "balanced_coverage"):
+        point = record.point(name, coverage=level)
+        rule = calibrate(name, values, labels, coverage=level, class_counts=COUNTS)
+        assert point.lambda_val == rule.lambda_val
+        assert point.coverage == level
+        assert point.k is None
+
+
+def test_sets_are_nested_in_k(record: CalibrationRecord) -> None:
+    values = scores(sample_logits(1)[0], "softmax")
+    last = record.point("average_k", k=20).sets(values)
+    for k in reversed(record.ks("average_k")):
+        found = record.point("average_k", k=k).sets(values)
+        assert not (found & ~last).any()
+        last = found
+
+
+def test_top_k_points_have_no_threshold(record: CalibrationRecord) -> None:
+    point = record.point("top_k", k=5)
+    assert point.lambda_val is None
+    assert point.sets(scores(sample_logits(1)[0], "softmax")).sum(axis=1).tolist() == [5] * ROWS
+
+
+def test_defaults_are_k_3_and_the_first_coverage_asked_for(record: CalibrationRecord) -> None:
+    assert record.default_k == 3.0
+    assert record.point("average_k").k == 3.0
+    assert record.point("top_k").k == 3.0
+    assert record.point("coverage").coverage == 0.95
+
+
+def test_what_is_not_calibrated_is_refused_with_what_is(record: CalibrationRecord) -> None:
+    with pytest.raises(NotCalibrated, match=r"k = 3\.05") as refused:
+        record.point("average_k", k=3.05)
+    assert refused.value.allowed == record.ks("average_k")
+    with pytest.raises(NotCalibrated, match=r"coverage = 0\.8") as refused:
+        record.point("coverage", coverage=0.8)
+    assert refused.value.allowed == [0.9, 0.95]
+    with pytest.raises(NotCalibrated, match="with 6 photos") as refused:
+        record.point("average_k", images=6)
+    assert refused.value.allowed == []
+    with pytest.raises(NotCalibrated, match=r"k = 1\.1 .* with 2 photos") as refused:
+        record.point("average_k", k=1.1, images=2)
+    assert refused.value.allowed == [1.0, 2.55, 3.0]
+    with pytest.raises(NotCalibrated, match="no_rule"):
+        record.point("no_rule")
+
+
+def test_figures_carry_intervals_and_where_they_were_measured(record: CalibrationRecord) -> None:
+    point = record.point("average_k", k=3)
+    for estimate in (point.expected_size, hits_of(point)):
+        assert estimate.ci95[0] < estimate.value < estimate.ci95[1]
+        assert (estimate.split, estimate.rows) == ("val", ROWS)
+    assert point.empty_rate == 0.0
+    assert point.size_deviation > 0
+
+
+def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> None:
+    told = record.point("average_k", k=3).statement
+    assert "700" in told
+    assert "'val'" in told
+    assert "3.00 candidates on average" in told
+    hit_rate = hits_of(record.point("average_k", k=3)).value
+    assert f"{100 * hit_rate:.1f} %" in told
+    assert "each set holds 1 candidate;" in record.point("top_k", k=1).statement
+
+
+def test_coverage_is_called_a_guarantee_only_where_the_split_chose_nothing(
+    record: CalibrationRecord,
+) -> None:
+    def guaranteed(*, chose_checkpoint: bool | None, chose_head: bool) -> bool:
+        measured = replace(
+            record.measured, chose_checkpoint=chose_checkpoint, chose_head=chose_head
+        )
+        changed = replace(record, measured=measured)
+        point = changed.point("coverage")
+        assert ("guaranteed" in point.statement) == point.guaranteed
+        assert ("no guarantee" in point.statement) != point.guaranteed
+        return point.guaranteed
+
+    assert guaranteed(chose_checkpoint=False, chose_head=False)
+    assert not guaranteed(chose_checkpoint=None, chose_head=False)
+    assert not guaranteed(chose_checkpoint=True, chose_head=False)
+    assert not guaranteed(chose_checkpoint=False, chose_head=True)
+    assert not record.point("average_k").guaranteed
+
+
+def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord) -> None:
+    logits, labels = sample_logits()
+    noisy = [logits + np.random.default_rng(seed).normal(0, 2, logits.shape) for seed in range(6)]
+    heads = {f"h{index}": values.astype(np.float32) for index, values in enumerate(noisy)}
+    settings = Settings(classes=CLASSES, ks=(3.0,))
+    many = fit_record(
+        scoring_of(heads, labels), settings, class_counts=COUNTS, chose_checkpoint=False
+    )
+    assert many.selection.candidates == 12
+    assert many.selection.k == 3.0
+    assert many.selection.hit_rate == hits_of(many.point("average_k")).value
+    hits = []
+    for values in heads.values():
+        for kind in SCORE_KINDS:
+            found = scores(values, kind)
+            members = calibrate("average_k", found, average_k=3).sets(found)
+            hits.append(members[np.arange(ROWS), labels])
+    assert many.selection.honest_hit_rate == choose(hits).honest_hit_rate
+    assert many.selection.honest_hit_rate < many.selection.hit_rate
+    assert record.selection.candidates == 4
+
+
+def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
+    logits, labels = sample_logits()
+    named = fit_record(
+        scoring_of({"a": logits, "b": -logits}, labels),
+        Settings(classes=CLASSES, ks=(3.0,), head="b", score_kind="sigmoid"),
+        class_counts=COUNTS,
+        chose_checkpoint=False,
+    )
+    assert (named.head, named.score_kind) == ("b", "sigmoid")
+    assert not named.measured.chose_head
+    assert named.point("coverage").guaranteed
+    assert named.selection.honest_hit_rate == named.selection.hit_rate
+
+
+def test_another_calibration_has_another_name(record: CalibrationRecord) -> None:
+    assert make_record().calibration_id != record.calibration_id
+    other = replace(record, created="another time").named()
+    assert other.calibration_id != record.calibration_id
+    assert other.named() == other
+
+
+def test_sets_may_be_empty_with_min_size_0() -> None:
+    record = make_record(ks=(0.5, 1.0), min_size=0)
+    assert record.ks("average_k")[0] == 0.5
+    assert record.default_k == 3.0
+    point = record.point("average_k", k=0.5)
+    values = scores(sample_logits()[0], "softmax")
+    sizes = point.sets(values).sum(axis=1)
+    assert point.empty_rate == (sizes == 0).mean() > 0.3
+
+
+def test_few_classes_end_the_grid_and_change_the_default() -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(50, 2)).astype(np.float32)
+    record = fit_record(
+        scoring_of({"linear": logits}, random.integers(0, 2, 50)),
+        Settings(classes=2, ks=(2.0, 1.5)),
+        class_counts=None,
+        chose_checkpoint=None,
+    )
+    assert record.ks("average_k")[-1] == 2.0
+    assert record.default_k == 2.0
+    assert record.class_counts_from == "val"
+    assert sum(record.class_counts) == 50
+    assert default_ks(2) == (1.0, 2.0)
+
+
+def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 3, (500, 1081)).astype(np.float32)
+    plants = [str(number) for number in np.repeat(np.arange(100), 5)]
+    scoring = scoring_of({"multi_label": logits, "sccp": logits}, np.repeat(np.arange(100), 5))
+    record = fit_record(
+        replace(scoring, observations=plants),
+        Settings(classes=1081, ks=default_ks(1081)),
+        class_counts=random.integers(1, 100_000, 1081),
+        chose_checkpoint=None,
+    )
+    assert record.images == (1, 2, 3, 4, 5)
+    assert len(record.to_json()) < 300_000
+    own = random.random((2, 1081)) / 7  # as if every class had photos for a threshold of its own
+    by_class = ByClass(
+        small_classes="marginal", small=(0, 0), thresholds=tuple(map(tuple, own.tolist()))
+    )
+    tables = (
+        table if table.by_class is None else replace(table, by_class=by_class)
+        for table in record.tables
+    )
+    worst = replace(record, tables=tuple(tables))
+    assert worst.point("class_coverage", coverage=0.9).class_thresholds is not None
+    assert len(worst.to_json()) < 300_000
+
+
+def test_progress_ends_at_the_announced_number_of_rows() -> None:
+    logits, labels = sample_logits()
+    scoring = scoring_of({"a": logits, "b": logits}, labels)
+    seen: list[int] = []
+    settings = Settings(classes=CLASSES, ks=(3.0,))
+    fit_record(scoring, settings, class_counts=COUNTS, chose_checkpoint=None, advance=seen.append)
+    assert sum(seen) == passes(scoring, settings) * ROWS
+
+
+def test_the_distribution_counts_every_score(record: CalibrationRecord) -> None:
+    distribution = record.distribution
+    assert sum(distribution.all_scores) == ROWS * CLASSES
+    assert sum(distribution.best_scores) == ROWS
+    assert len(distribution.edges) == len(distribution.all_scores)
+    best = scores(sample_logits()[0], "softmax").max(axis=1)
+    edge = distribution.edges[-5]
+    assert sum(distribution.best_scores[-5:]) == (best >= edge).sum()
+    assert distribution.logsumexp_mean == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_distribution_knows_log_sum_exp_and_the_mean_scores(record: CalibrationRecord) -> None:
+    logits = sample_logits()[0] + np.random.default_rng(2).normal(0, 1, (ROWS, 1))
+    fitted = fit_record(
+        scoring_of({"linear": logits.astype(np.float32)}, sample_logits()[1]),
+        Settings(classes=CLASSES, ks=(3.0,)),
+        class_counts=COUNTS,
+        chose_checkpoint=None,
+    )
+    found = fitted.distribution
+    values = np.logaddexp.reduce(logits.astype(np.float32).astype(np.float64), axis=1)
+    assert len(found.logsumexp_edges) == len(found.logsumexp) == 40
+    assert found.logsumexp_edges[0] == pytest.approx(values.min())
+    assert sum(found.logsumexp[-4:]) == (values >= found.logsumexp_edges[-4] - 1e-12).sum()
+    assert min(found.logsumexp) >= ROWS // 40
+    means = scores(logits.astype(np.float32), fitted.score_kind).mean(axis=0)
+    np.testing.assert_allclose(fitted.mean_scores, means, rtol=1e-5)
+
+
+def test_photos_are_suspect_below_the_share_asked_for() -> None:
+    logits, labels = sample_logits()
+    for method, share in (("max_score", 0.05), ("energy", 0.0), ("largest_logit", 0.2)):
+        found = fit_record(
+            scoring_of({"linear": logits}, labels),
+            Settings(classes=CLASSES, ks=(3.0,), rejection_method=method, suspect_share=share),
+            class_counts=COUNTS,
+            chose_checkpoint=None,
+        )
+        assert found.rejection is not None
+        assert (found.rejection.method, found.rejection.rows) == (method, ROWS)
+        assert (found.rejection.head, found.rejection.share) == ("linear", share)
+        suspects = [found.rejection.verdict(row[np.newaxis])[1] for row in logits]
+        assert sum(suspects) == int(share * ROWS)
+        assert CalibrationRecord.from_json(found.to_json()).rejection == found.rejection
+
+
+def test_nobody_is_suspect_where_nothing_judges() -> None:
+    logits, labels = sample_logits()
+    settings = Settings(classes=CLASSES, ks=(3.0,), rejection_method=None)
+    found = fit_record(
+        scoring_of({"linear": logits}, labels), settings, class_counts=None, chose_checkpoint=None
+    )
+    assert found.rejection is None
+    assert found.shots == ()
+    assert CalibrationRecord.from_json(found.to_json()) == found
+
+
+def test_shot_groups_are_measured_at_the_default_k(record: CalibrationRecord) -> None:
+    logits, labels = sample_logits()
+    members = record.point("average_k", k=3).sets(scores(logits, "softmax"))
+    few = COUNTS[labels] < 20
+    assert [group.name for group in record.shots] == ["few", "medium"]
+    assert record.shots[0].rows == few.sum()
+    assert record.shots[0].mean_size == pytest.approx(members[few].sum(axis=1).mean())
+    assert record.shots[0].hit_rate == pytest.approx(members[few, labels[few]].mean())
+    assert record.shots[1].rows == ROWS - few.sum()
+
+
+def damage(record: CalibrationRecord, **changes: object) -> str:
+    return json.dumps({**json.loads(record.to_json()), **changes})
+
+
+def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
+    plain = json.loads(record.to_json())
+    columns = plain["tables"][0]["columns"]
+    worse = {**plain["tables"][0], "columns": {**columns, "size": columns["size"][:-1]}}
+    wrong = {**plain["tables"][0], "columns": {**columns, "size": ["3"] * len(columns["size"])}}
+    texts = [
+        "not json",
+        "[" * 100_000,
+        "[]",
+        "{}",
+        damage(record, tables=[]),
+        damage(record, tables=[worse]),
+        damage(record, tables=[wrong]),
+        damage(record, surprise=1),
+        damage(record, measured={}),
+        damage(record, class_counts=[1]),
+        damage(record, class_counts=[-1] * record.classes),
+        damage(record, log_ratios=[0.0]),
+        damage(record, micro_weight=5.0),
+        damage(record, rejection={}),
+        damage(record, rejection={**plain["rejection"], "method": "guess"}),
+        damage(record, tables=[{**plain["tables"][0], "fusion": "guess"}]),
+        damage(record, tables=[{**plain["tables"][0], "made_from": "same_class"}]),
+    ]
+    for text in texts:
+        with pytest.raises(BundleError, match="calibrate the bundle again"):
+            CalibrationRecord.from_json(text)
+
+
+def places(plain: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths to every entry; of lists the first and the last."""
+    if place:
+        yield place
+    if isinstance(plain, dict):
+        names: list[Any] = list(plain)
+    else:
+        names = sorted({0, len(plain) - 1}) if isinstance(plain, list) and plain else []
+    for name in names:
+        yield from places(plain[name], (*place, name))
+
+
+def test_an_entry_of_another_type_is_refused_wherever_it_stands(record: CalibrationRecord) -> None:
+    few = replace(
+        record,
+        tables=tuple(t for t in record.tables if t.rule in ("average_k", "class_coverage"))[:3],
+    )
+    text = few.to_json()
+    for turn, place in enumerate(places(json.loads(text))):
+        plain = json.loads(text)
+        parent = plain
+        for name in place[:-1]:
+            parent = parent[name]
+        right = parent[place[-1]]
+        parent[place[-1]] = ({"a": 1}, [["x"]], 1 if isinstance(right, bool) else True)[turn % 3]
+        with pytest.raises(BundleError):
+            CalibrationRecord.from_json(json.dumps(plain))
+
+
+def test_the_published_schema_is_that_of_the_record() -> None:
+    """After a wanted change: `python -m tests.calibration.write_schema`."""
+    assert json.loads(SCHEMA.read_text()) == schema()
+
+
+def test_pydantic_reads_the_same_record(record: CalibrationRecord) -> None:
+    plain = json.loads(record.to_json())
+    del plain["schema_version"]
+    assert TypeAdapter(CalibrationRecord).validate_python(plain) == record
+
+
+def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
+    with pytest.raises(BundleError, match="calibrate the bundle again"):
+        CalibrationRecord.from_json(damage(record, schema_version=2))
+    without = json.loads(record.to_json())
+    del without["rejection"]
+    with pytest.raises(BundleError, match="calibrate the bundle again"):
+        CalibrationRecord.from_json(json.dumps(without))
+
+
+def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
+    with pytest.raises(BundleError, match="update florilege"):
+        CalibrationRecord.from_json(damage(record, schema_version=4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ks": ()}, "at least one K"),
+        ({"ks": (0.5,)}, r"average_k must be in \[1, 5\]"),
+        ({"ks": (5.5,)}, r"average_k must be in \[1, 5\]"),
+        ({"coverages": (1.0,)}, "coverage"),
+        ({"min_size": 2}, "min_size"),
+        ({"micro_weight": 2.0}, "micro_weight"),
+        ({"score_kind": "hardmax"}, "score_kind"),
+        ({"rejection_method": "guess"}, "rejection_method"),
+        ({"suspect_share": 1.0}, "share"),
+        ({"images": (1, 2)}, "images"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"max_size": 2}, r"max_size must be in \[3, 5\]"),
+        ({"max_size": 6}, r"max_size must be in \[3, 5\]"),
+        ({"small_classes": "never"}, "small_classes"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Settings(**{"classes": 5, "ks": (1.0,), **changes})  # type: ignore[arg-type]  # on purpose

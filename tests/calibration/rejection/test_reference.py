@@ -1,0 +1,163 @@
+"""What features are compared with: against plain loops, and as a file."""
+
+import io
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import calibration.rejection.reference
+from calibration.rejection.reference import Reference
+
+RANDOM = np.random.default_rng(3)
+WIDTH = 9
+SPREAD = np.diag([5.0, 4.0, 3.0, 2.0, 1.5, 0.4, 0.3, 0.2, 0.1])
+MIXED = np.linalg.qr(RANDOM.normal(size=(WIDTH, WIDTH)))[0]
+
+
+def drawn(rows: int) -> NDArray[np.float32]:
+    """Features with a mean of their own, that hardly use some directions."""
+    values = RANDOM.normal(size=(rows, WIDTH)) @ SPREAD @ MIXED + 2.0
+    return np.asarray(values, dtype=np.float32)
+
+
+KNOWN, ROWS = drawn(60), drawn(25)
+REFERENCE = Reference.of(KNOWN)
+
+
+def axes_of(known: NDArray[np.float32], count: int) -> NDArray[np.float64]:
+    """The directions of most use, by another road."""
+    return np.asarray(np.linalg.svd(known.astype(np.float64))[2][:count])
+
+
+def test_nearest_is_the_largest_cosine_along_the_axes() -> None:
+    axes = axes_of(KNOWN, WIDTH // 2)
+    found = REFERENCE.nearest(ROWS)
+    for row, value in zip((ROWS @ axes.T).tolist(), found, strict=True):
+        cosines = []
+        for other in (KNOWN @ axes.T).tolist():
+            product = sum(a * b for a, b in zip(row, other, strict=True))
+            cosines.append(product / math.hypot(*row) / math.hypot(*other))
+        assert value == pytest.approx(max(cosines), abs=1e-3)  # rounded to half precision
+
+
+def test_residual_is_the_length_off_the_axes() -> None:
+    rest = np.linalg.svd(KNOWN.astype(np.float64))[2][WIDTH // 2 :]
+    for row, value in zip(ROWS.tolist(), REFERENCE.residual(ROWS), strict=True):
+        squares = 0.0
+        for axis in rest.tolist():
+            squares += sum(a * b for a, b in zip(row, axis, strict=True)) ** 2
+        assert value == pytest.approx(-math.sqrt(squares), rel=1e-4)
+
+
+def test_there_are_no_more_axes_than_allowed_and_they_are_orthogonal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert REFERENCE.axes.shape == (WIDTH // 2, WIDTH)
+    monkeypatch.setattr(calibration.rejection.reference, "MOST_AXES", 3)
+    few = Reference.of(KNOWN)
+    assert few.axes.shape == (3, WIDTH)
+    np.testing.assert_allclose(few.axes @ few.axes.T, np.eye(3), atol=1e-6)
+    assert Reference.of(KNOWN[:2]).axes.shape == (2, WIDTH)  # two photos use no more
+
+
+def test_of_many_photos_some_are_enough_for_the_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration.rejection.reference, "MOST_FOR_AXES", 20)
+    some = Reference.of(KNOWN)
+    assert len(some.directions) == len(KNOWN)
+    spread = KNOWN[np.linspace(0, len(KNOWN) - 1, 20).astype(int)]
+    assert some.axes.tobytes() == Reference.of(spread).axes.tobytes()
+
+
+def test_photos_like_those_known_are_more_familiar_by_both() -> None:
+    off = np.linalg.svd(KNOWN)[2][-1]
+    assert (REFERENCE.residual(ROWS + 8 * off) < REFERENCE.residual(ROWS) - 1).all()
+    opposite = Reference.of(np.abs(KNOWN))
+    assert opposite.nearest(-np.abs(ROWS)).max() < 0 < opposite.nearest(np.abs(ROWS)).min()
+    assert REFERENCE.nearest(KNOWN) == pytest.approx(np.ones(60), abs=1e-3)
+
+
+def test_a_row_is_the_same_bits_alone_in_a_batch_and_in_any_thread() -> None:
+    large = Reference.of(RANDOM.normal(size=(300, 512)))
+    rows = RANDOM.normal(size=(40, 512)).astype(np.float32)
+    for method in (large.nearest, large.residual):
+        together = method(rows)
+        with ThreadPoolExecutor(4) as pool:
+            alone = list(pool.map(lambda row, m=method: m(row[np.newaxis])[0], rows))
+        assert together.tolist() == alone
+
+
+def test_a_row_of_zeros_has_no_direction_and_is_no_mistake() -> None:
+    assert REFERENCE.nearest(np.zeros((1, WIDTH))).tolist() == [0.0]
+    assert np.isfinite(REFERENCE.residual(np.zeros((1, WIDTH)))).all()
+    assert np.isfinite(Reference.of(np.zeros((3, WIDTH))).nearest(ROWS)).all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_one_photo_and_few_dimensions_are_enough(width: int) -> None:
+    one = Reference.of(np.ones((1, width)))
+    assert one.nearest(np.full((2, width), 3.0)) == pytest.approx([1, 1], abs=1e-3)
+    assert one.residual(np.ones((1, width))) == pytest.approx([0], abs=1e-3)
+
+
+def test_bytes_give_back_the_very_same_answers() -> None:
+    content = REFERENCE.to_bytes()
+    again = Reference.of_bytes(content)
+    assert (again.to_bytes(), again.sha256) == (content, REFERENCE.sha256)
+    assert content == Reference.of(KNOWN.copy()).to_bytes()
+    assert again.nearest(ROWS).tolist() == REFERENCE.nearest(ROWS).tolist()
+    assert again.residual(ROWS).tolist() == REFERENCE.residual(ROWS).tolist()
+    assert len(content) == 2 * 128 + 4 * REFERENCE.axes.size + 2 * REFERENCE.directions.size
+
+
+def saved(*arrays: NDArray[Any], allow_pickle: bool = False) -> bytes:
+    file = io.BytesIO()
+    for array in arrays:
+        np.save(file, array, allow_pickle=allow_pickle)
+    return file.getvalue()
+
+
+GOOD: list[NDArray[Any]] = [np.eye(4, dtype=np.float32)[:3], np.ones((2, 3), np.float16)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no arrays",
+        saved(*GOOD)[:-3],
+        saved(GOOD[0]),
+        saved(*GOOD) + b"more",
+        saved(GOOD[0], GOOD[1][:0]),
+        saved(GOOD[0][:, :0], GOOD[1]),
+        saved(GOOD[0], GOOD[1][:, :2]),
+        saved(GOOD[0][:2], GOOD[1]),
+        saved(GOOD[0][0], GOOD[1]),
+        saved(GOOD[0], GOOD[1] * np.float16("nan")),
+        saved(np.array([{}]), GOOD[1], allow_pickle=True),
+        saved(np.full((3, 4), "a"), GOOD[1]),
+    ],
+)
+def test_what_is_no_reference_is_refused_and_no_pickle_is_read(content: bytes) -> None:
+    assert Reference.of_bytes(saved(*GOOD)).dimensions == 4
+    with pytest.raises(ValueError, match=r"no reference|do not fit|no photo|be finite"):
+        Reference.of_bytes(content)
+
+
+@pytest.mark.parametrize("shape", [(3, WIDTH + 1), (WIDTH,), (1, 2, WIDTH)])
+def test_features_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    for method in (REFERENCE.nearest, REFERENCE.residual):
+        with pytest.raises(ValueError, match=f"features must have shape .rows, {WIDTH}"):
+            method(np.ones(shape))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_features_that_are_no_numbers_are_refused_with_their_row(wrong: float) -> None:
+    features = ROWS.copy()
+    features[3, 1] = wrong
+    for judge in (REFERENCE.nearest, REFERENCE.residual):
+        with pytest.raises(ValueError, match="finite, those of row 3"):
+            judge(features)

@@ -1,0 +1,253 @@
+"""The set rules on their calibration scores, against loops."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.rules.balance import class_weights
+from calibration.rules.rules import RULES, calibrate
+from calibration.sets import SetRule
+from tests.calibration import oracles
+from tests.calibration.strategies import Scores, average_ks, score_arrays
+
+
+def as_sets(mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[set[int]]:
+    return [set(np.flatnonzero(row).tolist()) for row in mask]
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), scores=score_arrays())
+def test_average_k_is_algorithm_1(data: st.DataObject, scores: Scores) -> None:
+    average_k = data.draw(average_ks(scores.shape[1]))
+    rule = calibrate("average_k", scores, average_k=average_k, min_size=0)
+    cut = oracles.average_k_cut(scores, average_k)
+    assert rule.lambda_val == cut.lambda_val
+    assert as_sets(rule.sets(scores)) == oracles.sets(scores, cut.lambda_val, min_size=0)
+    assert rule.achieved == rule.sets(scores).sum() / len(scores)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), scores=score_arrays(infinite=False))
+def test_with_min_size_the_rest_is_cut_and_the_best_class_kept(
+    data: st.DataObject, scores: Scores
+) -> None:
+    average_k = data.draw(average_ks(scores.shape[1], lowest=1))
+    rule = calibrate("average_k", scores, average_k=average_k, min_size=1)
+    if scores.shape[1] > 1:
+        cut = oracles.best_plus_cut(scores, average_k)
+        assert rule.lambda_val == cut.lambda_val
+        assert rule.achieved == (cut.kept + len(scores)) / len(scores)
+        assert as_sets(rule.sets(scores)) == oracles.sets(scores, cut.lambda_val, min_size=1)
+    sizes = rule.sets(scores).sum(axis=1)
+    assert (sizes >= 1).all()
+    assert rule.achieved == sizes.sum() / len(scores)
+    excess = sizes.sum() - math.floor(Fraction(str(average_k)) * len(scores))
+    assert excess == rule.ties
+
+
+def test_with_min_size_the_mean_size_is_exact_where_patching_would_exceed_it() -> None:
+    scores = np.random.default_rng(0).dirichlet(np.full(6, 0.5), 1000)
+    patched = calibrate("average_k", scores, average_k=1, min_size=0).sets(scores)
+    patched[np.arange(1000), scores.argmax(axis=1)] = True
+    assert patched.sum() / 1000 > 1.05
+    for average_k in (1, 1.25, 2, 3.7):
+        rule = calibrate("average_k", scores, average_k=average_k, min_size=1)
+        assert rule.sets(scores).sum() == round(average_k * 1000)
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_one_class_is_a_set_of_its_own(min_size: int) -> None:
+    rule = calibrate("average_k", np.array([[0.4], [0.6]]), average_k=1, min_size=min_size)
+    assert rule.lambda_val == 0.4
+    assert rule.achieved == 1.0
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), scores=score_arrays(infinite=False))
+def test_top_k_holds_the_k_best(data: st.DataObject, scores: Scores) -> None:
+    k = data.draw(st.integers(1, scores.shape[1]))
+    rule = calibrate("top_k", scores, k=k)
+    assert as_sets(rule.sets(scores)) == oracles.top_k_sets(scores, k)
+    assert rule.lambda_val is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    data=st.data(),
+    scores=score_arrays(infinite=False),
+    level=st.sampled_from([0.5, 0.8, 0.9, 0.95]),
+    min_size=st.sampled_from([0, 1]),
+)
+def test_coverage_is_the_smallest_promise_keeping_set(
+    data: st.DataObject, scores: Scores, level: float, min_size: int
+) -> None:
+    rows, classes = scores.shape
+    scores = np.abs(scores)
+    labels = data.draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows))
+    rule = calibrate("coverage", scores, labels, coverage=level, min_size=min_size)
+    wanted = math.ceil(Fraction(str(level)) * (rows + 1))
+    members = rule.sets(scores)
+    hits = int(members[np.arange(rows), labels].sum())
+    if wanted > rows:
+        assert members.all()
+        assert rule.lambda_val == 0.0
+        return
+    assert hits >= wanted
+    lambda_val = rule.lambda_val
+    assert lambda_val is not None
+    higher = oracles.sets(scores, math.nextafter(lambda_val, math.inf), min_size)
+    fewer = sum(label in found for label, found in zip(labels, higher, strict=True))
+    assert fewer < wanted or all_best(scores, labels, wanted)
+
+
+def all_best(scores: Scores, labels: list[int], wanted: int) -> bool:
+    """Whether the best classes alone keep the promise, so that the threshold hardly matters."""
+    best = scores.argmax(axis=1)
+    return int((best == np.array(labels)).sum()) >= wanted
+
+
+def test_coverage_that_the_best_class_alone_gives_adds_no_other() -> None:
+    scores = np.random.default_rng(6).dirichlet(np.ones(4), 40)
+    rule = calibrate("coverage", scores, scores.argmax(axis=1), coverage=0.9)
+    assert rule.sets(scores).sum(axis=1).tolist() == [1] * 40
+
+
+def test_coverage_out_of_reach_keeps_every_class_even_of_negative_scores() -> None:
+    scores = np.array([[-1.0, -2.0], [-3.0, -4.0]])
+    rule = calibrate("coverage", scores, [0, 1], coverage=0.9, min_size=0)
+    assert rule.sets(scores).all()
+
+
+def test_balanced_rules_are_the_plain_ones_on_reweighted_scores() -> None:
+    random = np.random.default_rng(1)
+    scores = random.dirichlet(np.ones(5), 200)
+    labels = random.integers(0, 5, 200)
+    counts = [1, 5, 20, 80, 0]
+    for micro_weight in (0.0, 0.5, 1.0):
+        weighted = scores * class_weights(counts, micro_weight)
+        rule = calibrate(
+            "balanced_average_k",
+            scores,
+            average_k=2,
+            class_counts=counts,
+            micro_weight=micro_weight,
+        )
+        plain = calibrate("average_k", weighted, average_k=2)
+        assert rule.lambda_val == plain.lambda_val
+        assert (rule.sets(scores) == plain.sets(weighted)).all()
+        rule = calibrate(
+            "balanced_coverage",
+            scores,
+            labels,
+            coverage=0.9,
+            class_counts=counts,
+            micro_weight=micro_weight,
+        )
+        plain = calibrate("coverage", weighted, labels, coverage=0.9)
+        assert rule.lambda_val == plain.lambda_val
+        assert (rule.sets(scores) == plain.sets(weighted)).all()
+
+
+def test_a_micro_weight_of_one_is_the_unbalanced_rule() -> None:
+    scores = np.random.default_rng(2).dirichlet(np.ones(4), 50)
+    rule = calibrate(
+        "balanced_average_k", scores, average_k=2, class_counts=[1, 2, 3, 4], micro_weight=1.0
+    )
+    assert rule.lambda_val == calibrate("average_k", scores, average_k=2).lambda_val
+
+
+def test_balanced_sets_hold_rare_classes_more_often() -> None:
+    scores = np.random.default_rng(3).dirichlet(np.ones(4), 500)
+    plain = calibrate("average_k", scores, average_k=2).sets(scores)
+    balanced = calibrate(
+        "balanced_average_k", scores, average_k=2, class_counts=[1, 50, 50, 50]
+    ).sets(scores)
+    assert balanced[:, 0].sum() > plain[:, 0].sum()
+    assert balanced[:, 1].sum() < plain[:, 1].sum()
+
+
+def test_without_counts_the_labels_are_counted() -> None:
+    scores = np.random.default_rng(4).dirichlet(np.ones(3), 30)
+    labels = [0] * 20 + [1] * 9 + [2]
+    counted = calibrate("balanced_average_k", scores, labels, average_k=2)
+    given_counts = calibrate("balanced_average_k", scores, average_k=2, class_counts=[20, 9, 1])
+    assert counted.lambda_val == given_counts.lambda_val
+
+
+@settings(max_examples=60, deadline=None)
+@given(scores=score_arrays(classes=4, infinite=False), seed=st.integers(0, 5))
+def test_sets_shrink_as_k_falls(scores: Scores, seed: int) -> None:
+    last = None
+    for average_k in (4, 3.3, 2, 1.1, 1):
+        found = calibrate("average_k", scores, average_k=average_k).sets(scores)
+        assert last is None or not (found & ~last).any()
+        last = found
+
+
+def test_one_photo_is_compared_as_it_is_in_a_batch() -> None:
+    scores = np.random.default_rng(5).dirichlet(np.ones(4), 20)
+    rule = calibrate("balanced_average_k", scores, average_k=2, class_counts=[1, 2, 3, 4])
+    together = rule.compare(scores)
+    for row, values in enumerate(scores):
+        assert (rule.compare(values) == together[row]).all()
+        assert (rule.sets(values[np.newaxis])[0] == rule.sets(scores)[row]).all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "arguments", "message"),
+    [
+        ("no_rule", {}, "rule must be one of average_k, top_k"),
+        ("average_k", {}, "needs average_k"),
+        ("top_k", {}, "needs k"),
+        ("coverage", {"labels": [0, 1]}, "needs coverage"),
+        ("coverage", {"coverage": 0.9}, "needs labels"),
+        ("balanced_average_k", {"average_k": 1}, "needs class_counts"),
+        ("average_k", {"average_k": 1, "coverage": 0.9}, "takes no coverage"),
+        ("top_k", {"k": 1, "average_k": 1}, "takes no average_k"),
+        ("average_k", {"average_k": 0.9}, r"average_k must be in \[1, 2\]"),
+        ("average_k", {"average_k": 2.1, "min_size": 0}, r"average_k must be in \[0, 2\]"),
+        ("average_k", {"average_k": 1, "min_size": 2}, "min_size must be 0 or 1, got 2"),
+        ("coverage", {"labels": [0, 1], "coverage": 1.0}, r"coverage must be in \(0, 1\)"),
+        ("coverage", {"labels": [0, 1], "coverage": 0.0}, r"coverage must be in \(0, 1\)"),
+        ("top_k", {"k": 3}, r"k must be an integer in \[1, 2\]"),
+        (
+            "balanced_average_k",
+            {"average_k": 1, "class_counts": [1, 1], "micro_weight": 1.5},
+            "micro_weight",
+        ),
+    ],
+)
+def test_what_a_rule_cannot_use_is_refused(
+    rule: str, arguments: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        calibrate(rule, [[0.6, 0.4], [0.5, 0.5]], **arguments)  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_every_rule_refuses_nan_with_its_row(rule: str) -> None:
+    scores = np.full((3, 2), 0.5)
+    scores[1, 0] = np.nan
+    sizes = {name: {"coverage": 0.9} for name in RULES if name.endswith("coverage")}
+    size = {"top_k": {"k": 1}, **sizes}.get(rule, {"average_k": 1})
+    options = {"small_classes": "always"} if rule == "class_coverage" else {}
+    with pytest.raises(ValueError, match="row 1, class 0"):
+        calibrate(rule, scores, [0, 1, 0], class_counts=[1, 1], **size, **options)  # type: ignore[arg-type]  # mixed
+
+
+def test_counts_of_another_number_of_classes_are_refused() -> None:
+    for counts in ([1], [1, 2, 3]):
+        with pytest.raises(ValueError, match="one count a class"):
+            calibrate("balanced_average_k", [[0.6, 0.4]], average_k=1, class_counts=counts)
+
+
+def test_sets_of_another_number_of_classes_are_refused() -> None:
+    rule = SetRule(
+        rule="balanced_average_k", lambda_val=0.5, min_size=1, rows=1, class_weights=np.ones(3)
+    )
+    with pytest.raises(ValueError, match="3 classes, got 2"):
+        rule.sets([[0.5, 0.5]])

@@ -1,0 +1,316 @@
+"""`florilege bundle` prints what a bundle holds and ends with the documented codes."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from calibration.bundle_cli import app
+from calibration.record.inspection import CALIBRATION_SCHEMA
+from calibration.record.record import SCHEMA_VERSION
+from models.bundle import replace_files, write_bundle
+from models.classes import ClassInfo, ClassTable
+from models.errors import BundleError
+from tests.models.bundles import HEADS, contents, make_bundle, network
+
+NETWORK = network({"logits": 1.0})
+
+
+def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
+    """The part of calibration.json that is shown, with tables that do not serve beside it."""
+
+    def table(
+        rule: str, head: str, values: list[float], images: int = 1, guarantee: str | None = None
+    ) -> dict[str, Any]:
+        lambdas = [None if rule == "top_k" else factor / (10 * value) for value in values]
+        columns = {
+            "value": values,
+            "lambda_val": lambdas,
+            "size": [value + 0.01 for value in values],
+            "hit_rate": [1 - 0.1 / value for value in values],
+            "ties": [0 for _ in values],
+        }
+        served = {"rule": rule, "head": head, "score_kind": "softmax", "images": images}
+        return served | {"min_size": 1, "guarantee": guarantee, "columns": columns}
+
+    content = {
+        "schema_version": CALIBRATION_SCHEMA,
+        "calibration_id": "abc",
+        "created": "2026-01-01T00:00:00+00:00",
+        "head": head,
+        "score_kind": "softmax",
+        "measured": {
+            "split": "val",
+            "rows": 80,
+            "model_sha256": hashlib.sha256(NETWORK).hexdigest(),
+        },
+        "rejection": None,
+        "asked_k": [1.0, 2.0],
+        "asked_coverage": [0.9],
+        "tables": [
+            table("average_k", "sccp", [1.0]),
+            table("average_k", head, [1.0, 1.1, 2.0]),
+            table("average_k", head, [1.5], images=2),
+            table("top_k", head, [1.0]),
+            table("coverage", head, [0.9], guarantee="mean"),
+            table("average_k", head, [2.0], guarantee="mean"),
+            table("average_k", head, [2.0], images=2, guarantee="mean"),
+        ],
+    }
+    return json.dumps(content).encode()
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    return result.stdout
+
+
+def words(*arguments: str) -> list[str]:
+    """The printed lines with single spaces."""
+    return [" ".join(line.split()) for line in run(*arguments).splitlines()]
+
+
+def run_json(*arguments: str) -> dict[str, Any]:
+    text = run(*arguments, "--json")
+    assert text.count("\n") == 1
+    return dict(json.loads(text))
+
+
+@pytest.fixture
+def calibrated(tmp_path: Path) -> str:
+    make_bundle(
+        tmp_path / "b",
+        calibration=calibration(),
+        metrics=json.dumps({"val": {"hit_rate": 0.9}, "epochs": 3}).encode(),
+        provenance=b'{"seed": 7, "classes": [1, 2]}',
+    )
+    return str(tmp_path / "b")
+
+
+def test_inspect_gives_the_card_as_one_object(calibrated: str) -> None:
+    card = run_json("inspect", calibrated)
+    assert (card["name"], card["version"], card["heads"]) == ("tiny", "1", HEADS)
+    assert card["classes"] == {"count": 2, "genera": 2, "training_images": 10}
+    assert card["files"]["model.onnx"]["bytes"] == len(b"a model")
+    assert card["metrics"]["epochs"] == 3
+    assert card["provenance"]["seed"] == 7
+    assert len(card["bundle_sha256"]) == 64
+
+
+def test_inspect_shows_the_thresholds_that_serve(calibrated: str) -> None:
+    shown = run_json("inspect", calibrated)["calibration"]
+    assert (shown["split"], shown["rows"], shown["asked_k"]) == ("val", 80, [1.0, 2.0])
+    assert list(shown["rules"]) == ["average_k", "top_k", "coverage", "average_k, mean"]
+    assert [point["value"] for point in shown["rules"]["average_k"]] == [1.0, 1.1, 2.0]
+    assert shown["rules"]["average_k"][2] == {
+        "value": 2.0,
+        "lambda_val": 0.05,
+        "size": 2.01,
+        "hit_rate": 0.95,
+    }
+
+
+def test_inspect_reads_well(calibrated: str) -> None:
+    lines = words("inspect", calibrated)
+    assert lines[0].startswith("model tiny 1, created 20")
+    assert "classes 2 in 2 genera" in lines
+    assert "trained on 10 images" in lines
+    assert "calibrated on 80 photos of val; head linear, softmax scores" in lines
+    assert "average_k 3 values from 1 to 2" in lines
+    assert "2 mean size 2.010 hit rate 0.9500 lambda 0.05" in lines
+    assert "1 mean size 1.010 hit rate 0.9000" in lines  # top_k has no threshold
+    assert not [line for line in lines if line.startswith("1.1 ")]  # not asked for
+    assert "0.9 mean size 0.910 hit rate 0.8889 lambda 0.111111" in lines  # a coverage
+    assert "seed 7" in lines
+    assert any(line.endswith(" model.onnx") and "7 bytes" in line for line in lines)
+
+
+def test_inspect_reads_well_where_traffic_gave_no_hit_rates(tmp_path: Path) -> None:
+    plain = json.loads(calibration())
+    for table in plain["tables"]:
+        table["columns"]["hit_rate"] = [None for _ in table["columns"]["value"]]
+    make_bundle(tmp_path / "b", calibration=json.dumps(plain).encode())
+    assert "2 mean size 2.010 hit rate not measured lambda 0.05" in words(
+        "inspect", str(tmp_path / "b")
+    )
+
+
+def test_inspect_says_how_to_calibrate(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "b")
+    assert "no: run `florilege calibrate" in run("inspect", str(tmp_path / "b"))
+    card = run_json("inspect", str(tmp_path / "b"))
+    assert card["calibration"] is None
+    assert card["metrics"] is None
+
+
+@pytest.mark.parametrize("name", ["calibration", "metrics", "provenance"])
+def test_a_damaged_json_file_is_named(tmp_path: Path, name: str) -> None:
+    replace_files(make_bundle(tmp_path / "b").path, {f"{name}.json": b"{"})
+    with pytest.raises(BundleError, match=rf"{name}\.json is damaged"):
+        run("inspect", str(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{}", b'{"tables": 3}'])
+def test_a_calibration_of_another_shape_is_damage(tmp_path: Path, content: bytes) -> None:
+    make_bundle(tmp_path / "b", calibration=content)
+    with pytest.raises(BundleError, match="calibrate the bundle again"):
+        run("inspect", str(tmp_path / "b"))
+
+
+def test_verify_lists_every_file(calibrated: str) -> None:
+    replace_files(calibrated, {"model.onnx": NETWORK})
+    assert run("verify", calibrated).splitlines() == [
+        "ok     model.onnx",
+        "ok     classes.json",
+        "ok     preprocess.json",
+        "ok     calibration.json",
+        "ok     metrics.json",
+        "ok     provenance.json",
+    ]
+    assert run_json("verify", calibrated)["ok"] is True
+
+
+def test_verify_names_every_wrong_file(calibrated: str) -> None:
+    (Path(calibrated) / "metrics.json").write_bytes(b"{}")
+    (Path(calibrated) / "model.onnx").unlink()
+    result = CliRunner().invoke(app, ["verify", calibrated, "--json"])
+    assert isinstance(result.exception, BundleError)
+    assert result.exception.exit_code == 4
+    assert "model.onnx is missing" in str(result.exception)
+    assert "metrics.json is not the file" in str(result.exception)
+    content = json.loads(result.stdout)
+    assert content["ok"] is False
+    assert [name for name, fault in content["files"].items() if fault] == [
+        "model.onnx",
+        "metrics.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("classes.json", b"{", "damaged"),
+        ("model.onnx", b"a model", "cannot be loaded"),
+        ("model.onnx", network({"logits": 1.0}, classes=3), "gives 3 classes"),
+        ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
+        ("calibration.json", b"{", "calibration.json is damaged"),
+        ("calibration.json", b"[]", "calibration.json is damaged"),
+        ("calibration.json", b"{}", "calibration.json is damaged"),
+        ("calibration.json", b"[" * 100_000, "calibration.json is damaged"),
+        ("calibration.json", b'{"schema_version": 1}', "version 1, .*: calibrate the bundle"),
+        ("calibration.json", b'{"schema_version": 3}', "calibration.json is damaged"),
+        ("calibration.json", b'{"schema_version": 99}', "version 99, .*: update florilege"),
+        ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
+    ],
+)
+def test_verify_refuses_right_files_that_do_not_open(
+    calibrated: str, name: str, content: bytes, message: str
+) -> None:
+    replace_files(calibrated, {"model.onnx": NETWORK})
+    manifest = Path(calibrated) / "bundle.json"
+    plain = json.loads(manifest.read_bytes())
+    plain["files"][name] = hashlib.sha256(content).hexdigest()
+    (Path(calibrated) / name).write_bytes(content)
+    manifest.write_text(json.dumps(plain))
+    result = CliRunner().invoke(app, ["verify", calibrated, "--json"])
+    assert isinstance(result.exception, BundleError)
+    assert result.exception.exit_code == 4
+    assert re.search(message, str(result.exception))
+    shown = json.loads(result.stdout)
+    assert (shown["ok"], shown["opening"]) == (False, str(result.exception))
+    assert set(shown["files"].values()) == {None}
+    lines = CliRunner().invoke(app, ["verify", calibrated]).stdout.splitlines()
+    assert lines[-1] == "WRONG  the files are right, but the bundle does not open"
+
+
+def test_the_calibration_schema_is_that_of_the_layer_above() -> None:
+    assert CALIBRATION_SCHEMA == SCHEMA_VERSION
+
+
+def test_verify_refuses_what_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="is no bundle"):
+        run("verify", str(tmp_path))
+
+
+def test_diff_of_a_bundle_with_itself_is_empty(calibrated: str) -> None:
+    content = run_json("diff", calibrated, calibrated)
+    assert content["same"] is True
+    assert content["files"] == {"added": [], "removed": [], "changed": []}
+    assert content["metrics"] == []
+    assert run("diff", calibrated, calibrated).splitlines()[-1] == "the same bundle"
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> str:
+    classes = ClassTable(
+        tuple(ClassInfo(id=name, scientific_name=name) for name in ("12", "11", "13"))
+    )
+    files = contents(b"another") | {
+        "classes.json": classes.to_json().encode(),
+        "calibration.json": calibration(2.0),
+        "metrics.json": b'{"val": {"hit_rate": 0.95}, "epochs": 3, "loss": 1.5, "ok": true}',
+    }
+    write_bundle(tmp_path / "c", files, name="tiny", version="2", heads={"cosine": "logits"})
+    return str(tmp_path / "c")
+
+
+@pytest.mark.parametrize(("more", "shown"), [(20, "c19"), (21, "c19 and 1 more")])
+def test_diff_names_some_of_many_classes(
+    calibrated: str, tmp_path: Path, more: int, shown: str
+) -> None:
+    names = ["10", "11", *(f"c{index}" for index in range(more))]
+    classes = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in names))
+    files = contents() | {"classes.json": classes.to_json().encode()}
+    write_bundle(tmp_path / "more", files, name="tiny", version="2", heads=HEADS)
+    [line] = [
+        line
+        for line in run("diff", calibrated, str(tmp_path / "more")).splitlines()
+        if line.startswith("classes added")
+    ]
+    assert line.endswith(f" c18, {shown}")
+
+
+def test_diff_gives_classes_thresholds_metrics_and_files(calibrated: str, changed: str) -> None:
+    content = run_json("diff", calibrated, changed)
+    assert content["same"] is False
+    assert content["classes"] == {"added": ["12", "13"], "removed": ["10"], "reordered": False}
+    assert content["lambda"][0] == {"k": 1.0, "a": 0.1, "b": 0.2}
+    assert [change["k"] for change in content["lambda"]] == [1.0, 1.1, 2.0]
+    assert content["metrics"] == [
+        {"name": "loss", "a": None, "b": 1.5},
+        {"name": "val.hit_rate", "a": 0.9, "b": 0.95},
+    ]
+    assert content["files"] == {
+        "added": [],
+        "removed": ["provenance.json"],
+        "changed": ["calibration.json", "classes.json", "metrics.json", "model.onnx"],
+    }
+
+
+def test_diff_reads_well(calibrated: str, changed: str) -> None:
+    lines = words("diff", calibrated, changed)
+    assert "classes added 12, 13" in lines
+    assert "classes removed 10" in lines
+    assert "heads linear -> cosine" in lines
+    assert "lambda at K = 2 0.05 -> 0.1" in lines
+    assert "loss none -> 1.5" in lines
+    assert not [line for line in lines if "1.1" in line]
+
+
+def test_diff_tells_when_classes_change_places(tmp_path: Path) -> None:
+    one = make_bundle(tmp_path / "a")
+    turned = ClassTable(tuple(reversed(one.classes.items)))
+    files = contents() | {"classes.json": turned.to_json().encode()}
+    write_bundle(tmp_path / "b", files, name="tiny", version="1", heads=HEADS)
+    assert run_json("diff", str(tmp_path / "a"), str(tmp_path / "b"))["classes"] == {
+        "added": [],
+        "removed": [],
+        "reordered": True,
+    }
+    assert "another order" in run("diff", str(tmp_path / "a"), str(tmp_path / "b"))

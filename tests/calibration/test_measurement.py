@@ -1,0 +1,150 @@
+"""Sizes and hits over a data set, against the sets themselves."""
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.measurement import EXACT_SIZES, Measurement, reaching, size_bins, together
+from calibration.rules import calibrate
+from calibration.sets import SetRule
+from tests.calibration.strategies import Scores, score_arrays
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), scores=score_arrays(infinite=False), min_size=st.sampled_from([0, 1]))
+def test_a_measurement_counts_what_the_sets_hold(
+    data: st.DataObject, scores: Scores, min_size: int
+) -> None:
+    rows, classes = scores.shape
+    label = st.integers(0, classes - 1)
+    labels = np.array(data.draw(st.lists(label, min_size=rows, max_size=rows)))
+    levels = data.draw(st.lists(st.floats(-1, 1.2), min_size=1, max_size=5))
+    rules = [threshold_rule(level, min_size) for level in levels]
+    check(rules, scores, labels, batch=data.draw(st.integers(1, rows)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), scores=score_arrays(infinite=False))
+def test_sets_of_exactly_k_are_measured_too(data: st.DataObject, scores: Scores) -> None:
+    rows, classes = scores.shape
+    label = st.integers(0, classes - 1)
+    labels = np.array(data.draw(st.lists(label, min_size=rows, max_size=rows)))
+    rules = [calibrate("top_k", scores, k=k) for k in range(1, classes + 1)]
+    check(rules, scores, labels, batch=2)
+
+
+def threshold_rule(lambda_val: float, min_size: int) -> SetRule:
+    return SetRule(rule="average_k", lambda_val=lambda_val, min_size=min_size, rows=1)
+
+
+def check(
+    rules: list[SetRule], scores: Scores, labels: np.ndarray[tuple[int], np.dtype[np.int64]],
+    batch: int,
+) -> None:  # fmt: skip
+    rows, classes = scores.shape
+    measurement = Measurement(rules, classes)
+    for start in range(0, rows, batch):
+        measurement.update(scores[start : start + batch], labels[start : start + batch])
+    for index, rule in enumerate(rules):
+        members = rule.sets(scores)
+        sizes = members.sum(axis=1)
+        hits = members[np.arange(rows), labels]
+        assert measurement.mean_size(index) == sizes.sum() / rows
+        assert measurement.size_deviation(index) == pytest.approx(sizes.std(), abs=1e-12)
+        assert measurement.hits[index] == hits.sum()
+        assert measurement.empty[index] == (sizes == 0).sum()
+        counts = np.histogram(sizes, [*size_bins(classes), classes + 1])[0]
+        assert measurement.histogram[index].tolist() == counts.tolist()
+        shares = [hits[labels == label].mean() for label in np.unique(labels)]
+        assert measurement.macro_hit_rate(index) == pytest.approx(np.mean(shares))
+
+
+def test_the_macro_rate_of_some_classes_only() -> None:
+    measurement = Measurement([threshold_rule(0.5, 0)], 3)
+    measurement.update(np.array([[0.9, 0, 0], [0.9, 0, 0]]), np.array([0, 1]))
+    assert measurement.macro_hit_rate(0) == 0.5
+    assert measurement.macro_hit_rate(0, np.array([True, False, True])) == 1.0
+    assert measurement.macro_hit_rate(0, np.array([False, False, True])) is None
+
+
+def test_a_block_without_rows_changes_nothing() -> None:
+    measurement = Measurement([threshold_rule(0.5, 1)], 3)
+    measurement.update(np.empty((0, 3)), np.empty(0, dtype=np.int64))
+    measurement.update(np.array([[0.9, 0.6, 0]]), np.array([0]))
+    assert (measurement.rows, measurement.mean_size(0)) == (1, 2.0)
+
+
+def test_watching_one_rule_keeps_nothing_of_the_others() -> None:
+    rules = [threshold_rule(level, 0) for level in np.linspace(0, 1, 200)]
+    measurement = Measurement(rules, 4, watched=3)
+    scores, labels = np.random.default_rng(0).random((500, 4)), np.zeros(500, dtype=np.int64)
+    measurement.update(scores, labels)
+    tracemalloc.start()
+    for _ in range(10):
+        measurement.update(scores, labels)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 5000 <= kept < 10 * 500 * len(rules)  # a byte for the hit and eight for the size
+
+
+def test_rules_of_different_kinds_are_not_measured_together() -> None:
+    with pytest.raises(ValueError, match="share"):
+        Measurement([threshold_rule(0.5, 0), threshold_rule(0.5, 1)], 3)
+    with pytest.raises(ValueError, match="share"):
+        Measurement([threshold_rule(0.5, 1), calibrate("top_k", [[0.5, 0.5]], k=1)], 3)
+
+
+def test_histogram_bins_are_exact_for_small_sizes_and_reach_all_classes() -> None:
+    assert size_bins(3).tolist() == [0, 1, 2, 3]
+    assert size_bins(16).tolist() == list(range(17))
+    edges = size_bins(1081)
+    assert edges[:18].tolist() == list(range(18))
+    assert (np.diff(edges) <= np.maximum(1, edges[:-1] // 4)).all()
+    assert 1081 * 0.8 < edges[-1] <= 1081
+    assert len(edges) < 45
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, EXACT_SIZES, EXACT_SIZES + 1, 21, 10_000])
+def test_a_set_of_every_size_has_its_bin(classes: int) -> None:
+    edges = size_bins(classes)
+    assert edges[0] == 0
+    assert (np.diff(edges) >= 1).all()
+    assert edges[-1] <= classes < edges[-1] + max(1, edges[-1] // 4) + (edges[-1] <= EXACT_SIZES)
+    assert edges[: EXACT_SIZES + 1].tolist() == list(range(min(classes, EXACT_SIZES) + 1))
+
+
+def test_reaching_counts_a_value_that_equals_the_threshold() -> None:
+    values = np.array([[0.5, 0.25, 0.5], [0.0, 0.1, 0.2]])
+    found = reaching(values, np.array([0.5, 0.1, 0.6]))
+    assert found.tolist() == [[2, 3, 0], [0, 2, 0]]
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_sets_that_are_cut_down_are_measured_as_cut(min_size: int) -> None:
+    random = np.random.default_rng(min_size)
+    scores = np.round(random.random((300, 6)), 1)  # many tie
+    labels = random.integers(0, 6, 300)
+    rules = [
+        SetRule(rule="average_k", lambda_val=value, min_size=min_size, rows=300, max_size=2)
+        for value in (0.3, 0.8, 2.0)
+    ]
+    measured = Measurement(rules, 6)
+    measured.update(scores, labels)
+    for index, rule in enumerate(rules):
+        members = rule.sets(scores)
+        assert measured.mean_size(index) == members.sum() / 300
+        assert measured.hits[index] == members[np.arange(300), labels].sum()
+
+
+def test_rules_of_other_kinds_are_measured_apart() -> None:
+    plain = SetRule(rule="average_k", lambda_val=0.3, min_size=1, rows=3)
+    cut = replace(plain, max_size=2)
+    thresholds = replace(plain, class_thresholds=np.zeros(4))
+    found = together([plain, cut, replace(plain, lambda_val=0.5), thresholds], 4)
+    assert [len(measurement.rules) for measurement in found] == [2, 1, 1]
+    with pytest.raises(ValueError, match="share all but their threshold"):
+        Measurement([plain, cut], 4)

@@ -1,0 +1,209 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from data.flora import Flora
+from data.flora.posterior import (
+    HIDDEN,
+    MISREAD,
+    VISIBLE,
+    bayes_average_k_accuracy,
+    bayes_threshold,
+    bayes_top_k_accuracy,
+    expected_hit_rate,
+    posterior_of,
+)
+from data.flora.species import prior, species_traits
+
+ROWS = 100_000
+SAMPLE = Flora(11, {"train": ROWS, "val": 0, "test": 0})
+
+
+@pytest.fixture(scope="module")
+def posterior() -> NDArray[np.float64]:
+    return SAMPLE.posterior("train")
+
+
+def _observed(*row: int) -> NDArray[np.int64]:
+    return np.array([row], dtype=np.int64)
+
+
+def test_each_row_is_a_distribution(posterior: NDArray[np.float64]) -> None:
+    assert posterior.shape == (ROWS, 85)
+    assert posterior.dtype == np.float64
+    assert posterior.min() >= 0
+    np.testing.assert_allclose(posterior.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_where_nothing_is_visible_only_the_prior_is_left() -> None:
+    np.testing.assert_allclose(posterior_of(_observed(*[HIDDEN] * 5))[0], prior(), rtol=1e-12)
+
+
+def test_a_flower_and_a_leaf_leave_one_genus() -> None:
+    traits = species_traits()
+    row = _observed(int(traits.petal_form[0]), 0, int(traits.leaf_form[0]), 0, HIDDEN)
+    possible = posterior_of(row)[0] > 0
+    np.testing.assert_array_equal(possible, traits.genus == traits.genus[0])
+
+
+def test_bayes_rule_written_out_for_every_species_of_one_picture() -> None:
+    traits = species_traits()
+    petal, colour, fruit = 4, 5, 3  # a blue bell and black berries, no leaf
+    weights = []
+    for species in range(85):
+        likelihood = float(traits.petal_form[species] == petal)
+        likelihood *= 1 - MISREAD if traits.flower[species] == colour else MISREAD / 5
+        likelihood *= 1 - MISREAD if traits.fruit[species] == fruit else MISREAD / 4
+        weights.append(prior()[species] * likelihood)
+    expected = np.array(weights) / sum(weights)
+    found = posterior_of(_observed(petal, colour, HIDDEN, HIDDEN, fruit))[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_predicted_probabilities_come_true_in_every_bin(posterior: NDArray[np.float64]) -> None:
+    """Among the pairs (picture, species) given probability p, a share p is the truth."""
+    labels = SAMPLE.labels("train")
+    truth = np.zeros_like(posterior, dtype=np.bool_)
+    truth[np.arange(ROWS), labels] = True
+    edges = np.array([0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 1.0])
+    bins = np.digitize(posterior, edges[1:-1], right=True)
+    for index in range(len(edges) - 1):
+        inside = (bins == index) & (posterior > 0)
+        expected = posterior[inside].sum()
+        spread = np.sqrt((posterior[inside] * (1 - posterior[inside])).sum())
+        assert inside.any()
+        assert abs(truth[inside].sum() - expected) < 4 * spread + 1e-9
+    assert not truth[posterior == 0].any()
+
+
+def test_predicted_species_counts_come_true(posterior: NDArray[np.float64]) -> None:
+    """Chi-square of drawn against predicted species, separately for what is visible."""
+    labels, observed = SAMPLE.labels("train"), SAMPLE.observed("train")
+    hidden = (observed[:, [0, 2, 4]] == HIDDEN) @ [4, 2, 1]
+    for pattern in range(8):
+        rows = hidden == pattern
+        expected = posterior[rows].sum(axis=0)
+        drawn = np.bincount(labels[rows], minlength=85)
+        enough = expected >= 5
+        variance = (posterior[rows] * (1 - posterior[rows])).sum(axis=0)[enough]
+        squares = ((drawn - expected)[enough] ** 2 / variance).sum()
+        freedom = int(enough.sum())
+        assert squares < freedom + 5 * np.sqrt(2 * freedom)
+
+
+def test_organs_are_visible_independently_of_the_species() -> None:
+    labels, observed = SAMPLE.labels("train"), SAMPLE.observed("train")
+    for column, share in zip((0, 2, 4), VISIBLE, strict=True):
+        seen = observed[:, column] != HIDDEN
+        rows = np.bincount(labels, minlength=85)
+        counts = np.bincount(labels, weights=seen, minlength=85)
+        scores = (counts - rows * share) / np.sqrt(rows * share * (1 - share))
+        assert np.abs(scores).max() < 4.5
+        assert abs(seen.mean() - share) < 4.5 * np.sqrt(share * (1 - share) / ROWS)
+
+
+@pytest.mark.parametrize(("column", "name"), [(1, "flower"), (3, "leaf"), (4, "fruit")])
+def test_one_in_ten_traits_is_misread_as_any_other_value(column: int, name: str) -> None:
+    observed = SAMPLE.observed("train")[:, column]
+    true = getattr(species_traits(), name)[SAMPLE.labels("train")]
+    seen = observed != HIDDEN
+    values = int(true.max()) + 1
+    step = (observed[seen] - true[seen]) % values
+    shares = np.bincount(step, minlength=values) / seen.sum()
+    expected = np.array([1 - MISREAD] + [MISREAD / (values - 1)] * (values - 1))
+    tolerance = 4.5 * np.sqrt(expected * (1 - expected) / seen.sum())
+    assert np.all(np.abs(shares - expected) < tolerance)
+
+
+def test_organs_are_visible_and_misread_independently_of_each_other() -> None:
+    """Chi-square of the three-way table of what became of each trait."""
+    traits, labels = species_traits(), SAMPLE.labels("train")
+    observed = SAMPLE.observed("train")
+    outcomes, shares = [], []
+    for column, true, values, visible in zip(
+        (1, 3, 4), (traits.flower, traits.leaf, traits.fruit), (6, 4, 5), VISIBLE, strict=True
+    ):
+        step = (observed[:, column] - true[labels]) % values
+        outcomes.append(np.where(observed[:, column] == HIDDEN, values, step))
+        misread = [visible * MISREAD / (values - 1)] * (values - 1)
+        shares.append(np.array([visible * (1 - MISREAD), *misread, 1 - visible]))
+    expected = ROWS * shares[0][:, None, None] * shares[1][:, None] * shares[2]
+    drawn = np.zeros_like(expected)
+    np.add.at(drawn, tuple(outcomes), 1)
+    squares = ((drawn - expected) ** 2 / expected).sum()
+    freedom = expected.size - 1
+    assert squares < freedom + 5 * np.sqrt(2 * freedom)
+
+
+def test_forms_are_never_misread() -> None:
+    labels, observed = SAMPLE.labels("train"), SAMPLE.observed("train")
+    for column, true in ((0, species_traits().petal_form), (2, species_traits().leaf_form)):
+        seen = observed[:, column] != HIDDEN
+        np.testing.assert_array_equal(observed[seen, column], true[labels[seen]])
+
+
+@pytest.mark.parametrize(
+    ("k", "top_k", "average_k"),
+    [(1, 0.712, 0.723), (2, 0.820, 0.862), (3, 0.874, 0.915), (5, 0.920, 0.958)],
+)
+def test_the_optimum_is_that_of_the_documentation_and_of_drawn_pictures(
+    k: int, top_k: float, average_k: float, posterior: NDArray[np.float64]
+) -> None:
+    assert round(bayes_top_k_accuracy(k), 3) == top_k
+    assert abs(bayes_average_k_accuracy(k) - average_k) < 0.001
+    labels = SAMPLE.labels("train")
+    score = posterior[np.arange(ROWS), labels][:, None]
+    rank = (posterior > score).sum(axis=1) + (posterior == score).sum(axis=1)  # ties: the worst
+    assert np.mean(rank <= k) < top_k + 0.005
+    best = np.sort(posterior, axis=1)[:, -k:].sum() / ROWS
+    assert abs(best - top_k) < 0.005
+    ordered = np.sort(posterior, axis=None)[::-1][: k * ROWS]
+    assert abs(ordered.sum() / ROWS - average_k) < 0.005
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 10])
+def test_the_best_threshold_reaches_the_optimum(k: int, posterior: NDArray[np.float64]) -> None:
+    threshold = bayes_threshold(k)
+    sets = posterior >= threshold
+    above = posterior > threshold
+    assert above.sum() / ROWS - 0.05 < k < sets.sum() / ROWS + 0.05
+    low, high = expected_hit_rate(above, posterior), expected_hit_rate(sets, posterior)
+    assert low - 0.005 < bayes_average_k_accuracy(k) < high + 0.005
+    labels = SAMPLE.labels("train")
+    drawn = sets[np.arange(ROWS), labels].mean()
+    assert abs(drawn - high) < 4.5 * 0.5 / np.sqrt(ROWS)
+
+
+def test_average_k_beats_top_k_and_both_grow() -> None:
+    top = [bayes_top_k_accuracy(k) for k in range(1, 86)]
+    average = [bayes_average_k_accuracy(k) for k in range(86)]
+    assert np.all(np.diff(top) > -1e-12)
+    assert np.all(np.diff(average) > -1e-12)
+    assert np.all(np.array(average[1:]) >= np.array(top) - 1e-12)
+    assert average[0] == 0
+    assert abs(average[85] - 1) < 1e-12
+    assert abs(top[84] - 1) < 1e-12
+
+
+def test_a_fractional_k_lies_between_its_neighbours() -> None:
+    between = bayes_average_k_accuracy(2.5)
+    assert bayes_average_k_accuracy(2) < between < bayes_average_k_accuracy(3)
+
+
+def test_everything_out_of_range_is_refused() -> None:
+    for k in (0, 86):
+        with pytest.raises(ValueError, match=r"k must be in \[1, 85\]"):
+            bayes_top_k_accuracy(k)
+    for level in (-0.1, 85.1):
+        with pytest.raises(ValueError, match=r"k must be in \[0, 85\]"):
+            bayes_average_k_accuracy(level)
+    with pytest.raises(ValueError, match="shape"):
+        posterior_of(np.zeros((3, 4), dtype=np.int64))
+    with pytest.raises(ValueError, match="traits must be in"):
+        posterior_of(_observed(0, 6, 0, 0, 0))
+    with pytest.raises(ValueError, match="hidden together"):
+        posterior_of(_observed(0, HIDDEN, 0, 0, 0))
+    with pytest.raises(ValueError, match="shown by no species"):
+        posterior_of(_observed(2, 0, 0, 0, 0))  # no daisy has ovate leaves
+    with pytest.raises(ValueError, match="one shape"):
+        expected_hit_rate(np.ones((2, 85), dtype=np.bool_), np.ones((1, 85)))

@@ -1,0 +1,75 @@
+from collections import Counter
+
+import numpy as np
+
+from data.flora.names import flora_classes
+from data.flora.species import (
+    FLOWER_COLOURS,
+    FRUIT_COLOURS,
+    GENERA,
+    LEAF_FORMS,
+    LEAF_PATTERNS,
+    PETAL_FORMS,
+    SPECIES,
+    prior,
+    species_traits,
+)
+from models.classes import ClassTable
+
+
+def test_there_are_85_species_in_16_genera() -> None:
+    assert (SPECIES, len(GENERA)) == (85, 16)
+    assert np.bincount(species_traits().genus).tolist() == [len(g.ranks) for g in GENERA]
+
+
+def test_every_trait_is_an_index_of_its_values() -> None:
+    traits = species_traits()
+    for column, values in (
+        (traits.petal_form, PETAL_FORMS),
+        (traits.leaf_form, LEAF_FORMS),
+        (traits.flower, FLOWER_COLOURS),
+        (traits.leaf, LEAF_PATTERNS),
+        (traits.fruit, FRUIT_COLOURS),
+    ):
+        assert column.shape == (85,)
+        assert set(column.tolist()) == set(range(len(values)))
+
+
+def test_a_pair_of_forms_belongs_to_one_genus() -> None:
+    assert len({(genus.petal_form, genus.leaf_form) for genus in GENERA}) == len(GENERA)
+
+
+def test_each_species_differs_from_the_type_of_its_genus_in_one_trait() -> None:
+    traits = species_traits()
+    kinds = np.stack([traits.flower, traits.leaf, traits.fruit], axis=1)
+    for index in range(len(GENERA)):
+        of_genus = kinds[traits.genus == index]
+        differences = (of_genus[1:] != of_genus[0]).sum(axis=1)
+        assert set(differences.tolist()) == {1}
+        assert len(np.unique(of_genus, axis=0)) == len(of_genus)
+
+
+def test_the_prior_is_zipf_from_a_fifth_down_to_a_quarter_percent() -> None:
+    ranks = [rank for genus in GENERA for rank in genus.ranks]
+    assert sorted(ranks) == list(range(1, 86))
+    np.testing.assert_allclose(prior() * ranks, prior().max(), rtol=1e-12)
+    assert abs(prior().sum() - 1) < 1e-12
+    assert 0.19 < prior().max() < 0.21
+    assert 0.0022 < prior().min() < 0.0024
+
+
+def test_names_are_unique_complete_and_survive_classes_json() -> None:
+    classes = flora_classes()
+    assert len(classes) == 85
+    assert len({item.scientific_name for item in classes}) == 85
+    assert len({item.common_names["fr"] for item in classes}) == 85
+    assert set(Counter(item.genus for item in classes)) == {genus.name for genus in GENERA}
+    assert all(item.family and item.common_names["en"] for item in classes)
+    assert ClassTable.from_json(classes.to_json()) == classes
+
+
+def test_an_epithet_tells_the_trait_that_differs() -> None:
+    names = [item.scientific_name for item in flora_classes()]
+    species = names.index("Brevelia cyaniflora")
+    assert FLOWER_COLOURS[species_traits().flower[species]] == "blue"
+    assert flora_classes()[species].common_names["en"] == ("blue-flowered brevelia",)

@@ -1,0 +1,772 @@
+"""Every accepted type, every orientation and mode, and whatever else may be sent."""
+
+import io
+import struct
+import tracemalloc
+import warnings
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pillow_heif
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageFile
+
+from models.errors import BundleError
+from models.images.decoding import (
+    ACCEPTED,
+    DamagedImage,
+    ImageError,
+    ImageTooLarge,
+    Preprocess,
+    UnsupportedImage,
+    decode,
+    load,
+)
+from models.images.exif import orientation as orientation_of
+from models.images.headers import read_header
+from models.images.sniff import sniff
+from tests.models.pictures import (
+    KINDS,
+    chunk,
+    difference,
+    encode,
+    exif_with_orientation,
+    noise,
+    png,
+    scene,
+    stored_for,
+)
+
+SMALL = Preprocess(image_size=32)
+ENCODED = {kind: encode(scene(64, 48), kind) for kind in KINDS}
+LOSSY = 12  # grey levels the encoders may be off on the smooth scene
+
+
+# Types -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_accepted_type_gives_the_picture(kind: str) -> None:
+    expected = load(ENCODED["png"], SMALL)
+    assert expected.shape == (32, 32, 3)
+    assert expected.dtype == np.uint8
+    assert difference(load(ENCODED[kind], SMALL), expected) <= LOSSY
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"hello",
+        b"\x00" * 100,
+        b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+        encode(scene(8, 8), "gif"),
+        encode(scene(8, 8), "tiff"),
+        encode(scene(8, 8), "bmp"),
+        b"\x00\x00\x00\x18ftypmp42\x00\x00\x00\x00isommp42",
+    ],
+    ids=["empty", "text", "zeros", "svg", "gif", "tiff", "bmp", "mp4"],
+)
+def test_other_types_are_refused_and_the_accepted_ones_named(data: bytes) -> None:
+    with pytest.raises(UnsupportedImage) as caught:
+        load(data, SMALL)
+    assert caught.value.code == "unsupported_image_type"
+    assert all(name in str(caught.value) for name in ACCEPTED)
+
+
+def test_a_gif_is_called_a_gif() -> None:
+    with pytest.raises(UnsupportedImage, match="a GIF picture"):
+        load(encode(scene(8, 8), "gif"), SMALL)
+
+
+@pytest.mark.parametrize("kind", ["heic", "avif"])
+def test_a_generic_major_brand_leaves_the_type_to_the_compatible_brands(kind: str) -> None:
+    data = ENCODED[kind]
+    assert data[8:12] == kind.encode()
+    assert kind.encode() in data[16 : int.from_bytes(data[:4], "big")]
+    generic = data[:8] + b"mif1" + data[12:]
+    assert np.array_equal(load(generic, SMALL), load(data, SMALL))
+
+
+@pytest.mark.parametrize(("major", "other"), [("heic", "avif"), ("avif", "heic")])
+def test_the_major_brand_decides_where_the_compatible_ones_name_both(
+    major: str, other: str
+) -> None:
+    assert sniff(b"\0\0\0\x1cftyp" + f"{major}....{other}{major}mif1".encode()) == major
+
+
+def test_brands_are_looked_for_in_the_first_kilobyte() -> None:
+    start = struct.pack(">I", 4000) + b"ftypmif1"
+    assert sniff(start.ljust(1020, b"-") + b"heic") == "heic"
+    with pytest.raises(UnsupportedImage):
+        sniff(start.ljust(1024, b"-") + b"heic")
+
+
+def test_bytes_that_fill_up_before_a_marker_of_a_jpeg_do_no_harm() -> None:
+    data = ENCODED["jpeg"]
+    frame = data.index(b"\xff\xc0")
+    filled = data[:frame] + b"\xff\xff\xff" + data[frame:]
+    assert np.array_equal(load(filled, SMALL), load(data, SMALL))
+
+
+def test_a_progressive_jpeg_is_read() -> None:
+    data = encode(scene(64, 48), "jpeg", progressive=True)
+    assert difference(load(data, SMALL), load(ENCODED["png"], SMALL)) <= LOSSY
+
+
+@pytest.mark.parametrize("kind", ["png", "webp", "avif"])
+def test_the_first_frame_of_an_animation_counts(kind: str) -> None:
+    red, blue = (Image.new("RGB", (32, 32), colour) for colour in ("red", "blue"))
+    data = encode(red, kind, save_all=True, append_images=[blue], duration=100)
+    assert difference(load(data, SMALL), np.asarray(red)) <= LOSSY
+
+
+def test_the_primary_picture_of_a_heic_with_several_counts() -> None:
+    file = pillow_heif.from_pillow(Image.new("RGB", (64, 64), "red"))
+    file.add_from_pillow(Image.new("RGB", (64, 64), "blue"))
+    out = io.BytesIO()
+    file.save(out, primary_index=1)
+    assert (
+        difference(load(out.getvalue(), SMALL), np.asarray(Image.new("RGB", (32, 32), "blue"))) < 9
+    )
+
+
+# Modes -----------------------------------------------------------------------------------------
+
+
+def pixel(data: bytes) -> tuple[int, ...]:
+    return tuple(int(value) for value in load(data, SMALL)[16, 16])
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "kind", "expected"),
+    [
+        ("1", 1, "png", (255, 255, 255)),
+        ("L", 100, "png", (100, 100, 100)),
+        ("L", 100, "jpeg", (100, 100, 100)),
+        ("LA", (100, 0), "png", (255, 255, 255)),
+        ("LA", (100, 255), "png", (100, 100, 100)),
+        ("RGBA", (10, 20, 30, 255), "png", (10, 20, 30)),
+        ("RGBA", (10, 20, 30, 0), "png", (255, 255, 255)),
+        ("RGBA", (0, 0, 0, 51), "png", (204, 204, 204)),
+        ("RGBA", (10, 20, 30, 0), "webp", (255, 255, 255)),
+        ("CMYK", (255, 0, 0, 0), "jpeg", (0, 255, 255)),
+        ("CMYK", (0, 0, 0, 255), "jpeg", (0, 0, 0)),
+    ],
+)
+def test_every_mode_becomes_rgb(
+    mode: str, colour: int | tuple[int, ...], kind: str, expected: tuple[int, int, int]
+) -> None:
+    data = encode(Image.new(mode, (32, 32), colour), kind)
+    assert np.abs(np.subtract(pixel(data), expected)).max() <= (0 if kind == "png" else 3)
+
+
+@pytest.mark.parametrize("kind", ["heic", "avif"])
+def test_a_transparent_picture_of_a_phone_type_shows_white(kind: str) -> None:
+    assert min(pixel(encode(Image.new("RGBA", (64, 64), (10, 20, 30, 0)), kind))) >= 252
+
+
+def test_a_palette_shows_its_colours() -> None:
+    image = Image.new("RGB", (32, 32), (200, 40, 90)).quantize(4)
+    assert image.mode == "P"
+    assert pixel(encode(image, "png")) == (200, 40, 90)
+
+
+@pytest.mark.parametrize("transparency", [0, b"\x00\xff"])
+def test_a_transparent_palette_entry_shows_white(transparency: int | bytes) -> None:
+    image = Image.new("P", (32, 32), 0)
+    image.putpalette([200, 40, 90, 1, 2, 3])
+    assert pixel(encode(image, "png", transparency=transparency)) == (255, 255, 255)
+
+
+def red_jpeg_with(components: bytes, marker: bytes) -> bytes:
+    """A red JPEG, its planes holding luma and chroma, with other component names and one APPn."""
+    data = encode(Image.new("RGB", (32, 32), "red"), "jpeg", subsampling=0, quality=95)
+    assert data[2:4] == b"\xff\xe0"
+    rest = bytearray(data[4 + struct.unpack_from(">H", data, 4)[0] :])
+    frame, scan = rest.index(b"\xff\xc0") + 10, rest.index(b"\xff\xda") + 5
+    rest[frame : frame + 9 : 3] = components
+    rest[scan : scan + 6 : 2] = components
+    return b"\xff\xd8" + marker + bytes(rest)
+
+
+@pytest.mark.parametrize(
+    ("components", "marker", "expected"),
+    [
+        (b"RGB", b"\xff\xe0\x00\x10JFIF\0\1\1\0\0\1\0\1\0\0", (254, 0, 0)),
+        (b"\1\2\3", b"\xff\xee\x00\x0eAdobe\0\x64\0\0\0\0\1", (254, 0, 0)),
+        (b"\1\2\3", b"\xff\xee\x00\x0eAdobe\0\x64\0\0\0\0\0", (76, 85, 255)),
+    ],
+    ids=["jfif", "adobe", "adobe, planes are rgb"],
+)
+def test_the_markers_that_tell_a_jpegs_colours_are_kept(
+    components: bytes, marker: bytes, expected: tuple[int, int, int]
+) -> None:
+    assert np.abs(np.subtract(pixel(red_jpeg_with(components, marker)), expected)).max() <= 2
+
+
+def sixteen_bit(value: int, colour: int, channels: int, extra: bytes = b"") -> bytes:
+    row = b"\0" + struct.pack(">H", value) * channels * 32
+    return png(32, 32, depth=16, colour=colour, rows=row * 32, extra=extra)
+
+
+@pytest.mark.parametrize("value", [0, 255, 256, 0x1234, 0x8000, 65535])
+@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3)])
+def test_sixteen_bits_are_scaled_to_eight(value: int, colour: int, channels: int) -> None:
+    assert pixel(sixteen_bit(value, colour, channels)) == (value >> 8,) * 3
+
+
+def test_the_transparent_grey_of_a_sixteen_bit_picture_shows_white() -> None:
+    key = chunk(b"tRNS", struct.pack(">H", 0x1234))
+    assert pixel(sixteen_bit(0x1234, 0, 1, key)) == (255, 255, 255)
+    assert pixel(sixteen_bit(0x1235, 0, 1, key)) == (0x12,) * 3
+
+
+def test_the_colour_key_of_an_eight_bit_picture_shows_white() -> None:
+    key = chunk(b"tRNS", struct.pack(">HHH", 10, 20, 30))
+    for colour, expected in (((10, 20, 30), (255, 255, 255)), ((10, 20, 31), (10, 20, 31))):
+        data = encode(Image.new("RGB", (32, 32), colour), "png")
+        assert pixel(data[:33] + key + data[33:]) == expected
+
+
+def test_the_colour_key_of_a_sixteen_bit_picture_is_left_alone() -> None:
+    key = chunk(b"tRNS", struct.pack(">HHH", 0x0012, 0x0012, 0x0012))
+    assert pixel(sixteen_bit(0x1299, 2, 3, key)) == (0x12,) * 3
+
+
+# Orientation -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_picture_stands_upright(kind: str, orientation: int) -> None:
+    upright = scene(96, 64)
+    options = {"quality": 95, "exif": exif_with_orientation(orientation)}
+    data = encode(stored_for(upright, orientation), kind, **options)
+    assert difference(load(data, SMALL), load(encode(upright, "png"), SMALL)) <= LOSSY
+    assert decode(data, target=96).size == (96, 64)
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
+def test_big_endian_exif_is_read(kind: str) -> None:
+    data = encode(scene(96, 64), kind, exif=exif_with_orientation(6, ">"))
+    assert decode(data, target=96).size == (64, 96)
+
+
+@pytest.mark.parametrize("length", [4, 5])
+def test_exif_is_found_after_chunks_of_any_length(length: int) -> None:
+    data = encode(scene(96, 64), "webp", exif=exif_with_orientation(6))
+    at = data.index(b"EXIF")
+    more = b"abcd" + struct.pack("<I", length) + bytes(length + length % 2)
+    body = data[8:at] + more + data[at:]
+    longer = b"RIFF" + struct.pack("<I", len(body)) + body
+    assert decode(longer, target=96).size == (64, 96)
+
+
+@pytest.mark.parametrize(
+    "exif",
+    [
+        exif_with_orientation(0),
+        exif_with_orientation(9),
+        exif_with_orientation(6, kind=4),
+        exif_with_orientation(6)[:-8],
+        exif_with_orientation(6)[:12],
+        b"Exif\0\0II*\0\xff\xff\xff\xff",
+        b"Exif\0\0XX*\0",
+        b"Exif\0\0",
+    ],
+    ids=["zero", "nine", "long", "cut", "cut early", "offset", "magic", "empty"],
+)
+def test_a_senseless_orientation_leaves_the_picture_as_it_is(exif: bytes) -> None:
+    plain = encode(scene(96, 64), "jpeg")
+    segment = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
+    assert np.array_equal(load(plain[:2] + segment + plain[2:], SMALL), load(plain, SMALL))
+    assert orientation_of(exif) == 1
+
+
+# Size and crop ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_picture_of_the_right_size_passes_untouched(orientation: int) -> None:
+    image = noise(48, 48)
+    data = encode(stored_for(image, orientation), "png", exif=exif_with_orientation(orientation))
+    assert np.array_equal(load(data, Preprocess(image_size=48)), np.asarray(image))
+
+
+def test_the_centre_square_is_kept() -> None:
+    image = Image.new("RGB", (96, 32), "red")
+    image.paste("blue", (32, 0, 64, 32))
+    assert (load(encode(image, "png"), SMALL) == (0, 0, 255)).all()
+
+
+def test_a_crop_fraction_keeps_the_middle_of_the_square() -> None:
+    image = Image.new("RGB", (64, 64), "red")
+    image.paste("blue", (12, 12, 52, 52))
+    half = load(encode(image, "png"), Preprocess(image_size=32, crop_fraction=0.5))
+    assert (half == (0, 0, 255)).all()
+    assert (load(encode(image, "png"), SMALL)[0, 0] == (255, 0, 0)).all()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_centre_of_an_uneven_picture_lies_at_half_a_pixel(turned: bool) -> None:
+    columns = np.array([[0, 100, 200]] * 2, np.uint8)
+    picture = Image.fromarray(columns.T.copy() if turned else columns)
+    shown = load(encode(picture, "png"), Preprocess(image_size=2))[..., 0]
+    assert (shown.T if turned else shown).tolist() == [[50, 150]] * 2
+
+
+def test_shrinking_averages_instead_of_skipping() -> None:
+    stripes = np.zeros((256, 256, 3), np.uint8)
+    stripes[:, ::2] = 255
+    shrunk = load(encode(Image.fromarray(stripes), "png"), SMALL)
+    assert difference(shrunk, np.full_like(shrunk, 127)) <= 2
+
+
+@pytest.mark.parametrize("resample", ["bilinear", "bicubic"])
+def test_resizing_is_that_of_pillow(resample: str) -> None:
+    image = scene(60, 60)
+    filter_ = Image.Resampling[resample.upper()]
+    expected = np.asarray(image.resize((32, 32), filter_))
+    assert np.array_equal(
+        load(encode(image, "png"), Preprocess(image_size=32, resample=resample)), expected
+    )
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 200), (200, 1), (3, 5)])
+def test_a_tiny_picture_is_enlarged(size: tuple[int, int]) -> None:
+    data = encode(Image.new("RGB", size, (9, 8, 7)), "png")
+    assert (load(data, SMALL) == (9, 8, 7)).all()
+
+
+def test_a_large_jpeg_is_decoded_at_a_fraction_that_keeps_twice_the_target() -> None:
+    data = encode(scene(1024, 768), "jpeg")
+    assert decode(data, target=96).size == (256, 192)
+    assert decode(data, target=97).size == (512, 384)
+    assert decode(data, target=500).size == (1024, 768)
+    assert difference(load(data, SMALL), load(encode(scene(1024, 768), "png"), SMALL)) <= LOSSY
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("width", "height"), [(1000, 300), (301, 999), (517, 518)])
+def test_shrinking_in_two_steps_keeps_every_point_in_its_place(
+    kind: str, width: int, height: int
+) -> None:
+    image = scene(width, height)
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    at_once = image.resize(
+        (32, 32), Image.Resampling.BILINEAR, (left, top, left + side, top + side)
+    )
+    shown = load(encode(image, kind, quality=95), SMALL)
+    assert difference(shown, np.asarray(at_once)) <= (2 if kind == "png" else 6)
+    assert 64 <= min(decode(encode(image, kind), target=32).size) < 128
+
+
+def test_a_jpeg_whose_eighth_is_no_whole_number_is_not_stretched() -> None:
+    image = scene(513, 513)
+    shown = load(encode(image, "jpeg", quality=100, subsampling=0), SMALL)
+    assert difference(shown, np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR))) <= 2
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "CMYK", "1"])
+@pytest.mark.parametrize("height", [700, 64 * 9, 641])
+def test_a_large_picture_of_any_mode_is_made_in_strips(mode: str, height: int) -> None:
+    plain = scene(640, height).convert("L" if mode in ("L", "LA", "1") else "RGB")
+    image = plain.convert(mode)
+    if mode in ("RGBA", "LA"):
+        image.putalpha(255)
+    kind = "jpeg" if mode == "CMYK" else "png"
+    expected = load(encode(image.convert("RGB"), "png"), SMALL)
+    assert difference(load(encode(image, kind), SMALL), expected) <= (6 if kind == "jpeg" else 0)
+
+
+@pytest.mark.parametrize("strip", [1, 2, 5, 1000])
+@pytest.mark.parametrize(("width", "height"), [(97, 331), (331, 97), (128, 129)])
+def test_strips_of_any_height_give_the_same_pixels(
+    width: int, height: int, strip: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = noise(width, height)
+    image.putalpha(noise(width, height, seed=1).convert("L"))
+    data = encode(image, "png")
+    small = Preprocess(image_size=8)
+    whole = load(data, small)
+    monkeypatch.setattr("models.images.decoding.STRIP", strip)
+    assert np.array_equal(load(data, small), whole)
+
+
+def test_the_fraction_of_a_jpeg_follows_the_short_side_when_it_is_cropped() -> None:
+    image = noise(800, 800)
+    cropped = Preprocess(image_size=64, crop_fraction=0.25)  # resize_side 256: no draft
+    exact = load(encode(image, "jpeg", quality=100, subsampling=0), cropped)
+    assert difference(exact, load(encode(image, "png"), cropped)) <= 6
+
+
+# Limits ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_limit_on_pixels_is_exact(kind: str) -> None:
+    data = encode(scene(64, 64), kind)
+    assert load(data, SMALL, max_pixels=64 * 64).shape == (32, 32, 3)
+    with pytest.raises(ImageTooLarge, match="64 x 64") as caught:
+        load(data, SMALL, max_pixels=64 * 64 - 1)
+    assert caught.value.limit == 64 * 64 - 1
+    assert caught.value.code == "image_too_large"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_header_gives_the_size_as_stored(kind: str) -> None:
+    header = read_header(encode(scene(128, 64), kind))
+    assert (header.kind, header.width, header.height) == (kind, 128, 64)
+
+
+@pytest.mark.parametrize("size", [(16_383, 1), (1, 16_383)])
+@pytest.mark.parametrize("options", [{"lossless": True}, {}, {"exif": exif_with_orientation(1)}])
+def test_each_webp_header_gives_large_sizes(size: tuple[int, int], options: dict[str, Any]) -> None:
+    header = read_header(encode(Image.new("RGB", size), "webp", **options))
+    assert (header.width, header.height) == size
+
+
+@pytest.mark.parametrize("options", [{"lossless": True}, {"exif": exif_with_orientation(1)}])
+def test_the_limit_on_pixels_is_exact_for_each_webp_header(options: dict[str, Any]) -> None:
+    data = encode(scene(65, 63), "webp", **options)
+    assert data[12:16] == (b"VP8L" if "lossless" in options else b"VP8X")
+    assert (read_header(data).width, read_header(data).height) == (65, 63)
+    assert load(data, SMALL, max_pixels=65 * 63).shape == (32, 32, 3)
+    with pytest.raises(ImageTooLarge, match="65 x 63"):
+        load(data, SMALL, max_pixels=65 * 63 - 1)
+
+
+def test_a_webp_canvas_beyond_sixteen_bits_is_refused() -> None:
+    data = bytearray(encode(scene(64, 48), "webp", exif=exif_with_orientation(1)))
+    data[24:30] = (99_999).to_bytes(3, "little") * 2
+    with pytest.raises(ImageTooLarge, match="100000 x 100000"):
+        load(bytes(data), SMALL)
+
+
+def test_the_largest_picture_in_a_heic_counts() -> None:
+    file = pillow_heif.from_pillow(scene(64, 64))
+    file.add_from_pillow(scene(128, 128))
+    out = io.BytesIO()
+    file.save(out, primary_index=0)
+    assert load(out.getvalue(), SMALL, max_pixels=128 * 128).shape == (32, 32, 3)
+    with pytest.raises(ImageTooLarge, match="128 x 128"):
+        load(out.getvalue(), SMALL, max_pixels=128 * 128 - 1)
+
+
+def test_the_limit_on_bytes_is_exact() -> None:
+    data = ENCODED["png"]
+    assert load(data, SMALL, max_bytes=len(data)).shape == (32, 32, 3)
+    with pytest.raises(ImageTooLarge, match="bytes"):
+        load(data, SMALL, max_bytes=len(data) - 1)
+
+
+def test_a_limit_that_makes_no_sense_is_the_callers_mistake() -> None:
+    with pytest.raises(ValueError, match="max_pixels must be at least 1"):
+        load(ENCODED["png"], SMALL, max_pixels=0)
+
+
+def with_size(kind: str, width: int, height: int) -> bytes:
+    """The small picture with another size in its header."""
+    data = bytearray(ENCODED[kind])
+    if kind == "png":
+        data[8:33] = chunk(b"IHDR", struct.pack(">II", width, height) + bytes(data[24:29]))
+    elif kind == "jpeg":
+        at = data.index(b"\xff\xc0") + 5
+        data[at : at + 4] = struct.pack(">HH", height, width)
+    elif kind == "webp":
+        data[26:30] = struct.pack("<HH", width & 0x3FFF, height & 0x3FFF)
+    else:
+        at = data.index(b"ispe") + 8
+        data[at : at + 8] = struct.pack(">II", width, height)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("side", [7072, 13000, 16000, 65000])
+def test_a_huge_picture_is_refused_from_its_header_alone(kind: str, side: int) -> None:
+    side = min(side, 16383) if kind == "webp" else side  # all a WebP header can say
+    data = with_size(kind, side, side)
+    tracemalloc.start()
+    with pytest.raises(ImageTooLarge, match=f"{side} x {side}"):
+        load(data, SMALL)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+# A JPEG's missing rows come out grey and libavif scales to the size of the header: no way to tell.
+@pytest.mark.parametrize("kind", ["png", "webp", "heic"])
+def test_a_header_that_promises_more_than_there_is_is_damage(kind: str) -> None:
+    with pytest.raises(DamagedImage):
+        load(with_size(kind, 1000, 1000), SMALL)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [(0, 48), (64, 0)])
+def test_a_picture_without_pixels_is_damage(kind: str, size: tuple[int, int]) -> None:
+    with pytest.raises(DamagedImage):
+        load(with_size(kind, *size), SMALL)
+
+
+def test_a_header_that_hides_a_larger_picture_is_refused() -> None:
+    data = bytearray(encode(scene(512, 512), "heic"))
+    at = data.index(b"ispe") + 8
+    data[at : at + 8] = struct.pack(">II", 16, 16)
+    with pytest.raises(DamagedImage):
+        load(bytes(data), SMALL, max_pixels=1000)
+
+
+def test_a_second_png_header_is_refused() -> None:
+    data = ENCODED["png"]
+    second = chunk(b"IHDR", struct.pack(">II", 13000, 13000) + data[24:29])
+    with pytest.raises(DamagedImage, match="two headers"):
+        load(data[:33] + second + data[33:], SMALL)
+
+
+def test_a_second_jpeg_frame_header_is_refused() -> None:
+    data = ENCODED["jpeg"]
+    at = data.index(b"\xff\xc0")
+    frame = data[at : at + 2 + struct.unpack_from(">H", data, at + 2)[0]]
+    with pytest.raises(DamagedImage, match="two frame headers"):
+        load(data[:at] + frame + data[at:], SMALL)
+
+
+def test_a_compressed_comment_is_not_unpacked() -> None:
+    bomb = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(50_000_000), 9))
+    data = ENCODED["png"]
+    assert np.array_equal(load(data[:33] + bomb + data[33:], SMALL), load(data, SMALL))
+
+
+def test_a_jpeg_of_endless_scans_is_refused() -> None:
+    data = encode(scene(64, 48), "jpeg", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    with pytest.raises(DamagedImage, match="scans"):
+        load(data[:last] + data[last:-2] * 100 + data[-2:], SMALL)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ENCODED["png"][:33] + chunk(b"abCd", b"") * 100_001 + ENCODED["png"][33:],
+        ENCODED["jpeg"][:2] + b"\xff\xfe\x00\x02" * 100_001 + ENCODED["jpeg"][2:],
+        ENCODED["avif"] + b"\x00\x00\x00\x08free" * 100_001,
+    ],
+    ids=["png", "jpeg", "avif"],
+)
+def test_a_file_of_endless_parts_is_refused(data: bytes) -> None:
+    with pytest.raises(DamagedImage, match="parts"):
+        load(data, SMALL)
+
+
+def test_the_size_of_a_heic_is_looked_for_in_boxes_six_deep() -> None:
+    def box(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I4s", 8 + len(content), name) + content
+
+    def within(depth: int) -> bytes:
+        found = box(b"ispe", struct.pack(">III", 0, 7, 5))
+        for _ in range(depth):
+            found = box(b"iprp", found)
+        return box(b"ftyp", b"heic") + found
+
+    assert (read_header(within(6)).width, read_header(within(6)).height) == (7, 5)
+    with pytest.raises(DamagedImage, match="no picture size"):
+        read_header(within(7))
+
+
+def test_the_limit_on_parts_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = chunk(b"abCd", b"") * 3
+    data = ENCODED["png"][:33] + empty + ENCODED["png"][33:]  # beside the pixels and the end
+    monkeypatch.setattr("models.images.headers.MOST_PARTS", 5)
+    assert np.array_equal(load(data, SMALL), load(ENCODED["png"], SMALL))
+    monkeypatch.setattr("models.images.headers.MOST_PARTS", 4)
+    with pytest.raises(DamagedImage, match="more than 4 parts"):
+        load(data, SMALL)
+
+
+def test_the_limit_on_scans_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(scene(64, 48), "jpeg", progressive=True)
+    scans = data.count(b"\xff\xda")
+    monkeypatch.setattr("models.images.headers.MOST_SCANS", scans)
+    load(data, SMALL)
+    monkeypatch.setattr("models.images.headers.MOST_SCANS", scans - 1)
+    with pytest.raises(DamagedImage, match=f"more than {scans - 1} scans"):
+        load(data, SMALL)
+
+
+def test_running_out_of_memory_is_not_called_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(self: ImageFile.ImageFile) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", exhausted)
+    with pytest.raises(ImageTooLarge, match="memory"):
+        load(ENCODED["png"], SMALL)
+
+
+def test_pillows_own_limit_does_not_leak() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ImageTooLarge, match="memory"):
+            load(with_size("webp", 16383, 16383), SMALL, max_pixels=10**9)
+        with pytest.raises(DamagedImage):
+            load(with_size("webp", 10_000, 10_000), SMALL, max_pixels=10**9)
+
+
+# Hostile bytes ---------------------------------------------------------------------------------
+
+
+def outcome(data: bytes) -> str:
+    """`read` or the code of the error; anything else that is raised fails the test."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            load(data, SMALL, max_pixels=100_000)
+            result = "read"
+        except ImageError as error:
+            result = error.code
+    assert [str(warning.message) for warning in caught] == []
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_truncated_picture_is_damaged_or_whole(kind: str) -> None:
+    whole = load(ENCODED[kind], SMALL)
+    refused = 0
+    for length in {*range(24, len(ENCODED[kind]), max(1, len(ENCODED[kind]) // 150))}:
+        try:
+            assert difference(load(ENCODED[kind][:length], SMALL), whole) == 0
+        except DamagedImage:
+            refused += 1
+    assert refused > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_a_picture_is_damaged(kind: str) -> None:
+    data = encode(noise(64, 64), kind)
+    with pytest.raises(DamagedImage, match="damaged or cut short"):
+        load(data[: len(data) // 2], SMALL)
+
+
+@given(data=st.binary(max_size=200))
+@settings(deadline=None, max_examples=150)
+def test_random_bytes_never_raise_anything_else(data: bytes) -> None:
+    assert outcome(data) in ("unsupported_image_type", "image_unreadable")
+
+
+@given(
+    magic=st.sampled_from([data[:40] for data in ENCODED.values()]),
+    keep=st.integers(3, 40),
+    rest=st.binary(max_size=300),
+)
+@settings(deadline=None, max_examples=200)
+def test_random_bytes_after_a_true_beginning_never_raise_anything_else(
+    magic: bytes, keep: int, rest: bytes
+) -> None:
+    assert outcome(magic[:keep] + rest) != "read"
+
+
+CARRYING = {kind: encode(scene(40, 24), kind, exif=exif_with_orientation(6)) for kind in KINDS} | {
+    "animation": encode(
+        noise(24, 24), "webp", save_all=True, append_images=[noise(24, 24, 1)], lossless=True
+    ),
+    "apng": encode(noise(24, 24), "png", save_all=True, append_images=[noise(24, 24, 1)]),
+    "palette": encode(noise(24, 24).quantize(8), "png", transparency=3),
+    "progressive": encode(scene(40, 24), "jpeg", progressive=True),
+    "cmyk": encode(Image.new("CMYK", (40, 24), (9, 99, 9, 0)), "jpeg"),
+}
+
+
+@pytest.mark.parametrize("name", CARRYING)
+@given(edits=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=5)), max_size=6))
+@example(edits=[])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_a_mutated_picture_never_raises_anything_else(
+    name: str, edits: list[tuple[float, bytes]]
+) -> None:
+    data = bytearray(CARRYING[name])
+    for place, replacement in edits:
+        at = int(place * (len(data) - 1))
+        data[at : at + len(replacement)] = replacement
+    result = outcome(bytes(data))
+    assert result == "read" or edits
+
+
+def test_exif_that_pillow_would_warn_about_is_read_in_silence() -> None:
+    broken = b"Exif\0\0II*\0\x08\0\0\0\x02\0" + b"\x0f\x01\x02\0\xff\xff\0\0\xff\xff\xff\x00" * 2
+    for kind in KINDS:
+        assert outcome(encode(scene(40, 24), kind)) == "read"
+    plain = encode(scene(40, 24), "jpeg")
+    segment = b"\xff\xe1" + struct.pack(">H", len(broken) + 2) + broken
+    assert outcome(plain[:2] + segment + plain[2:]) == "read"
+    whole = b"II*\0\x08\0\0\0" + bytes(40)  # no tags
+    for kind in ("heic", "avif"):
+        data = encode(scene(40, 24), kind, exif=b"Exif\0\0" + whole)
+        assert data.count(whole) == 1
+        assert outcome(data.replace(whole, broken[6:].ljust(len(whole), b"\0"))) == "read"
+
+
+def test_an_invalid_animation_control_chunk_is_read_in_silence() -> None:
+    data = ENCODED["png"]
+    assert outcome(data[:33] + chunk(b"acTL", bytes(8)) + data[33:]) == "read"
+
+
+# Threads and state -----------------------------------------------------------------------------
+
+
+def test_many_threads_get_the_same_pixels() -> None:
+    jobs = [kind for _ in range(6) for kind in KINDS]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda kind: load(ENCODED[kind], SMALL), jobs))
+    for kind, result in zip(jobs, results, strict=True):
+        assert np.array_equal(result, load(ENCODED[kind], SMALL))
+
+
+def test_loading_changes_nothing_in_pillow(tmp_path: Path) -> None:
+    before = (dict(Image.OPEN), Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES)
+    for data in ENCODED.values():
+        load(data, SMALL)
+    assert (dict(Image.OPEN), Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES) == before
+
+
+# Preprocess ------------------------------------------------------------------------------------
+
+
+def test_preprocess_survives_the_round_trip() -> None:
+    one = Preprocess(
+        image_size=48, crop_fraction=0.875, resample="bicubic", mean=(0.1, 0.2, 0.3), std=(1, 2, 3)
+    )
+    assert Preprocess.from_json(one.to_json()) == one
+    assert '"image_size": 48' in one.to_json()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"image_size": 0}, "image_size must be an integer in"),
+        ({"image_size": 48.0}, "image_size must be an integer in"),
+        ({"image_size": True}, "image_size must be an integer in"),
+        ({"image_size": 9, "crop_fraction": 0.0}, "crop_fraction must be in"),
+        ({"image_size": 9, "crop_fraction": 1.1}, "crop_fraction must be in"),
+        ({"image_size": 9, "resample": "nearest"}, "resample must be one of"),
+        ({"image_size": 9, "mean": (0.0, 0.0)}, "mean must be three"),
+        ({"image_size": 9, "mean": (0.0, 0.0, float("nan"))}, "mean must be three"),
+        ({"image_size": 9, "std": (1.0, 1.0, 0.0)}, "std must be positive"),
+    ],
+)
+def test_preprocess_refuses_what_makes_no_sense(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Preprocess(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"image_size": 9, "gamma": 1}', '{"image_size": "9"}']
+)
+def test_a_damaged_preprocess_file_is_named(text: str) -> None:
+    with pytest.raises(BundleError, match=r"preprocess\.json"):
+        Preprocess.from_json(text)

@@ -1,0 +1,248 @@
+"""`POST /v1/feedback`: what it takes, what it stores, and that audits can read it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from calibration.live.feedback import audit_file
+from server.afterwards import feedback
+from server.afterwards.feedback_store import feedback_files
+from server.app import create_app
+from server.settings import Settings
+from tests.server import garden
+from tests.server.afterwards.test_feedback_store import lines_of
+from tests.server.test_problems import check
+
+VIOLET = garden.photo(5, blur=0.5, other=6)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "feedback"
+
+
+@pytest.fixture
+def client(bundle: Path, store: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Settings(bundle=bundle, feedback_store=store))) as client:
+        yield client
+
+
+def answered(client: TestClient, photo: bytes = VIOLET, **query: Any) -> dict[str, Any]:
+    found: dict[str, Any] = client.post("/v1/identify", params=query, content=photo).json()
+    return found
+
+
+def say(client: TestClient, given: Any, **headers: str) -> Any:
+    if not isinstance(given, bytes):
+        return client.post("/v1/feedback", json=given, headers=headers)
+    typed = {"Content-Type": "application/json", **headers}
+    return client.post("/v1/feedback", content=given, headers=typed)
+
+
+def about(answer: dict[str, Any], class_id: str, **more: Any) -> dict[str, Any]:
+    return {"request_id": answer["id"], "class_id": class_id, **more}
+
+
+def ids(answer: dict[str, Any]) -> list[str]:
+    return [result["class_id"] for result in answer["results"] if result["in_set"]]
+
+
+def counted(client: TestClient) -> dict[str, float]:
+    lines = client.get("/metrics").text.splitlines()
+    start = 'florilege_feedback_total{outcome="'
+    words = (line.removeprefix(start).split('"} ') for line in lines if line.startswith(start))
+    return {word: float(count) for word, count in words}
+
+
+def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
+    client: TestClient, store: Path
+) -> None:
+    answer = answered(client, k=3)
+    inside = ids(answer)
+    outside = next(f[0] for f in garden.FLOWERS if f[0] not in inside)
+    response = say(client, about(answer, inside[0], note="on a wall"))
+    assert response.status_code == 202
+    assert response.json() == {"request_id": answer["id"], "in_set": True}
+    (row,) = lines_of(store)
+    assert row.pop("time").endswith("+00:00")
+    assert row == {
+        "request_id": answer["id"],
+        "class_id": inside[0],
+        "said": inside[0],
+        "in_set": True,
+        "set": sorted(inside),
+        "rule": "average_k",
+        "k": 3.0,
+        "coverage": None,
+        "guarantee": None,
+        "images": 1,
+        "verdict": "accepted",
+        "calibration_id": answer["model"]["calibration_id"],
+        "bundle_sha256": answer["model"]["bundle_sha256"],
+        "note": "on a wall",
+    }
+    other = answered(client)
+    assert say(client, about(other, outside)).json()["in_set"] is False
+
+
+def test_the_set_that_counts_is_the_whole_one_however_much_was_shown(
+    client: TestClient, store: Path
+) -> None:
+    whole = ids(answered(client, k=7))
+    assert len(whole) > 1
+    for query in ({"max_results": 1}, {"include": "scores"}):
+        cut = answered(client, k=7, **query)
+        assert say(client, about(cut, whole[-1])).json()["in_set"] is True
+    assert [row["set"] for row in lines_of(store)] == [sorted(whole)] * 2
+
+
+def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count(
+    client: TestClient, store: Path
+) -> None:
+    answers = [answered(client) for _ in range(4)]
+    hit = ids(answers[0])[0]
+    for answer, said in zip(answers, (hit, hit, "not_listed", "not_an_organism"), strict=True):
+        assert say(client, about(answer, said)).status_code == 202
+    rows = lines_of(store)
+    assert [row["in_set"] for row in rows] == [True, True, False, None]
+    (found,) = audit_file(store).audits.values()
+    assert (found.rows, found.hits, found.skipped) == (3, 2, 1)
+    assert counted(client) == {"hit": 2, "not_listed": 1, "not_an_organism": 1}
+
+
+def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -> None:
+    answer = answered(client, garden.DULL, reject="true")
+    assert say(client, about(answer, "1001")).json()["in_set"] is False
+    (row,) = lines_of(store)
+    assert (row["set"], row["verdict"]) == ([], "rejected")
+    assert counted(client) == {"miss": 1}
+
+
+def test_of_several_words_on_one_answer_the_last_counts(client: TestClient, store: Path) -> None:
+    answer = answered(client)
+    for said in (ids(answer)[0], "1002", "not_an_organism", "not_listed"):
+        assert say(client, about(answer, said)).status_code == 202
+    report = audit_file(store, calibration_id=answer["model"]["calibration_id"])
+    (found,) = report.audits.values()
+    assert (found.rows, found.hits, report.damaged, len(lines_of(store))) == (1, 0, 0, 4)
+
+
+def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
+    client: TestClient, store: Path
+) -> None:
+    answer = answered(client)
+    key = {"Idempotency-Key": "abc"}
+    first = say(client, about(answer, "1001"), **key)
+    again = say(client, about(answer, "1001"), **key)
+    assert (first.status_code, first.json()) == (again.status_code, again.json())
+    check(say(client, about(answer, "1002"), **key), 422, "idempotency_key_reused")
+    (line,) = feedback_files(store)[0].read_text().splitlines()
+    assert json.loads(line)["class_id"] == "1001"
+    assert counted(client) == {next(iter(counted(client))): 1, "repeated": 1}
+    for strange in ("", "x" * 201):
+        response = say(client, about(answer, "1001"), **{"Idempotency-Key": strange})
+        check(response, 400, "invalid_parameter")
+
+
+def test_of_the_keys_the_oldest_are_forgotten(
+    client: TestClient, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feedback, "MOST_KEYS", 3)
+    answer = answered(client)
+    for key, rows in (("a", 1), ("b", 2), ("c", 3), ("a", 3), ("d", 4), ("b", 4), ("a", 5)):
+        assert say(client, about(answer, "1001"), **{"Idempotency-Key": key}).status_code == 202
+        assert len(lines_of(store)) == rows, key
+
+
+def test_a_key_a_note_and_a_body_may_be_as_long_as_allowed(client: TestClient) -> None:
+    answer = answered(client)
+    given = about(answer, "1001", note="x" * 500)
+    body = json.dumps(given).encode().ljust(8192)
+    assert say(client, body, **{"Idempotency-Key": "k" * 200}).status_code == 202
+    check(say(client, body + b" "), 413, "body_too_large")
+
+
+def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Path) -> None:
+    answer = answered(client)
+    document = check(
+        say(client, {"request_id": "nobody", "class_id": "1001"}), *(404, "answer_not_found")
+    )
+    assert "10000" in document["detail"]
+    document = check(say(client, about(answer, "9999")), 404, "class_not_found")
+    assert "not_listed" in document["detail"]
+    assert lines_of(store) == []
+    assert counted(client) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "word"),
+    [
+        (b"", 400, "malformed_request", "JSON"),
+        (b"[1, 2]", 400, "malformed_request", "object"),
+        (b'{"request_id": "a"', 400, "malformed_request", "JSON"),
+        (b"\xff\xfe", 400, "malformed_request", "JSON"),
+        (b'{"request_id": "a"}', 400, "invalid_parameter", "class_id"),
+        (b'{"request_id": "a", "class_id": 1001}', 400, "invalid_parameter", "class_id"),
+        (b'{"request_id": "", "class_id": "1"}', 400, "invalid_parameter", "request_id"),
+        (b'{"request_id": "a", "class_id": "1", "k": 3}', 400, "unknown_parameter", "k"),
+        (
+            b'{"request_id": "a", "class_id": "1", "note": "' + b"x" * 501 + b'"}',
+            *(400, "invalid_parameter", "note"),
+        ),
+        (b" " * 8193, 413, "body_too_large", "8192"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(
+    client: TestClient, body: bytes, status: int, code: str, word: str
+) -> None:
+    assert word in check(say(client, body), status, code)["detail"]
+
+
+def test_only_json_is_taken_so_that_pages_of_others_cannot_post_it(client: TestClient) -> None:
+    body = json.dumps(about(answered(client), "1001"))
+    for given in ("text/plain", "application/x-www-form-urlencoded", ""):
+        response = client.post("/v1/feedback", content=body, headers={"Content-Type": given})
+        check(response, 400, "malformed_request")
+    typed = {"Content-Type": "application/json; charset=utf-8"}
+    assert client.post("/v1/feedback", content=body, headers=typed).status_code == 202
+    check(client.post("/v1/feedback?x=1", content=body, headers=typed), 400, "unknown_parameter")
+    check(client.get("/v1/feedback"), 405, "method_not_allowed")
+
+
+def test_a_store_that_cannot_be_written_is_a_503_and_no_key_is_used_up(
+    client: TestClient, store: Path
+) -> None:
+    answer = answered(client)
+    key = {"Idempotency-Key": "k"}
+    (store / "feedback-000001.jsonl").mkdir()  # a file of this name cannot be written now
+    document = check(say(client, about(answer, "1001"), **key), 503, "feedback_not_stored")
+    assert document["retryable"] is True
+    assert str(store) not in document["detail"]
+    (store / "feedback-000001.jsonl").rmdir()
+    assert say(client, about(answer, "1001"), **key).status_code == 202
+    assert len(lines_of(store)) == 1
+    assert counted(client)["failed"] == 1
+
+
+def test_without_a_store_there_is_no_such_address(bundle: Path) -> None:
+    with TestClient(create_app(Settings(bundle=bundle))) as client:
+        answer = answered(client)
+        check(say(client, about(answer, "1001")), 404, "not_found")
+        assert "/v1/feedback" not in client.get("/openapi.json").json()["paths"]
+
+
+def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Path) -> None:
+    files = [("images", ("my-garden.png", VIOLET, "image/png"))]
+    answer = client.post("/v1/identify", files=files).json()
+    say(client, about(answer, "1001"), **{"User-Agent": "someone"})
+    (path,) = store.iterdir()
+    text = path.read_text()
+    for word in ("my-garden", "testclient", "someone", "127.0.0.1"):
+        assert word not in text
+    assert len(text) < 1000
+    assert path.stat().st_mode & 0o077 == 0
+    assert store.stat().st_mode & 0o077 == 0

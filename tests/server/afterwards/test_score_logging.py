@@ -1,0 +1,118 @@
+"""The score log as the server writes it: what is in it, and what a full disk costs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from calibration.live.score_log_reader import open_score_log
+from calibration.record import CalibrationRecord
+from models.bundle import open_bundle
+from models.errors import UsageError
+from server.afterwards.afterwards import Seen
+from server.afterwards.score_logging import ScoreLog
+from server.answers.answer import Ask
+from server.answers.pipeline import open_pipeline
+from server.app import create_app
+from server.metrics import Metrics
+from server.settings import Settings
+from tests.server import garden
+from tests.server.counted import value
+
+
+@pytest.fixture
+def record(bundle: Path) -> CalibrationRecord:
+    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
+
+
+def photos_counted(metrics: Metrics, outcome: str) -> float:
+    return value(metrics, "score_log_photos_total", outcome=outcome)
+
+
+def test_the_logits_of_every_photo_are_logged_bit_for_bit_whatever_was_asked(
+    bundle: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "scores"
+    groups = [[0], [5, 6], [9], [3]]
+    queries: tuple[dict[str, str | int], ...] = (
+        {},
+        {},
+        {"rule": "top_k", "k": 5},
+        {"reject": "true"},
+    )
+    with TestClient(create_app(Settings(bundle=bundle, score_log=folder))) as client:
+        for group, query in zip(groups, queries, strict=True):
+            files = [("images", ("p.png", garden.photo(index))) for index in group]
+            assert client.post("/v1/identify", params=query, files=files).status_code == 200
+        assert client.post("/v1/identify", content=b"no photo").status_code == 415
+        metrics = client.app.state.engine.metrics  # type: ignore[attr-defined]  # a FastAPI
+    assert photos_counted(metrics, "written") == 5
+    logged = open_score_log(folder)
+    pipeline = open_pipeline(bundle, device="cpu")
+    expected = [
+        pipeline([garden.photo(index) for index in group], Ask(), "r").logits for group in groups
+    ]
+    assert logged.header.model_sha256 == pipeline.record.measured.model_sha256
+    assert (logged.header.head, logged.header.classes) == (pipeline.record.head, 12)
+    for photos in (1, 2):
+        (found,) = logged.blocks(photos=photos)  # (requests, photos, classes)
+        assert np.array_equal(found, np.stack([one for one in expected if len(one) == photos]))
+
+
+def test_nothing_but_numbers_is_written(bundle: Path, tmp_path: Path) -> None:
+    settings = Settings(bundle=bundle, score_log=tmp_path)
+    with TestClient(create_app(settings)) as client:
+        files = [("images", ("my-garden.png", garden.photo(0)))]
+        answer = client.post("/v1/identify", files=files, headers={"X-Request-Id": "r-42"}).json()
+    (path,) = tmp_path.iterdir()
+    header, _, rest = path.read_bytes().partition(b"\n")
+    assert len(rest) == 2 + 12 * 4 + 4  # which photo of how many, logits, checksum
+    for word in (b"my-garden", b"r-42", b"testclient", answer["best_match"].encode()):
+        assert word not in header + rest
+
+
+def test_files_are_bounded_as_the_settings_say(bundle: Path, tmp_path: Path) -> None:
+    settings = Settings(
+        bundle=bundle, score_log=tmp_path, score_log_max_bytes=300, score_log_files=2
+    )
+    with TestClient(create_app(settings)) as client:
+        for _ in range(20):
+            client.post("/v1/identify", content=garden.photo(0))
+    sizes = [path.stat().st_size for path in sorted(tmp_path.iterdir())]
+    assert len(sizes) == 2
+    assert max(sizes) < 500
+
+
+def test_without_the_setting_nothing_is_logged(bundle: Path) -> None:
+    app = create_app(Settings(bundle=bundle))
+    names = [listener.name for listener in app.state.engine.afterwards.listeners]
+    assert names == ["watch"]
+
+
+def test_a_disk_that_fails_costs_rows_and_is_said_once(
+    record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the folder was")
+    log = ScoreLog.open(blocked, record, metrics, max_bytes=1000, max_files=2)
+    seen = Seen(logits=np.zeros((2, 12), dtype=np.float32))
+    for _ in range(3):
+        log.hear(seen)
+    assert photos_counted(metrics, "failed") == 6
+    assert caplog.text.count("score log cannot be written") == 1
+    blocked.unlink()
+    log.hear(seen)
+    log.close()
+    assert photos_counted(metrics, "written") == 2
+
+
+@pytest.mark.parametrize("name", ["score_log", "feedback_store", "watch_state"])
+def test_a_folder_that_cannot_be_is_a_usage_error_at_start(
+    bundle: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    target = tmp_path / "file" / "below" / "state"
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}: .*cannot be made"):
+        create_app(Settings(bundle=bundle, **{name: target}))  # type: ignore[arg-type]  # a path

@@ -1,0 +1,284 @@
+"""The answer against what the papers' rule says, computed by hand from the logits."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration.marginals import top_k_marginals
+from calibration.record import CalibrationRecord
+from calibration.record.columns import Columns
+from models.bundle import open_bundle
+from server.answers.answer import Ask, answer
+from server.errors import InvalidParameter, NotCalibratedFor
+from server.schemas import Answer, Model
+from tests.server import garden
+
+MODEL = Model(name="garden", version="1", bundle_sha256="b", calibration_id="c")
+SOFTMAX = "softmax"
+
+
+@pytest.fixture(scope="module")
+def record(bundle: Path) -> CalibrationRecord:
+    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
+
+
+def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
+    values = np.random.default_rng(seed).normal(0, 3, (photos, len(garden.FLOWERS)))
+    single = values.astype(np.float32)
+    return {"sccp": single, "multi_label": single * 0.4 - 3}
+
+
+def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: object) -> Answer:
+    return answer(
+        values,
+        Ask(**fields),  # type: ignore[arg-type]  # each test passes fitting ones
+        classes=garden.classes(),
+        record=record,
+        model=MODEL,
+        request_id="r",
+    )
+
+
+def by_hand(record: CalibrationRecord, values: dict[str, np.ndarray]) -> np.ndarray:
+    """Scores of the served head, straight from the formulas; shape ``(classes,)``."""
+    served = values[record.head].astype(np.float64)
+    if record.score_kind == SOFTMAX:
+        powers = np.exp(served)
+        rows = powers / powers.sum(axis=1, keepdims=True)
+    else:
+        rows = 1 / (1 + np.exp(-served))
+    mean: np.ndarray = rows.mean(axis=0)
+    return mean
+
+
+@pytest.mark.parametrize("k", [1.0, 2.0, 3.0, 4.7])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_set_is_what_reaches_lambda_and_the_best_class(
+    record: CalibrationRecord, k: float, seed: int
+) -> None:
+    values = logits(seed=seed)
+    scores = by_hand(record, values)
+    found = ask(record, values, k=k)
+    lambda_val = record.point("average_k", k=k).lambda_val
+    expected = set(np.flatnonzero(scores >= lambda_val)) | {int(scores.argmax())}
+    assert {garden.classes().index_of[r.class_id] for r in found.results} == expected
+    assert found.set.lambda_val == lambda_val
+    assert found.set.size == len(expected)
+    assert [r.score for r in found.results] == pytest.approx(
+        sorted((scores[int(i)] for i in expected), reverse=True)
+    )
+
+
+def test_a_larger_k_only_adds_classes(record: CalibrationRecord) -> None:
+    values = logits(seed=3)
+    sets = [{r.class_id for r in ask(record, values, k=k).results} for k in record.ks("average_k")]
+    assert all(small <= large for small, large in pairwise(sets))
+    assert len(sets[0]) < len(sets[-1])
+
+
+def test_without_k_the_default_is_used_and_said(record: CalibrationRecord) -> None:
+    found = ask(record, logits())
+    assert record.default_k == 3.0
+    assert (found.query.k, found.set.k) == (3.0, 3.0)
+    assert found == ask(record, logits(), k=3.0)
+
+
+def test_top_k_gives_exactly_k_and_no_lambda(record: CalibrationRecord) -> None:
+    found = ask(record, logits(), rule="top_k", k=5)
+    assert (found.set.size, len(found.results), found.set.lambda_val) == (5, 5, None)
+    best = np.argsort(-by_hand(record, logits()))[:5]
+    assert [r.class_id for r in found.results] == [garden.FLOWERS[i][0] for i in best]
+
+
+def test_coverage_rules_take_a_coverage_and_balanced_scores_are_those_compared(
+    record: CalibrationRecord,
+) -> None:
+    found = ask(record, logits(), rule="coverage", coverage=0.9)
+    assert (found.set.coverage, found.set.k, found.query.coverage) == (0.9, None, 0.9)
+    balanced = ask(record, logits(), rule="balanced_average_k", k=3, include=frozenset({"scores"}))
+    point = record.point("balanced_average_k", k=3)
+    compared = point.compare(by_hand(record, logits()))
+    by_id = {r.class_id: r.score for r in balanced.results}
+    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(compared))
+    assert point.lambda_val is not None
+    assert all(r.in_set == (r.score >= point.lambda_val) for r in balanced.results[1:])
+    assert balanced.set.lambda_val == point.lambda_val
+
+
+def test_include_scores_appends_the_other_classes_in_order(record: CalibrationRecord) -> None:
+    plain = ask(record, logits())
+    full = ask(record, logits(), include=frozenset({"scores"}))
+    assert full.results[: plain.set.size] == plain.results
+    assert len(full.results) == len(garden.FLOWERS)
+    assert [r.rank for r in full.results] == list(range(1, 13))
+    assert [r.in_set for r in full.results] == [i < plain.set.size for i in range(12)]
+    scores = [r.score for r in full.results]
+    assert scores == sorted(scores, reverse=True)
+    assert not full.set.truncated
+
+
+def test_max_results_cuts_the_list_not_the_set(record: CalibrationRecord) -> None:
+    whole = ask(record, logits(), k=6)
+    assert whole.set.size > 2
+    cut = ask(record, logits(), k=6, max_results=2)
+    assert cut.set == whole.set.model_copy(update={"truncated": True})
+    assert cut.results == whole.results[:2]
+    enough = ask(record, logits(), k=6, max_results=whole.set.size)
+    assert not enough.set.truncated
+    beyond = ask(record, logits(), k=6, max_results=whole.set.size, include=frozenset({"scores"}))
+    assert beyond.results == whole.results
+    assert not beyond.set.truncated
+
+
+def test_more_photos_than_calibrated_are_averaged_and_called_uncalibrated(
+    record: CalibrationRecord,
+) -> None:
+    assert record.images == (1, 2, 3, 4)
+    values = logits(photos=5, seed=1)
+    found = ask(record, values, include=frozenset({"scores"}))
+    scores = by_hand(record, values)
+    by_id = {r.class_id: r.score for r in found.results}
+    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(scores))
+    assert found.query.images == 5
+    assert not found.set.calibrated
+    assert (found.set.expected_size, found.set.hit_rate, found.set.statement) == (None, None, None)
+    assert [w.code for w in found.warnings] == ["fusion_not_calibrated"]
+    assert found.set.lambda_val == record.point("average_k", k=3).lambda_val
+
+
+@pytest.mark.parametrize("photos", [2, 3, 4])
+def test_several_photos_have_a_threshold_of_their_own_where_calibrated(
+    record: CalibrationRecord, photos: int
+) -> None:
+    values = logits(photos=photos, seed=1)
+    found = ask(record, values, k=2, include=frozenset({"scores"}))
+    point = record.point("average_k", k=2, images=photos)
+    assert point.lambda_val != record.point("average_k", k=2).lambda_val
+    assert (found.set.calibrated, found.set.lambda_val) == (True, point.lambda_val)
+    assert found.set.expected_size is not None
+    assert found.set.expected_size.rows == point.rows < 480
+    by_id = {r.class_id: r.score for r in found.results}
+    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(by_hand(record, values)))
+    assert point.lambda_val is not None
+    assert all(r.in_set == (r.score >= point.lambda_val) for r in found.results[1:])
+    assert [w.code for w in found.warnings] == ["fusion_from_same_class"]
+
+
+def test_a_k_that_is_calibrated_for_one_photo_alone_is_averaged_for_two(
+    record: CalibrationRecord,
+) -> None:
+    found = ask(record, logits(photos=2), k=2.5)
+    assert (found.set.k, found.set.calibrated) == (2.5, False)
+    assert found.set.lambda_val == record.point("average_k", k=2.5).lambda_val
+
+
+def test_several_photos_get_the_k_that_one_photo_gets_where_none_is_asked_for(
+    record: CalibrationRecord,
+) -> None:
+    for rule in ("average_k", "top_k", "coverage"):
+        one, two = (ask(record, logits(photos=photos), rule=rule) for photos in (1, 2))
+        assert (one.set.k, one.set.coverage) == (two.set.k, two.set.coverage)
+
+
+def test_that_holds_also_where_several_photos_lack_the_default_k(
+    record: CalibrationRecord,
+) -> None:
+    tables = []
+    for table in record.tables:
+        rows = [table.columns.row(at) for at in range(len(table.columns.value))]
+        kept = [row for row in rows if table.images == 1 or row.value != 3]
+        tables.append(replace(table, columns=Columns.of(kept)))
+    found = ask(replace(record, tables=tuple(tables)), logits(photos=2))
+    assert (found.set.k, found.set.calibrated) == (3.0, False)
+
+
+def test_top_k_of_several_photos_ranks_by_the_mean_of_their_marginals(
+    record: CalibrationRecord,
+) -> None:
+    values = logits(photos=3, seed=4)
+    found = ask(record, values, rule="top_k", k=5, include=frozenset({"scores"}))
+    assert record.point("top_k", k=5, images=3).fusion == "mean_marginal"
+    mean = top_k_marginals(values[record.head], 5).mean(axis=0)
+    by_id = {r.class_id: r.score for r in found.results}
+    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(mean))
+    best = {garden.FLOWERS[i][0] for i in np.argsort(-mean)[:5]}
+    assert {r.class_id for r in found.results if r.in_set} == best
+
+
+def test_one_photo_is_calibrated_and_says_what_was_measured(record: CalibrationRecord) -> None:
+    found = ask(record, logits(), k=2)
+    point = record.point("average_k", k=2)
+    assert found.set.calibrated
+    assert found.warnings == []
+    assert found.set.expected_size is not None
+    assert found.set.expected_size.value == point.expected_size.value
+    assert found.set.expected_size.ci95 == point.expected_size.ci95
+    assert (found.set.expected_size.split, found.set.expected_size.rows) == ("val", 480)
+    assert found.set.hit_rate is not None
+    assert point.hit_rate is not None
+    assert found.set.hit_rate.value == point.hit_rate.value
+    assert found.set.statement == point.statement
+
+
+def test_marginals_come_only_when_asked_for_and_add_up_to_k(record: CalibrationRecord) -> None:
+    assert {r.top_k_probability for r in ask(record, logits()).results} == {None}
+    found = ask(record, logits(2), k=2.6, include=frozenset({"scores", "marginals"}))
+    probabilities = [r.top_k_probability for r in found.results]
+    assert sum(p for p in probabilities if p is not None) == pytest.approx(3.0)
+    assert all(p is not None and 0 <= p <= 1 for p in probabilities)
+
+
+def test_best_match_is_the_best_of_the_set(record: CalibrationRecord) -> None:
+    found = ask(record, logits())
+    assert found.best_match == found.results[0].taxon.scientific_name
+
+
+def test_rollup_is_null_until_asked_for(record: CalibrationRecord) -> None:
+    assert ask(record, logits()).rollup is None
+    rollup = ask(record, logits(), include=frozenset({"rollup"})).rollup
+    assert rollup is not None
+    assert {group.rank for group in rollup} == {"genus", "family"}
+
+
+def test_without_a_rule_rejection_is_not_judged_in_its_stable_shape(
+    record: CalibrationRecord,
+) -> None:
+    silent = replace(record, rejection=None)
+    assert ask(silent, logits(), reject=True).rejection.model_dump() == {
+        "verdict": "not_judged",
+        "method": None,
+        "value": None,
+        "threshold": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ({"k": 2.55}, 2.5),
+        ({"k": 0.0}, 1.0),
+        ({"k": 12.1}, 12.0),
+        ({"rule": "top_k", "k": 2.5}, 2.0),
+        ({"rule": "coverage", "coverage": 0.5}, 0.95),
+    ],
+)
+@pytest.mark.parametrize("photos", [1, 2])
+def test_what_is_not_calibrated_is_refused_with_what_is(
+    record: CalibrationRecord, fields: dict[str, object], allowed: float, photos: int
+) -> None:
+    with pytest.raises(NotCalibratedFor) as caught:
+        ask(record, logits(photos), **fields)
+    assert caught.value.allowed is not None
+    assert allowed in caught.value.allowed
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"coverage": 0.9}, {"rule": "coverage", "k": 3.0}, {"rule": "top_k", "coverage": 0.9}],
+)
+def test_k_and_coverage_each_go_with_their_rules(fields: dict[str, object]) -> None:
+    with pytest.raises(InvalidParameter, match="takes"):
+        Ask(**fields)  # type: ignore[arg-type]  # on purpose

@@ -1,0 +1,146 @@
+"""Reading a body: every limit from below, at it, and above."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import ClientDisconnect
+
+from server.errors import BodyTooLarge, MalformedRequest, Overloaded, Problem, UploadTooSlow
+from server.http import body as module
+from server.http.body import Held, Receive, read_images, read_small
+from server.settings import Settings
+from tests.server.http.test_multipart import TYPE, form
+
+
+def arriving(*chunks: bytes) -> Receive:
+    """The channel of a body that comes in pieces; more is not asked for."""
+    messages = [
+        {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
+        for number, chunk in enumerate(chunks, start=1)
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    return receive
+
+
+def read(
+    chunks: Sequence[bytes], held: Held | None = None, *, content_type: str = "", **limits: Any
+) -> list[bytes]:
+    """The photos of a body."""
+    settings = Settings(bundle=Path(), **limits)
+
+    async def run() -> list[bytes]:
+        counted = held or Held(10**6)
+        before = counted.now
+        headers = {"content-type": content_type}
+        async with read_images(arriving(*chunks), headers, settings, counted) as images:
+            assert counted.now - before == sum(map(len, chunks))
+            return images
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [1, 9, 10, 11])
+def test_a_body_may_have_as_many_bytes_as_allowed_in_any_pieces(size: int) -> None:
+    whole = bytes(range(size))
+    for chunks in ([whole], [whole[:1], whole[1:]], [bytes([byte]) for byte in whole]):
+        if size <= 10:
+            assert read(chunks, max_body_bytes=10) == [whole]
+        else:
+            with pytest.raises(BodyTooLarge) as caught:
+                read(chunks, max_body_bytes=10)
+            assert caught.value.limit == 10
+
+
+def test_nothing_is_read_beyond_the_limit() -> None:
+    held = Held(100)
+    receive = arriving(b"12345", b"67890", b"1", b"2")
+
+    async def run() -> None:
+        settings = Settings(bundle=Path(), max_body_bytes=10)
+        with pytest.raises(BodyTooLarge):
+            async with read_images(receive, {}, settings, held):
+                pytest.fail("read it")
+
+    asyncio.run(run())
+    assert asyncio.run(receive())["body"] == b"2"  # type: ignore[arg-type]  # a coroutine
+    assert held.now == 0
+
+
+@pytest.mark.parametrize("others", [0, 89, 90, 91])
+def test_bodies_are_held_up_to_the_limit_and_given_back(others: int) -> None:
+    held = Held(100, others)
+    if others <= 90:
+        assert read([b"12345", b"67890"], held) == [b"1234567890"]
+    else:
+        with pytest.raises(Overloaded) as caught:
+            read([b"12345", b"67890"], held)
+        assert caught.value.retry_after == 1
+    assert held.now == others
+
+
+@pytest.mark.parametrize(
+    ("declared", "error"),
+    [
+        ("10", None),
+        ("11", BodyTooLarge),
+        ("0" * 16 + "10", None),  # 18 digits
+        ("0" * 17 + "10", BodyTooLarge),  # more than are looked at
+        ("9" * 10_000, BodyTooLarge),
+        ("-1", MalformedRequest),
+        ("٣٤", BodyTooLarge),  # digits, in Arabic: 34
+        ("²", MalformedRequest),
+    ],
+)
+def test_the_declared_length_is_checked_first(declared: str, error: type[Problem] | None) -> None:
+    async def run() -> bytes:
+        receive = arriving(b"1234567890")
+        return await read_small(receive, {"content-length": declared}, limit=10, deadline_s=9)
+
+    if error is None:
+        assert asyncio.run(run()) == b"1234567890"
+    else:
+        with pytest.raises(error):
+            asyncio.run(run())
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_large_forms_are_parsed_beside_the_loop_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    content = form(("images", b"abc"), ("images", b"d" * 50))
+    monkeypatch.setattr(module, "PARSED_ON_THE_LOOP", len(content) - beyond)
+    beside: list[Callable[..., Any]] = []
+    to_thread = asyncio.to_thread
+
+    async def noted(function: Callable[..., Any], *arguments: Any) -> Any:
+        beside.append(function)
+        return await to_thread(function, *arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", noted)
+    assert read([content], content_type=TYPE) == [b"abc", b"d" * 50]
+    assert len(beside) == (beyond > 0)
+
+
+def test_a_body_that_does_not_end_in_time_is_too_slow() -> None:
+    async def never() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(UploadTooSlow) as caught:
+        asyncio.run(read_small(never, {}, limit=10, deadline_s=0.01))
+    assert caught.value.limit == 0.01
+
+
+def test_a_client_that_left_is_told_apart_from_an_empty_body() -> None:
+    async def gone() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(read_small(gone, {}, limit=10, deadline_s=9))
+    assert asyncio.run(read_small(arriving(b""), {}, limit=10, deadline_s=9)) == b""

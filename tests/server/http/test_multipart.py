@@ -1,0 +1,90 @@
+"""Forms in memory: the parts are found whatever is in them, and damage is told apart."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.errors import MalformedRequest, UnknownParameter, WrongNumberOfImages
+from server.http.multipart import images_of_form
+
+BOUNDARY = "a-boundary"
+TYPE = f"multipart/form-data; boundary={BOUNDARY}"
+
+
+def form(*parts: tuple[str, bytes], boundary: str = BOUNDARY) -> bytes:
+    """A form of file parts."""
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{{}}"; filename="p.jpg"\r\n\r\n'
+    body = b"".join(head.format(name).encode() + content + b"\r\n" for name, content in parts)
+    return body + f"--{boundary}--\r\n".encode()
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=5))
+def test_what_was_put_into_a_form_comes_out(contents: list[bytes]) -> None:
+    marked = [content.replace(BOUNDARY.encode(), b"") for content in contents]
+    assert images_of_form(form(*(("images", one) for one in marked)), TYPE) == marked
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_a_form_or_a_problem(body: bytes) -> None:
+    with suppress(MalformedRequest, UnknownParameter, WrongNumberOfImages):
+        assert isinstance(images_of_form(body, TYPE), list)
+
+
+def test_a_part_that_holds_the_boundary_inside_a_line_is_whole() -> None:
+    content = b"x--a-boundary y\r\n-a-boundary\r\n--a-boundar\r\n\r\n"
+    assert images_of_form(form(("images", content)), TYPE) == [content]
+
+
+def test_a_part_without_a_file_name_counts_too() -> None:
+    body = form(("images", b"abc")).replace(b'; filename="p.jpg"', b"")
+    assert images_of_form(body, TYPE) == [b"abc"]
+
+
+def test_a_file_input_left_empty_is_no_photo() -> None:
+    body = form(("images", b"")).replace(b"p.jpg", b"")
+    assert images_of_form(body, TYPE) == []
+
+
+def test_a_chosen_file_without_content_is_a_photo_to_complain_about() -> None:
+    assert images_of_form(form(("images", b"")), TYPE) == [b""]
+
+
+@pytest.mark.parametrize("parts", [99, 100, 101])
+def test_a_form_may_have_a_hundred_parts(parts: int) -> None:
+    body = form(*[("images", b"x")] * parts)
+    if parts <= 100:
+        assert images_of_form(body, TYPE) == [b"x"] * parts
+    else:
+        with pytest.raises(MalformedRequest, match="100 parts"):
+            images_of_form(body, TYPE)
+
+
+def test_a_wrong_field_name_is_named() -> None:
+    with pytest.raises(WrongNumberOfImages, match="`file`"):
+        images_of_form(form(("file", b"abc")), TYPE)
+
+
+def test_a_further_field_is_refused_by_name() -> None:
+    with pytest.raises(UnknownParameter, match="`organs`"):
+        images_of_form(form(("images", b"abc"), ("organs", b"leaf")), TYPE)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (form(("images", b"abc")), "multipart/form-data"),
+        (form(("images", b"abc"))[:-8], TYPE),
+        (form(("images", b"abc"))[:40], TYPE),
+        (form(("images", b"abc"), boundary="other"), TYPE),
+        (b"", TYPE),
+        (form(*[("images", b"")] * 101), TYPE),
+        (form(("images", b"abc")).replace(b'name="images"; ', b""), TYPE),
+        (form(("images", b"abc")), "multipart/form-data; boundary=" + "x" * 500),
+    ],
+    ids=["no-boundary", "cut-at-end", "cut-in-header", "other", "empty", "many", "unnamed", "long"],
+)
+def test_a_damaged_form_is_malformed(body: bytes, content_type: str) -> None:
+    with pytest.raises(MalformedRequest):
+        images_of_form(body, content_type)
