@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LIBRARY = ("fitting", "marginals", "metrics", "nested", "record", "rules", "selection")
+LIBRARY = ("marginals", "metrics", "offline.fit", "offline.nested", "record", "rules", "selection")
 FOREIGN = ("torch", "onnxruntime", "PIL", "rich", "typer", "matplotlib", "pydantic")
 
 
