@@ -13,6 +13,7 @@ from rich.console import Console
 
 from calibration.guarantees import Guarantee
 from models.errors import DataError, SomeInputsFailed, UsageError
+from models.flags import flags_of
 from server.answers.answer import INCLUDES, Ask
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
@@ -30,98 +31,18 @@ app = typer.Typer()
 
 BundlePath = Annotated[Path, typer.Argument(help="Folder of a calibrated bundle.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-DEFAULTS = Settings(bundle=Path())
 
 
 @app.command()
+@flags_of(Settings)
 def serve(
-    bundle: BundlePath,
+    settings: Settings,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
-    device: Device = "auto",
-    threads: Annotated[
-        int | None, typer.Option(help="Photos worked on at once; default: one for each core.")
-    ] = None,
-    max_body_bytes: Annotated[
-        int, typer.Option(help="Largest request body in bytes.")
-    ] = DEFAULTS.max_body_bytes,
-    max_pixels: Annotated[
-        int, typer.Option(help="Most pixels of one photo.")
-    ] = DEFAULTS.max_pixels,
-    max_decoding_pixels: Annotated[
-        int, typer.Option(help="Most pixels decoded at once; the next picture waits.")
-    ] = DEFAULTS.max_decoding_pixels,
-    max_images: Annotated[
-        int, typer.Option(help="Most photos in one request.")
-    ] = DEFAULTS.max_images,
-    upload_deadline_s: Annotated[
-        float, typer.Option(help="Seconds an upload may take.")
-    ] = DEFAULTS.upload_deadline_s,
-    max_held_bytes: Annotated[
-        int, typer.Option(help="Most bytes of all uploads held at once.")
-    ] = DEFAULTS.max_held_bytes,
-    queue_limit: Annotated[
-        int | None, typer.Option(help="Photos that may wait; default: one second of work.")
-    ] = None,
-    queue_timeout_s: Annotated[
-        float, typer.Option(help="Seconds a photo may wait.")
-    ] = DEFAULTS.queue_timeout_s,
-    drain_s: Annotated[
-        float, typer.Option(help="Seconds for the last answers when told to stop.")
-    ] = DEFAULTS.drain_s,
-    drain_notice_s: Annotated[
-        float, typer.Option(help="Seconds between /readyz turning 503 and the port closing.")
-    ] = DEFAULTS.drain_notice_s,
-    cors_origin: Annotated[
-        list[str] | None, typer.Option(help="Origin whose pages may call; may be repeated.")
-    ] = None,
-    feedback_store: Annotated[
-        Path | None, typer.Option(help="Folder for feedback; without it /v1/feedback is 404.")
-    ] = None,
-    score_log: Annotated[
-        Path | None, typer.Option(help="Folder for the logits of answered photos; off without it.")
-    ] = None,
-    score_log_max_bytes: Annotated[
-        int, typer.Option(help="Bytes after which a file of the score log is full.")
-    ] = DEFAULTS.score_log_max_bytes,
-    score_log_files: Annotated[
-        int, typer.Option(help="Most files of the score log; the oldest is deleted.")
-    ] = DEFAULTS.score_log_files,
-    watch: Annotated[
-        bool, typer.Option(help="Compare photos with those of the validation, to notice drift.")
-    ] = DEFAULTS.watch,
-    watch_state: Annotated[
-        Path | None, typer.Option(help="File that keeps what the watch saw over restarts.")
-    ] = None,
 ) -> None:
     """Answer photos over HTTP, and show a page for people at /."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    try:
-        settings = Settings(
-            bundle=bundle,
-            device=device,
-            threads=threads,
-            max_body_bytes=max_body_bytes,
-            max_pixels=max_pixels,
-            max_decoding_pixels=max_decoding_pixels,
-            max_images=max_images,
-            upload_deadline_s=upload_deadline_s,
-            max_held_bytes=max_held_bytes,
-            queue_limit=queue_limit,
-            queue_timeout_s=queue_timeout_s,
-            drain_s=drain_s,
-            drain_notice_s=drain_notice_s,
-            cors_origins=tuple(cors_origin or ()),
-            feedback_store=feedback_store,
-            score_log=score_log,
-            score_log_max_bytes=score_log_max_bytes,
-            score_log_files=score_log_files,
-            watch=watch,
-            watch_state=watch_state,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     return_large_blocks()
     listening = bind(host, port)
     make_server(create_app(settings), settings).run(sockets=[listening])

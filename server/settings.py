@@ -2,17 +2,17 @@
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
 
+from pydantic import Field, model_validator
+
+from models import flags
 from server.answers.budget import MAX_DECODING_PIXELS
 
-DEVICES = ("auto", "cpu", "cuda")
+Device = Literal["auto", "cpu", "cuda"]
+DEVICES = get_args(Device)
 MEBIBYTE = 2**20
-_AT_LEAST_ONE = (
-    *("max_body_bytes", "max_pixels", "max_decoding_pixels", "max_images", "max_held_bytes"),
-    *("score_log_max_bytes", "score_log_files"),
-)
 
 
 def cores() -> int:
@@ -30,70 +30,76 @@ def _quota(path: Path) -> int:
         return 2**16
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of one server.
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-    Attributes:
-        bundle: Folder of a calibrated bundle.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        threads: Photos worked on at once; None means one for each core.
-        max_body_bytes: Largest request body, checked before and while it is read.
-        max_pixels: Most pixels of one photo, checked in its header before it is decoded.
-        max_decoding_pixels: Most pixels being decoded at once, in all threads together; the next
-            picture waits. What counts is what has to be held: little for most JPEGs.
-        max_images: Most photos in one request.
-        upload_deadline_s: Seconds in which a body has to arrive.
-        max_held_bytes: Bytes of all bodies held at once; beyond them uploads are refused.
-        queue_limit: Photos waiting or worked on beyond which requests are refused; None means
-            about one second of work as measured at start, at least 16 and at most 300.
-        queue_timeout_s: Seconds after which a request that is still waiting is given up.
-        drain_s: Seconds that requests in flight have to end after SIGTERM.
-        drain_notice_s: Seconds between `/readyz` turning 503 and the port being closed.
-        cors_origins: Origins whose pages may call the interface; none by default.
-        feedback_store: Folder for feedback; without one there is no `/v1/feedback`.
-        score_log: Folder for the logits of answered photos; none are kept by default.
-        score_log_max_bytes: Size at which a file of the score log is followed by the next.
-        score_log_files: Most files of the score log; the oldest is deleted.
-        watch: Whether photos are compared with those of the validation, to notice drift.
-        watch_state: File that keeps what the watch saw over restarts.
-    """
 
-    bundle: Path
-    device: str = "auto"
-    threads: int | None = None
-    max_body_bytes: int = 32 * MEBIBYTE
-    max_pixels: int = 50_000_000
-    max_decoding_pixels: int = MAX_DECODING_PIXELS
-    max_images: int = 5
-    upload_deadline_s: float = 20.0
-    max_held_bytes: int = 256 * MEBIBYTE
-    queue_limit: int | None = None
-    queue_timeout_s: float = 10.0
-    drain_s: float = 30.0
-    drain_notice_s: float = 1.0
-    cors_origins: tuple[str, ...] = ()
-    feedback_store: Path | None = None
-    score_log: Path | None = None
-    score_log_max_bytes: int = 64 * MEBIBYTE
-    score_log_files: int = 8
-    watch: bool = True
-    watch_state: Path | None = None
+class Settings(flags.Settings):
+    """Settings of one server; each is a flag of `florilege serve`."""
 
-    def __post_init__(self) -> None:
-        if self.device not in DEVICES:
-            raise ValueError(f"device must be auto, cpu or cuda, got {self.device!r}")
-        for name in ("threads", "queue_limit"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        for name in _AT_LEAST_ONE:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("upload_deadline_s", "queue_timeout_s", "drain_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
-        if not 0 <= self.drain_notice_s < math.inf:
-            raise ValueError(f"drain_notice_s must be at least 0, got {self.drain_notice_s}")
+    bundle: Annotated[Path, flags.Flag(argument=True)] = Field(
+        description="Folder of a calibrated bundle."
+    )
+    device: Device = Field(default="auto", description="auto, cpu or cuda.")
+    threads: int | None = Field(
+        default=None, ge=1, description="Photos worked on at once; by default one for each core."
+    )
+    max_body_bytes: int = Field(
+        default=32 * MEBIBYTE, ge=1, description="Largest request body, checked while it is read."
+    )
+    max_pixels: int = Field(
+        default=50_000_000, ge=1, description="Most pixels of one photo, told from its header."
+    )
+    max_decoding_pixels: int = Field(
+        default=MAX_DECODING_PIXELS,
+        ge=1,
+        description="Most pixels decoded at once, in all threads together; the next photo waits.",
+    )
+    max_images: int = Field(default=5, ge=1, description="Most photos in one request.")
+    upload_deadline_s: Seconds = Field(default=20.0, description="Seconds an upload may take.")
+    max_held_bytes: int = Field(
+        default=256 * MEBIBYTE,
+        ge=1,
+        description="Bytes of all uploads held at once.",
+    )
+    queue_limit: int | None = Field(
+        default=None,
+        ge=1,
+        description="Photos waiting or worked on; by default a second of work, 16 to 300.",
+    )
+    queue_timeout_s: Seconds = Field(default=10.0, description="Seconds a photo may wait.")
+    drain_s: Seconds = Field(default=30.0, description="Seconds for the last answers at a stop.")
+    drain_notice_s: float = Field(
+        default=1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds between /readyz turning 503 and the port closing.",
+    )
+    cors_origins: Annotated[
+        tuple[str, ...], flags.Flag(name="--cors-origin", type=list[str] | None)
+    ] = Field(default=(), description="Origin whose pages may call; may be repeated.")
+    feedback_store: Path | None = Field(
+        default=None, description="Folder for feedback; without it /v1/feedback is 404."
+    )
+    score_log: Path | None = Field(
+        default=None, description="Folder for the logits of answered photos; off without it."
+    )
+    score_log_max_bytes: int = Field(
+        default=64 * MEBIBYTE,
+        ge=1,
+        description="Bytes at which a file of the score log is full.",
+    )
+    score_log_files: int = Field(
+        default=8, ge=1, description="Most files of the score log; the oldest is deleted."
+    )
+    watch: bool = Field(
+        default=True, description="Compare photos with those of the validation, to notice drift."
+    )
+    watch_state: Path | None = Field(
+        default=None, description="File that keeps what the watch saw over restarts."
+    )
+
+    @model_validator(mode="after")
+    def _state_needs_watch(self) -> Self:
         if self.watch_state is not None and not self.watch:
             raise ValueError("watch_state needs watch: there is nothing to keep without it")
+        return self

@@ -40,7 +40,7 @@ def test_the_marked_commands_run_one_after_the_other(tmp_path: Path) -> None:
 
 def test_every_loss_verb_and_setting_stands_in_the_readme() -> None:
     names = [*LOSSES, *(f"florilege {verb}" for verb in florilege.VERBS)]
-    names += [field.name for field in fields(Settings) if field.name != "bundle"]
+    names += [name for name in Settings.model_fields if name != "bundle"]
     for field in fields(TrainConfig):
         names.append(field.name)
         if callable(field.default_factory) and is_dataclass(made := field.default_factory()):

@@ -1,7 +1,6 @@
 """Settings: the defaults of the design, and what is refused."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -60,10 +59,9 @@ def test_nothing_is_kept_on_disk_unless_asked_for() -> None:
 def test_every_setting_is_a_flag_of_serve_and_in_the_documentation() -> None:
     help_text = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
     documentation = (ROOT / "docs" / "http.md").read_text()
-    for field in fields(Settings):
-        flag = "--" + field.name.removesuffix("s" if field.name == "cors_origins" else "")
-        flag = flag.replace("_", "-")
-        if field.name != "bundle":
+    for name in Settings.model_fields:
+        flag = "--" + name.removesuffix("s" if name == "cors_origins" else "").replace("_", "-")
+        if name != "bundle":
             assert re.search(rf"{flag}\b", help_text), flag
             assert f"`{flag}" in documentation, flag
 

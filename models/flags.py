@@ -1,0 +1,120 @@
+"""Settings and the flags that fill them: one field gives flag, variable, file line, help, check."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from models.errors import UsageError
+
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+Verb = TypeVar("Verb", bound=Callable[..., None])
+
+
+class Settings(BaseModel):
+    """Settings that are checked when they are made and never change.
+
+    A field says all there is to know: type, default, bounds and ``description``, the help of its
+    flag. :func:`flags_of` makes the flags.
+
+    Raises:
+        ValueError: A value that a field refuses; the message begins with the field's name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ValueError(_complaint(error)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """How a field looks on the command line, where that is not its own name and type.
+
+    Attributes:
+        name: Of the flag, such as ``--cors-origin``.
+        type: Of what is typed; the field's validators make its value of it.
+        argument: Whether it is a word of its own, not a flag.
+    """
+
+    name: str | None = None
+    type: Any = None
+    argument: bool = False
+
+
+def flags_of(model: type[Settings]) -> Callable[[Verb], Verb]:
+    """Turn a verb's parameter ``settings`` into one flag for each field of ``model``.
+
+    Example:
+        >>> from pydantic import Field
+        >>> class Limits(Settings):
+        ...     threads: int = Field(2, ge=1, description="Photos at once.")
+        >>> @flags_of(Limits)
+        ... def verb(settings: Limits) -> None:
+        ...     print(settings.threads)
+        >>> verb(threads=3)
+        3
+    """
+
+    def decorate(verb: Verb) -> Verb:
+        signature, fields = inspect.signature(verb), dict(_parameters(model))
+        others = [each for each in signature.parameters.values() if each.name != "settings"]
+        parameters = [*fields.values(), *(each.replace(kind=_BY_NAME) for each in others)]
+
+        @functools.wraps(verb)
+        def call(**given: Any) -> None:
+            values = {name: given.pop(each.name, None) for name, each in fields.items()}
+            try:
+                settings = model(
+                    **{name: value for name, value in values.items() if value is not None}
+                )
+            except ValueError as error:
+                raise UsageError(str(error)) from error
+            verb(settings=settings, **given)
+
+        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by Typer
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        return call  # type: ignore[return-value]  # the same verb with other parameters
+
+    return decorate
+
+
+def _parameters(model: type[Settings]) -> Iterator[tuple[str, inspect.Parameter]]:
+    """Each field with the parameter that Typer makes a flag of."""
+    for name, field in model.model_fields.items():
+        flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
+        names = () if flag.name is None else (flag.name,)
+        shown = (typer.Argument if flag.argument else typer.Option)(*names, help=field.description)
+        yield (
+            name,
+            inspect.Parameter(
+                (flag.name or name).lstrip("-").replace("-", "_"),
+                _BY_NAME,
+                default=inspect.Parameter.empty if field.is_required() else _default(field),
+                annotation=Annotated[flag.type or field.annotation, shown],
+            ),
+        )
+
+
+def _default(field: FieldInfo) -> Any:
+    default = field.get_default(call_default_factory=True)
+    return list(default) or None if isinstance(default, tuple) else default
+
+
+def _complaint(error: ValidationError) -> str:
+    """What the first refused value is, and why."""
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if not name:
+        return message
+    said = f"{name}: {message[0].lower()}{message[1:]}"
+    return said if first["type"] == "missing" else f"{said}, got {first['input']!r}"
