@@ -1,0 +1,43 @@
+"""Nothing that a person can use is left out of the documentation."""
+
+import json
+import re
+from pathlib import Path
+
+from calibration.rules.rules import RULES
+from models.errors import FlorilegeError
+from server.metrics import Metrics
+from tests.write_commands import PAGE, page
+from training.recipes import RECIPES
+
+ROOT = Path(__file__).parents[1]
+PAGES = "\n".join(
+    page.read_text("utf-8") for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+)
+
+
+def test_the_page_of_commands_is_up_to_date() -> None:
+    """After a wanted change: `python -m tests.write_commands`."""
+    assert PAGE.read_text("utf-8") == page()
+
+
+def test_every_rule_and_recipe_is_documented() -> None:
+    assert [name for name in (*RULES, *RECIPES) if f"`{name}`" not in PAGES] == []
+
+
+def test_every_metric_is_documented() -> None:
+    text = Metrics().text().decode()
+    names = set(re.findall(r"^# TYPE (florilege_\w+)", text, re.MULTILINE))
+    created = {name for name in names if name.endswith("_created")}
+    assert [name for name in sorted(names - created) if name not in PAGES] == []
+
+
+def test_every_exit_code_is_documented() -> None:
+    (line,) = re.findall(r"^Exit codes: .*$", PAGES, re.MULTILINE)
+    codes = {kind.exit_code for kind in FlorilegeError.__subclasses__()} | {0, 1, 130}
+    assert codes == {int(code) for code in re.findall(r"(\d+) [a-z]", line)}
+
+
+def test_every_route_is_documented() -> None:
+    golden = json.loads((ROOT / "tests/golden/openapi.json").read_text("utf-8"))
+    assert [path for path in golden["paths"] if path not in PAGES] == []
