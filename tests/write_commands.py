@@ -13,8 +13,8 @@ import florilege
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 HEAD = """# Every command
 
-Written from the commands themselves (`python -m tests.write_commands`): `florilege VERB --help` says
-the same. Each flag can also be an environment variable, `FLORILEGE_SERVE_PORT=8080` for `serve
+Written from the commands themselves (`python -m tests.write_commands`); `florilege VERB --help`
+says the same. Each flag can also be an environment variable, `FLORILEGE_SERVE_PORT=8080` for `serve
 --port`, or a line `port: 8080` of the YAML file given with `--config`. Flags win over variables,
 and those over the file.
 """
