@@ -4,21 +4,20 @@ Errors are what stops training or spoils what is measured afterwards; warnings a
 """
 
 import hashlib
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from data.dataset import SPLITS
 from data.records import Listing, Records, class_table, missing_in_train
 from data.sources import list_source
+from models.cores import in_order
 from models.images.decoding import ImageError, Preprocess, load
-from models.progress import Advance, progress
+from models.progress import progress
 
 _DECODED = Preprocess(image_size=32)  # small: only whether a picture decodes matters here
-WINDOW = 512  # pictures in flight
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def check(source: str, *, threads: int | None = None) -> Report:
         DataError: The source cannot be listed at all.
     """
     listing = list_source(source, splits=())  # a missing file is one more finding
-    pictures = list(_look(listing, threads or os.cpu_count() or 1))
+    pictures = list(_look(listing, threads))
     counts = _counts(listing)
     errors = [*_class_errors(listing), *_picture_errors(pictures), *_leaks(listing, pictures)]
     warnings = [*_class_warnings(listing, counts), *_picture_warnings(pictures)]
@@ -102,16 +101,17 @@ def check(source: str, *, threads: int | None = None) -> Report:
     )
 
 
-def _look(listing: Listing, threads: int) -> Iterator[Picture]:
+def _look(listing: Listing, threads: int | None) -> Iterator[Picture]:
     total = sum(len(records.names) for records in listing.splits.values())
-    with progress(total, "reading pictures") as advance, ThreadPoolExecutor(threads) as pool:
+    with progress(total, "reading pictures") as advance:
         for split, records in listing.splits.items():
-            for start in range(0, len(records.names), WINDOW):
-                rows = range(start, min(start + WINDOW, len(records.names)))
-                yield from pool.map(lambda row: _one(split, records, row, advance), rows)  # noqa: B023  (each map is done before the next)
+            look = partial(_one, split, records)
+            for picture in in_order(look, range(len(records.names)), threads=threads):
+                yield picture
+                advance()
 
 
-def _one(split: str, records: Records, row: int, advance: Advance) -> Picture:
+def _one(split: str, records: Records, row: int) -> Picture:
     sha256, problem, detail = "", "", ""
     try:
         data = records.read(row)
@@ -121,7 +121,6 @@ def _one(split: str, records: Records, row: int, advance: Advance) -> Picture:
         problem, detail = error.code, str(error)
     except OSError as error:
         problem, detail = "unreadable_file", error.strerror or str(error)
-    advance()
     return Picture(split, records.names[row], records.class_ids[row], sha256, problem, detail)
 
 
