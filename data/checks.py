@@ -14,7 +14,7 @@ from data.dataset import SPLITS
 from data.records import Listing, Records, class_table, missing_in_train
 from data.sources import list_source
 from models.cores import in_order
-from models.images.decoding import ImageError, Preprocess, load
+from models.images import ImageError, Preprocess, load
 from models.progress import progress
 
 _DECODED = Preprocess(image_size=32)  # small: only whether a picture decodes matters here

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from models.cores import cores
 from models.errors import UsageError
-from models.images.decoding import ACCEPTED
+from models.images import ACCEPTED
 from models.runtime import import_runtime, installed_wheels
 
 PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")

@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from data.dataset import Split
 from models.errors import DataError
-from models.images.decoding import ImageError, Preprocess, decode, load
-from models.images.headers import read_header
+from models.images import ImageError, Preprocess, decode, load, read_header
 from models.progress import progress
 
 Picture = NDArray[np.uint8]

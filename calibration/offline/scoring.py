@@ -16,7 +16,7 @@ from data.dataset import Split
 from models.bundle.bundle import MODEL, Bundle
 from models.cores import in_order
 from models.errors import DataError
-from models.images.decoding import ImageError, load
+from models.images import ImageError, load
 from models.progress import progress
 from models.session import Session
 

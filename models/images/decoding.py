@@ -17,33 +17,14 @@ import pillow_heif
 from PIL import AvifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from models.errors import BundleError
-from models.images.errors import DamagedImage, ImageError, ImageTooLarge, UnsupportedImage
-from models.images.exif import orientation
-from models.images.headers import Header, read_header
-from models.images.sniff import ACCEPTED, Kind
-
-__all__ = [
-    "ACCEPTED",
-    "MAX_BYTES",
-    "MAX_PIXELS",
-    "DamagedImage",
-    "ImageError",
-    "ImageTooLarge",
-    "Preprocess",
-    "UnsupportedImage",
-    "decode",
-    "load",
-]
+from models.images.errors import DamagedImage, ImageError, ImageTooLarge
+from models.images.headers import MAX_BYTES, Header, orientation, read_header
+from models.images.sniff import Kind
 
 MAX_PIXELS: Final = 50_000_000
-MAX_BYTES: Final = 100_000_000
-
 STRIP: Final = 64  # rows of the shrunk picture made at a time
 
-_RESAMPLE: Final = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-}
+_RESAMPLE: Final = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _TURNS: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -131,7 +112,7 @@ def _checked_keys(entry: Any) -> dict[str, Any]:
 
 
 def load(
-    data: bytes,
+    data: bytes | Header,
     preprocess: Preprocess,
     *,
     max_pixels: int = MAX_PIXELS,
@@ -140,7 +121,8 @@ def load(
     """Decode a picture into the input of a network.
 
     Args:
-        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture.
+        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture; or its header, where that has
+            been read already.
         preprocess: Size and crop.
         max_pixels: Refuse more pixels than this, from the header alone.
         max_bytes: Refuse more bytes than this.
@@ -158,21 +140,17 @@ def load(
 
 
 def decode(
-    data: bytes, *, target: int, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES
+    data: bytes | Header,
+    *,
+    target: int,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
 ) -> Image.Image:
     """Decode a whole picture, upright and in RGB, as large as resizing to ``target`` wants it.
 
     A picture of more than four times ``target`` on its short side is shrunk by a whole number to
-    no less than twice ``target``, a JPEG while it is decoded.
-
-    Args:
-        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture.
-        target: Side in pixels it will be resized to later.
-        max_pixels: Refuse more pixels than this, from the header alone.
-        max_bytes: Refuse more bytes than this.
-
-    Raises:
-        ImageError: Whatever the bytes are, one of its three kinds.
+    no less than twice ``target``, a JPEG while it is decoded. Other arguments and errors are
+    those of :func:`load`.
     """
     picture = _open(data, target, max_pixels, max_bytes)
     return _turned(picture.image, picture.turn)
@@ -195,12 +173,10 @@ class _Picture:
     turn: int
 
 
-def _open(data: bytes, target: int, max_pixels: int, max_bytes: int) -> _Picture:
+def _open(data: bytes | Header, target: int, max_pixels: int, max_bytes: int) -> _Picture:
     if max_pixels < 1:
         raise ValueError(f"max_pixels must be at least 1, got {max_pixels}")
-    if len(data) > max_bytes:
-        raise ImageTooLarge(f"{len(data)} bytes; at most {max_bytes} are taken", limit=max_bytes)
-    header = read_header(data)
+    header = data if isinstance(data, Header) else read_header(data, max_bytes=max_bytes)
     _check_pixels(header.width, header.height, max_pixels)
     try:
         return _decoded(header, target, max_pixels)

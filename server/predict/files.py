@@ -8,7 +8,7 @@ from pathlib import Path
 
 from models.cores import in_order
 from models.errors import UsageError
-from models.images.decoding import MAX_BYTES
+from models.images import MAX_BYTES
 from models.progress import progress
 from server.answers.answer import Ask, operating_point
 from server.answers.pipeline import Pipeline

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from models.errors import BundleError
-from models.images.decoding import (
+from models.images import (
     ACCEPTED,
     DamagedImage,
     ImageError,
@@ -26,9 +26,9 @@ from models.images.decoding import (
     UnsupportedImage,
     decode,
     load,
+    read_header,
 )
-from models.images.exif import orientation as orientation_of
-from models.images.headers import read_header
+from models.images.headers import orientation as orientation_of
 from models.images.sniff import sniff
 from tests.models.pictures import (
     KINDS,
