@@ -90,22 +90,14 @@ def _check_schema(version: Any, where: Path) -> None:
 
 
 def check_file_name(name: str) -> None:
-    """Refuse names that would leave the bundle's folder, be hidden or be staging names.
-
-    Raises:
-        ValueError: Such a name.
-    """
+    """Raise ``ValueError`` for a name that leaves the folder, is hidden or a staging name."""
     plain = name and name == Path(name).name and name.isprintable() and "\\" not in name
     if not plain or name.startswith(".") or name == MANIFEST or ".new-" in name:
         raise ValueError(f"files: a plain file name is expected, got {name!r}")
 
 
 def sha256_of(source: bytes | Path) -> str:
-    """SHA-256 in hexadecimal of bytes or of a file's content.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """SHA-256 in hexadecimal of bytes or of a file's content."""
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest()
     with source.open("rb") as file:

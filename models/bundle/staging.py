@@ -53,40 +53,31 @@ def find_file(folder: Path, name: str, digest: str) -> Path:
     Raises:
         BundleError: It is missing, unreadable, or has another content.
     """
-    candidates = (folder / name, folder / _staged_name(name, digest))
-    for candidate in candidates:
-        with suppress(FileNotFoundError):
-            if _digest(candidate) == digest:
+    own = folder / name
+    for candidate in (own, folder / _staged_name(name, digest)):
+        try:
+            if sha256_of(candidate) == digest:
                 return candidate
-    if not candidates[0].exists():
-        raise BundleError(f"{candidates[0]} is missing: copy or export the bundle again")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise BundleError(f"{candidate} cannot be read: {error.strerror}") from error
+    if not own.exists():
+        raise BundleError(f"{own} is missing: copy or export the bundle again")
     raise BundleError(
-        f"{candidates[0]} is not the file {MANIFEST} names, its SHA-256 differs:"
+        f"{own} is not the file {MANIFEST} names, its SHA-256 differs:"
         " copy or export the bundle again"
     )
 
 
 def read_file(folder: Path, name: str, digest: str) -> bytes:
-    """Content of the file with this SHA-256.
-
-    Raises:
-        BundleError: It is missing, unreadable, or has another content.
-    """
+    """Content of the file with this SHA-256; errors as of :func:`find_file`."""
     for _attempt in range(3):  # a staged file may be renamed between finding and reading
         with suppress(FileNotFoundError):
             content = find_file(folder, name, digest).read_bytes()
             if sha256_of(content) == digest:
                 return content
     raise BundleError(f"{folder / name} changed while it was read: open the bundle again")
-
-
-def _digest(path: Path) -> str:
-    try:
-        return sha256_of(path)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise BundleError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _staged_name(name: str, digest: str) -> str:

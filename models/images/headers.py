@@ -39,16 +39,16 @@ class Header:
     shrinks: bool = False
 
 
-def read_header(data: bytes, *, max_bytes: int = MAX_BYTES) -> Header:
+def read_header(data: bytes) -> Header:
     """Read the header of an encoded picture.
 
     Raises:
-        ImageTooLarge: More than ``max_bytes``.
+        ImageTooLarge: More than 100 MB.
         UnsupportedImage: No accepted type.
         DamagedImage: The header is cut short or contradicts itself.
     """
-    if len(data) > max_bytes:
-        raise ImageTooLarge(f"{len(data)} bytes; at most {max_bytes} are taken", limit=max_bytes)
+    if len(data) > MAX_BYTES:
+        raise ImageTooLarge(f"{len(data)} bytes; at most {MAX_BYTES} are taken", limit=MAX_BYTES)
     kind = sniff(data)
     try:
         header = _READERS[kind](data)

@@ -460,11 +460,14 @@ def test_the_largest_picture_in_a_heic_counts() -> None:
         load(out.getvalue(), SMALL, max_pixels=128 * 128 - 1)
 
 
-def test_the_limit_on_bytes_is_exact() -> None:
+def test_the_limit_on_bytes_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     data = ENCODED["png"]
-    assert load(data, SMALL, max_bytes=len(data)).shape == (32, 32, 3)
-    with pytest.raises(ImageTooLarge, match="bytes"):
-        load(data, SMALL, max_bytes=len(data) - 1)
+    monkeypatch.setattr("models.images.headers.MAX_BYTES", len(data))
+    assert load(data, SMALL).shape == (32, 32, 3)
+    monkeypatch.setattr("models.images.headers.MAX_BYTES", len(data) - 1)
+    with pytest.raises(ImageTooLarge, match=f"at most {len(data) - 1} are taken") as caught:
+        load(data, SMALL)
+    assert caught.value.limit == len(data) - 1
 
 
 def test_a_limit_that_makes_no_sense_is_the_callers_mistake() -> None:
