@@ -12,13 +12,12 @@
 """
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-HEADS: Final = ("linear", "cosine", "two_head")
 
 
 class CosineHead(nn.Module):
@@ -32,7 +31,7 @@ class CosineHead(nn.Module):
     Args:
         features: Length of a feature vector.
         classes: Number of classes.
-        scale: The scale in training; the training loop sets it.
+        scale: That of the training; the training loop sets it.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
@@ -56,10 +55,6 @@ class CosineHead(nn.Module):
 class TwoHead(nn.Module):
     """The multi-label head and the single-class (SCCP) head on the same features.
 
-    Args:
-        features: Length of a feature vector.
-        classes: Number of classes.
-
     References:
         Garcin et al., "A two-head loss function for deep average-K classification", 2023,
         section 4.
@@ -71,7 +66,7 @@ class TwoHead(nn.Module):
         self.sccp = nn.Linear(features, classes)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """``(multi_label_logits, sccp_logits)``, each ``(batch, classes)``."""
+        """Logits of both, each ``(batch, classes)``."""
         return self.multi_label(features), self.sccp(features)
 
     @torch.no_grad()
@@ -91,6 +86,14 @@ class TwoHead(nn.Module):
             self.multi_label.bias.fill_(math.log(average_k / (classes - average_k)))
 
 
+_LAYERS: Final[Mapping[str, Callable[[int, int], nn.Module]]] = {
+    "linear": nn.Linear,
+    "cosine": CosineHead,
+    "two_head": TwoHead,
+}
+HEADS: Final = tuple(_LAYERS)
+
+
 def build_head(head: str, features: int, classes: int) -> nn.Module:
     """Make the head called ``head``, initialised from torch's random state.
 
@@ -99,15 +102,9 @@ def build_head(head: str, features: int, classes: int) -> nn.Module:
     """
     if classes < 1:
         raise ValueError(f"classes must be at least 1, got {classes}")
-    match head:
-        case "linear":
-            return nn.Linear(features, classes)
-        case "cosine":
-            return CosineHead(features, classes)
-        case "two_head":
-            return TwoHead(features, classes)
-        case _:
-            raise ValueError(f"head must be one of {', '.join(HEADS)}, got {head!r}")
+    if head not in _LAYERS:
+        raise ValueError(f"head must be one of {', '.join(HEADS)}, got {head!r}")
+    return _LAYERS[head](features, classes)
 
 
 def output_names(head: str) -> dict[str, str]:

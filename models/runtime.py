@@ -80,7 +80,7 @@ def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
 
 
 def missing_cuda_note(device: str, in_use: str) -> str | None:
-    """What to tell when CUDA was asked for and the graph runs elsewhere; None where it does run.
+    """What to tell when CUDA was asked for and the graph runs elsewhere; None where CUDA runs it.
 
     ONNX Runtime lists CUDA as available without a driver and falls back silently.
 

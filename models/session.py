@@ -37,14 +37,13 @@ class Session:
     busy, and a spinning thread would take them from decoding.
 
     Attributes:
-        bundle: The bundle.
         provider: Execution provider in use, checked after loading.
         heads: ONNX output name by head name.
         dimensions: Length of a row of features, None where the graph gives none.
         note: Why ``auto`` did not take the GPU although its wheel is installed, or None.
 
     Args:
-        bundle: An opened bundle.
+        bundle: What to run.
         device: ``auto``, ``cpu`` or ``cuda``.
         threads: Threads inside one call.
 
@@ -64,8 +63,6 @@ class Session:
         self.provider: str = self._run.get_providers()[0]
         self.note = missing_cuda_note(device, self.provider) if CUDA in providers else None
         self.heads: Mapping[str, str] = bundle.heads
-        self._classes = len(bundle.classes)
-        self._side = bundle.preprocess.image_size
         _check_graph(self._run, bundle)
         self.dimensions = _dimensions(self._run)
 
@@ -84,10 +81,10 @@ class Session:
             ValueError: Another dtype or shape, no image, or features where there are none.
             BundleError: The network gives infinite or undefined numbers.
         """
-        expected = (self._side, self._side, 3)
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != expected:
+        side, classes = self.bundle.preprocess.image_size, len(self.bundle.classes)
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (side, side, 3):
             raise ValueError(
-                f"images must be uint8 of shape (batch, {', '.join(map(str, expected))}),"
+                f"images must be uint8 of shape (batch, {side}, {side}, 3),"
                 f" got {images.dtype} {images.shape}"
             )
         if not len(images):
@@ -98,7 +95,7 @@ class Session:
         found = self._run.run(wanted, {INPUT: np.ascontiguousarray(images)})
         logits = dict(zip(self.heads, found, strict=False))  # features come after all heads
         for head, values in logits.items():
-            _check(f"head {head}", values, (len(images), self._classes))
+            _check(f"head {head}", values, (len(images), classes))
         if features:
             _check(FEATURES, found[-1], (len(images), self.dimensions))
         return Outputs(logits, found[-1] if features else None)
