@@ -25,7 +25,7 @@ class Finding:
     """One kind of thing found.
 
     Attributes:
-        kind: Stable word for scripts, such as ``unreadable``.
+        kind: Stable word for scripts, such as ``unreadable_file``.
         message: One line: what it is and what to do.
         items: Each picture or class it concerns.
     """
@@ -43,7 +43,7 @@ class Report:
         source: The ``--data`` argument.
         rows: Pictures a split.
         counts: Pictures a split of each class, in class order.
-        errors: What must be mended.
+        errors: What must be repaired.
         warnings: What may be left.
     """
 
@@ -55,23 +55,14 @@ class Report:
 
 
 class Picture(NamedTuple):
-    """One picture that was looked at.
-
-    Attributes:
-        split: Its split.
-        name: What the data set calls it.
-        class_id: Its class.
-        sha256: Of its bytes; empty where they cannot be read.
-        problem: Code of what is wrong, such as ``unsupported_image_type``, or empty.
-        detail: The same in words.
-    """
+    """One picture that was looked at."""
 
     split: str
     name: str
     class_id: str
-    sha256: str
-    problem: str
-    detail: str
+    sha256: str  # of its bytes; empty where they cannot be read
+    problem: str  # code of what is wrong, such as ``unsupported_image_type``, or empty
+    detail: str  # the same in words
 
 
 def check(source: str, *, threads: int | None = None) -> Report:
@@ -87,18 +78,22 @@ def check(source: str, *, threads: int | None = None) -> Report:
     listing = list_source(source, splits=())  # a missing file is one more finding
     pictures = list(_look(listing, threads))
     counts = _counts(listing)
-    errors = [*_class_errors(listing), *_picture_errors(pictures), *_leaks(listing, pictures)]
-    warnings = [*_class_warnings(listing, counts), *_picture_warnings(pictures)]
-    if listing.ignored:
-        message = "not taken as pictures or class folders; move them away if that is right"
-        warnings.append(Finding("ignored", message, list(listing.ignored)))
+    ignored = "not taken as pictures or class folders; move them away if that is right"
     return Report(
         source=source,
         rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
         counts=counts,
-        errors=errors,
-        warnings=warnings,
+        errors=[*_class_errors(listing), *_picture_errors(pictures), *_leaks(listing, pictures)],
+        warnings=[
+            *_class_warnings(listing, counts),
+            *_picture_warnings(pictures),
+            *_found("ignored", ignored, list(listing.ignored)),
+        ],
     )
+
+
+def _found(kind: str, message: str, items: Sequence[str]) -> list[Finding]:
+    return [Finding(kind, message, items)] if items else []
 
 
 def _look(listing: Listing, threads: int | None) -> Iterator[Picture]:
@@ -128,10 +123,8 @@ def _counts(listing: Listing) -> dict[str, dict[str, int]]:
     there = {
         name: Counter(listing.splits[name].class_ids) for name in SPLITS if name in listing.splits
     }
-    return {
-        class_id: {name: there[name][class_id] for name in there}
-        for class_id in class_table(listing).ids
-    }
+    ids = class_table(listing).ids
+    return {one: {name: counts[one] for name, counts in there.items()} for one in ids}
 
 
 def _class_errors(listing: Listing) -> Iterator[Finding]:
@@ -175,29 +168,25 @@ def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
         for same in _identical(pictures)
         if len({picture.split for picture in same}) > 1
     ]
-    if across:
-        yield Finding("same_file_across_splits", "the same file in several splits", across)
+    yield from _found("same_file_across_splits", "the same file in several splits", across)
     splits_of = defaultdict[str, dict[str, None]](dict)
     for name, records in listing.splits.items():
         for observation in records.observations or ():
             splits_of[observation][name] = None
     leaking = [f"{name}: {', '.join(seen)}" for name, seen in splits_of.items() if len(seen) > 1]
-    if leaking:
-        message = "observations with photos in several splits; `florilege data split` mends it"
-        yield Finding("observation_across_splits", message, leaking)
+    message = "observations with photos in several splits; `florilege data split` puts that right"
+    yield from _found("observation_across_splits", message, leaking)
 
 
 def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
     if listing.order is not None:
         yield from _unlearnable(listing)
     single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
-    if single:
-        yield Finding("one_picture", "classes with a single picture in train", single)
+    yield from _found("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
-        if absent:
-            message = f"classes without a picture in {name}: nothing is measured for them there"
-            yield Finding(f"missing_in_{name}", message, absent)
+        message = f"classes without a picture in {name}: nothing is measured for them there"
+        yield from _found(f"missing_in_{name}", message, absent)
     for name in SPLITS:
         if name not in listing.splits:
             yield Finding("no_split", f"there is no {name} split")
@@ -210,16 +199,14 @@ def _picture_warnings(pictures: Sequence[Picture]) -> Iterator[Finding]:
         for same in identical
         if len({picture.split for picture in same}) == 1
     ]
-    if within:
-        yield Finding("duplicates", "identical files in one split", within)
+    yield from _found("duplicates", "identical files in one split", within)
     contradicting = [
         " = ".join(f"{picture.name} ({picture.class_id})" for picture in same)
         for same in identical
         if len({picture.class_id for picture in same}) > 1
     ]
-    if contradicting:
-        message = "identical files in different classes: one of the labels may be wrong"
-        yield Finding("duplicates_across_classes", message, contradicting)
+    message = "identical files in different classes: one of the labels may be wrong"
+    yield from _found("duplicates_across_classes", message, contradicting)
 
 
 def _identical(pictures: Sequence[Picture]) -> Iterator[list[Picture]]:
