@@ -66,7 +66,7 @@ def split_command(
 ) -> None:
     """Cut a data set into train, val and test and write a manifest; pictures stay in place.
 
-    Photos of one observation stay together, and each class is cut in like proportion.
+    Photos of one observation stay together, and each class is cut in the same proportions.
     """
     if val + test >= 1:
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
