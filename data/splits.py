@@ -1,6 +1,6 @@
 """Cutting a data set into train, val and test: photos of one plant stay together.
 
-Each class is cut by itself, so that all three splits hold it in like proportion; where a class is
+Each class is cut by itself, so that all three splits hold it in the same proportions; where it is
 too small for that, chance decides, so that rare classes are not missing from val altogether. The
 draw is a hash of the seed and the observation: adding photos later moves few of the old ones.
 """

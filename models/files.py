@@ -18,8 +18,7 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
     """Write ``content`` to ``path``: all of it or, on any failure, nothing.
 
     Raises:
-        OSError: The disk is full or the folder cannot be written; it names ``path``, which is
-            untouched.
+        OSError: The disk is full or the folder cannot be written; it names ``path``.
     """
     with _naming(path):
         _write(path, content)
@@ -59,11 +58,7 @@ def _write(path: Path, content: bytes | memoryview) -> None:
 
 @contextmanager
 def files_beside(folder: Path) -> Iterator[Path]:
-    """A hidden folder to write files into that move to ``folder`` where the block ends well.
-
-    Raises:
-        OSError: The disk is full or ``folder`` cannot be written; its files are untouched.
-    """
+    """A hidden folder to write files into that move to ``folder`` where the block ends well."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as beside:
         yield Path(beside)
         for file in sorted(Path(beside).iterdir()):

@@ -1,14 +1,8 @@
-"""The last layer: features in, one row of logits out for each head.
+"""The last layer: features ``(batch, features)`` in, logits ``(batch, classes)`` out for each head.
 
-=============  ====================================  ==========================================
-``head``       output of ``forward(features)``       for
-=============  ====================================  ==========================================
-``linear``     ``logits``                            every loss on one head
-``cosine``     ``logits`` (cosines, see below)       the margin losses ``ldam`` and
-                                                     ``imbalanced_noised_top_k``; on request
-                                                     every loss on one head
-``two_head``   ``(multi_label_logits, sccp_logits)``  ``two_head_average_k`` ([A] section 4)
-=============  ====================================  ==========================================
+``linear`` and ``cosine`` give ``logits``, for every loss on one head: ``cosine`` is what the margin
+losses ``ldam`` and ``imbalanced_noised_top_k`` are made for. ``two_head`` gives the pair
+``(multi_label_logits, sccp_logits)``, for ``two_head_average_k`` ([A] section 4).
 """
 
 import math
@@ -28,11 +22,6 @@ class CosineHead(nn.Module):
     In evaluation mode it is ``scale`` times the cosine, so that the softmax of what is exported
     is the one the loss trained.
 
-    Args:
-        features: Length of a feature vector.
-        classes: Number of classes.
-        scale: That of the training; the training loop sets it.
-
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
         NeurIPS 2019 (its ``NormedLinear``).
@@ -47,7 +36,6 @@ class CosineHead(nn.Module):
         self.register_buffer("scale", torch.tensor(float(scale)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits of shape ``(batch, classes)`` from features ``(batch, features)``."""
         cosines = F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
         return cosines if self.training else cosines * self.scale
 
@@ -56,8 +44,7 @@ class TwoHead(nn.Module):
     """The multi-label head and the single-class (SCCP) head on the same features.
 
     References:
-        Garcin et al., "A two-head loss function for deep average-K classification", 2023,
-        section 4.
+        Garcin et al., "A two-head loss function for deep average-K classification", 2023.
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -66,7 +53,6 @@ class TwoHead(nn.Module):
         self.sccp = nn.Linear(features, classes)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of both, each ``(batch, classes)``."""
         return self.multi_label(features), self.sccp(features)
 
     @torch.no_grad()

@@ -37,8 +37,7 @@ def import_runtime() -> ModuleType:
     """Import ``onnxruntime``, with its telemetry off.
 
     Raises:
-        UsageError: It is missing, or both wheels share its folder, so that the one installed
-            last decides what runs.
+        UsageError: It is missing, or both wheels are installed and share its folder.
     """
     wheels = installed_wheels()
     if len(wheels) > 1:

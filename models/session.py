@@ -12,29 +12,22 @@ from models.errors import BundleError
 from models.runtime import CUDA, import_runtime, missing_cuda_note, wanted_providers
 
 INPUT: Final = "image"
-FEATURES: Final = "features"
-"""Output with what the last layer is given, ``(batch, dimensions)``; older graphs have none."""
+FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions), if there
 
 Floats = npt.NDArray[np.float32]
 
 
 class Outputs(NamedTuple):
-    """What the network says about some pictures.
+    """What the network says about some pictures."""
 
-    Attributes:
-        logits: By head name, ``(batch, classes)``.
-        features: ``(batch, dimensions)``; None where not asked for.
-    """
-
-    logits: dict[str, Floats]
-    features: Floats | None
+    logits: dict[str, Floats]  # by head name, (batch, classes)
+    features: Floats | None  # (batch, dimensions); None where not asked for
 
 
 class Session:
     """The network of a bundle, ready to run; any number of threads may call it at once.
 
-    One thread inside a call and no spinning: the caller's own pool of threads keeps the cores
-    busy, and a spinning thread would take them from decoding.
+    Nothing spins inside a call: the caller's own threads keep the cores busy.
 
     Attributes:
         provider: Execution provider in use, checked after loading.

@@ -33,18 +33,11 @@ _POSITIONS: Final = "encoder.pos_embedding"
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Weights to start from.
+    """Weights to start from."""
 
-    Attributes:
-        origin: What messages call them.
-        state: Tensors by name, of ours (``backbone.*``, ``head.*``) or of the plain torchvision
-            network.
-        classes: The class id of each row of the last layer, or None where nothing tells.
-    """
-
-    origin: str
-    state: State
-    classes: Sequence[str] | None
+    origin: str  # what messages call them
+    state: State  # by our names (`backbone.*`, `head.*`) or those of the plain torchvision network
+    classes: Sequence[str] | None  # the id of each row of the last layer; None where nothing tells
 
 
 def open_weights(weights: str, backbone: str) -> Weights:
@@ -57,7 +50,7 @@ def open_weights(weights: str, backbone: str) -> Weights:
         backbone: Name of the network, for ``imagenet``.
 
     Raises:
-        BundleError: They cannot be had or read, or the folder holds none.
+        BundleError: They cannot be found, downloaded or read.
     """
     if weights == "imagenet":
         return read_imagenet(backbone)

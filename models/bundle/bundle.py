@@ -32,8 +32,7 @@ MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
-REFERENCE: Final = "reference.npy"
-"""What features are compared with, where the calibration needs it."""
+REFERENCE: Final = "reference.npy"  # what features are compared with, where calibration needs it
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 
 
@@ -79,23 +78,15 @@ class Bundle:
         return name in self.manifest.files
 
     def path_of(self, name: str) -> Path:
-        """Where a file lies now; its content is verified.
-
-        Raises:
-            BundleError: There is no such file, or it changed since the bundle was opened.
-        """
+        """Where a file lies now, its content verified; a :class:`BundleError` where it is not."""
         return find_file(self.path, name, self._digest(name))
 
     def read(self, name: str) -> bytes:
-        """Content of a file, the very bytes that were verified; errors as of :meth:`path_of`."""
+        """Content of a file, the very bytes that were verified."""
         return read_file(self.path, name, self._digest(name))
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """The JSON object in a file; an empty one where the bundle has no such file.
-
-        Raises:
-            BundleError: The file holds something else, or changed since the bundle was opened.
-        """
+        """The JSON object in a file; an empty one where the bundle has no such file."""
         if not self.has(name):
             return {}
         try:

@@ -22,11 +22,7 @@ _STAGED: Final = ".new-"
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read ``bundle.json``.
-
-    Raises:
-        BundleError: ``folder`` is no bundle, or the file is damaged or of a newer schema.
-    """
+    """Read ``bundle.json``, with a :class:`BundleError` where it is missing, damaged or newer."""
     try:
         text = (folder / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -109,11 +105,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def build(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -> None:
-    """Write a new bundle into a hidden folder beside ``folder``, then rename it.
-
-    Raises:
-        OSError: The disk failed; nothing is left of it.
-    """
+    """Write a new bundle into a hidden folder beside ``folder``, then rename it: all or nothing."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}{_STAGED}"))
     try:
@@ -135,13 +127,10 @@ def exchange(
     """Stage what changes, replace ``bundle.json`` in one step, then rename the staged files.
 
     Args:
-        folder: The bundle, locked by :func:`writing`.
+        folder: The bundle, locked by :func:`writing`; where the disk fails the old one stands.
         old: What stands there, None where it is too damaged to keep.
         new: What shall stand there.
         files: Content of the new files, and of any others.
-
-    Raises:
-        OSError: The disk failed; the old bundle stands.
     """
     if old is not None:
         _settle(folder, old)

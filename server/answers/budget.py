@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from models.images.headers import Header
+from models.images import Header
 
 MAX_DECODING_PIXELS = 100_000_000
 NOT_COUNTED = 50
@@ -26,9 +26,6 @@ class PixelBudget:
 
     Args:
         limit: Pixels, at least 1.
-
-    Raises:
-        ValueError: ``limit`` is below 1.
     """
 
     def __init__(self, limit: int = MAX_DECODING_PIXELS) -> None:
@@ -41,7 +38,6 @@ class PixelBudget:
 
     @property
     def waiting(self) -> int:
-        """How many are waiting."""
         return len(self._turns)
 
     @contextmanager
