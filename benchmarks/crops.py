@@ -23,12 +23,12 @@ from PIL import Image
 from calibration.comparison import Change, compare
 from calibration.fusion import Fusion, fuse
 from calibration.offline.scored import photos_for
-from calibration.offline.scoring import in_order
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from calibration.rules import calibrate
 from data.dataset import Split
 from models.bundle import open_bundle
+from models.cores import in_order
 from models.images import Preprocess, decode, load
 from models.session import Session
 
@@ -73,7 +73,7 @@ def logits_of(
         one, ten = load(content, preprocess)[np.newaxis], crops_of(content, preprocess)
         return session.logits(one)[record.head], session.logits(ten)[record.head]
 
-    one, ten = zip(*in_order(look, len(split)), strict=True)
+    one, ten = zip(*in_order(look, range(len(split))), strict=True)
     return np.stack(one), np.stack(ten)
 
 

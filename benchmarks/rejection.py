@@ -13,7 +13,6 @@ of ours the threshold of the bundle suspects, which promises 1 %.
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,10 @@ from calibration.rejection.verdict import Rejection
 from data.png import encode_png
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle
+from models.cores import in_order
 from models.images import load
 from models.runtime import silence_telemetry
 from models.session import Session
-from server.settings import cores
 
 DRAWN = 300
 
@@ -80,8 +79,7 @@ class Judge:
             found = self.session.outputs(picture, features=True)
             return found.logits[self.record.head][0], found.features
 
-        with ThreadPoolExecutor(cores()) as pool:
-            logits, features = zip(*pool.map(outputs, range(rows)), strict=True)
+        logits, features = zip(*in_order(outputs, range(rows)), strict=True)
         return np.stack(logits).astype(np.float64), np.concatenate(features).astype(np.float64)
 
     def familiarity(self, read: Read, rows: int) -> Familiarity:

@@ -31,12 +31,12 @@ from calibration.live.drift import Monitor, expected_of
 from calibration.live.shift_check import FEWEST_A_CLASS
 from calibration.live.traffic import Recalibration, recalibrate
 from calibration.live.traffic_scores import Guard
-from calibration.offline.scoring import in_order
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from data.dataset import Split
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle
+from models.cores import in_order
 from models.images import load
 from models.runtime import silence_telemetry
 from models.session import Session
@@ -127,7 +127,9 @@ def photos_of(bundle: Bundle, split: Split, head: str, radius: float) -> Photos:
         picture = Image.fromarray(load(split.read(row), bundle.preprocess)).filter(blur)
         return session.logits(np.asarray(picture)[np.newaxis])[head]
 
-    return Photos(logits=np.concatenate(list(in_order(look, len(split)))), labels=split.labels)
+    return Photos(
+        logits=np.concatenate(list(in_order(look, range(len(split))))), labels=split.labels
+    )
 
 
 def drawn(

@@ -4,21 +4,20 @@ Errors are what stops training or spoils what is measured afterwards; warnings a
 """
 
 import hashlib
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from data.dataset import SPLITS
 from data.records import Listing, Records, class_table, missing_in_train
 from data.sources import list_source
-from models.images.decoding import ImageError, Preprocess, load
-from models.progress import Advance, progress
+from models.cores import in_order
+from models.images import ImageError, Preprocess, load
+from models.progress import progress
 
 _DECODED = Preprocess(image_size=32)  # small: only whether a picture decodes matters here
-WINDOW = 512  # pictures in flight
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Finding:
     """One kind of thing found.
 
     Attributes:
-        kind: Stable word for scripts, such as ``unreadable``.
+        kind: Stable word for scripts, such as ``unreadable_file``.
         message: One line: what it is and what to do.
         items: Each picture or class it concerns.
     """
@@ -44,7 +43,7 @@ class Report:
         source: The ``--data`` argument.
         rows: Pictures a split.
         counts: Pictures a split of each class, in class order.
-        errors: What must be mended.
+        errors: What must be repaired.
         warnings: What may be left.
     """
 
@@ -56,23 +55,14 @@ class Report:
 
 
 class Picture(NamedTuple):
-    """One picture that was looked at.
-
-    Attributes:
-        split: Its split.
-        name: What the data set calls it.
-        class_id: Its class.
-        sha256: Of its bytes; empty where they cannot be read.
-        problem: Code of what is wrong, such as ``unsupported_image_type``, or empty.
-        detail: The same in words.
-    """
+    """One picture that was looked at."""
 
     split: str
     name: str
     class_id: str
-    sha256: str
-    problem: str
-    detail: str
+    sha256: str  # of its bytes; empty where they cannot be read
+    problem: str  # code of what is wrong, such as ``unsupported_image_type``, or empty
+    detail: str  # the same in words
 
 
 def check(source: str, *, threads: int | None = None) -> Report:
@@ -86,32 +76,37 @@ def check(source: str, *, threads: int | None = None) -> Report:
         DataError: The source cannot be listed at all.
     """
     listing = list_source(source, splits=())  # a missing file is one more finding
-    pictures = list(_look(listing, threads or os.cpu_count() or 1))
+    pictures = list(_look(listing, threads))
     counts = _counts(listing)
-    errors = [*_class_errors(listing), *_picture_errors(pictures), *_leaks(listing, pictures)]
-    warnings = [*_class_warnings(listing, counts), *_picture_warnings(pictures)]
-    if listing.ignored:
-        message = "not taken as pictures or class folders; move them away if that is right"
-        warnings.append(Finding("ignored", message, list(listing.ignored)))
+    ignored = "not taken as pictures or class folders; move them away if that is right"
     return Report(
         source=source,
         rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
         counts=counts,
-        errors=errors,
-        warnings=warnings,
+        errors=[*_class_errors(listing), *_picture_errors(pictures), *_leaks(listing, pictures)],
+        warnings=[
+            *_class_warnings(listing, counts),
+            *_picture_warnings(pictures),
+            *_found("ignored", ignored, list(listing.ignored)),
+        ],
     )
 
 
-def _look(listing: Listing, threads: int) -> Iterator[Picture]:
+def _found(kind: str, message: str, items: Sequence[str]) -> list[Finding]:
+    return [Finding(kind, message, items)] if items else []
+
+
+def _look(listing: Listing, threads: int | None) -> Iterator[Picture]:
     total = sum(len(records.names) for records in listing.splits.values())
-    with progress(total, "reading pictures") as advance, ThreadPoolExecutor(threads) as pool:
+    with progress(total, "reading pictures") as advance:
         for split, records in listing.splits.items():
-            for start in range(0, len(records.names), WINDOW):
-                rows = range(start, min(start + WINDOW, len(records.names)))
-                yield from pool.map(lambda row: _one(split, records, row, advance), rows)  # noqa: B023  (each map is done before the next)
+            look = partial(_one, split, records)
+            for picture in in_order(look, range(len(records.names)), threads=threads):
+                yield picture
+                advance()
 
 
-def _one(split: str, records: Records, row: int, advance: Advance) -> Picture:
+def _one(split: str, records: Records, row: int) -> Picture:
     sha256, problem, detail = "", "", ""
     try:
         data = records.read(row)
@@ -121,7 +116,6 @@ def _one(split: str, records: Records, row: int, advance: Advance) -> Picture:
         problem, detail = error.code, str(error)
     except OSError as error:
         problem, detail = "unreadable_file", error.strerror or str(error)
-    advance()
     return Picture(split, records.names[row], records.class_ids[row], sha256, problem, detail)
 
 
@@ -129,10 +123,8 @@ def _counts(listing: Listing) -> dict[str, dict[str, int]]:
     there = {
         name: Counter(listing.splits[name].class_ids) for name in SPLITS if name in listing.splits
     }
-    return {
-        class_id: {name: there[name][class_id] for name in there}
-        for class_id in class_table(listing).ids
-    }
+    ids = class_table(listing).ids
+    return {one: {name: counts[one] for name, counts in there.items()} for one in ids}
 
 
 def _class_errors(listing: Listing) -> Iterator[Finding]:
@@ -176,29 +168,25 @@ def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
         for same in _identical(pictures)
         if len({picture.split for picture in same}) > 1
     ]
-    if across:
-        yield Finding("same_file_across_splits", "the same file in several splits", across)
+    yield from _found("same_file_across_splits", "the same file in several splits", across)
     splits_of = defaultdict[str, dict[str, None]](dict)
     for name, records in listing.splits.items():
         for observation in records.observations or ():
             splits_of[observation][name] = None
     leaking = [f"{name}: {', '.join(seen)}" for name, seen in splits_of.items() if len(seen) > 1]
-    if leaking:
-        message = "observations with photos in several splits; `florilege data split` mends it"
-        yield Finding("observation_across_splits", message, leaking)
+    message = "observations with photos in several splits; `florilege data split` puts that right"
+    yield from _found("observation_across_splits", message, leaking)
 
 
 def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
     if listing.order is not None:
         yield from _unlearnable(listing)
     single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
-    if single:
-        yield Finding("one_picture", "classes with a single picture in train", single)
+    yield from _found("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
-        if absent:
-            message = f"classes without a picture in {name}: nothing is measured for them there"
-            yield Finding(f"missing_in_{name}", message, absent)
+        message = f"classes without a picture in {name}: nothing is measured for them there"
+        yield from _found(f"missing_in_{name}", message, absent)
     for name in SPLITS:
         if name not in listing.splits:
             yield Finding("no_split", f"there is no {name} split")
@@ -211,16 +199,14 @@ def _picture_warnings(pictures: Sequence[Picture]) -> Iterator[Finding]:
         for same in identical
         if len({picture.split for picture in same}) == 1
     ]
-    if within:
-        yield Finding("duplicates", "identical files in one split", within)
+    yield from _found("duplicates", "identical files in one split", within)
     contradicting = [
         " = ".join(f"{picture.name} ({picture.class_id})" for picture in same)
         for same in identical
         if len({picture.class_id for picture in same}) > 1
     ]
-    if contradicting:
-        message = "identical files in different classes: one of the labels may be wrong"
-        yield Finding("duplicates_across_classes", message, contradicting)
+    message = "identical files in different classes: one of the labels may be wrong"
+    yield from _found("duplicates_across_classes", message, contradicting)
 
 
 def _identical(pictures: Sequence[Picture]) -> Iterator[list[Picture]]:

@@ -50,7 +50,7 @@ def check_command(
         _show(report)
     if report.errors:
         kinds = count_of(len(report.errors), "kind of error", "kinds of errors")
-        raise DataError(f"{source}: {kinds}, listed above; mend them and check again")
+        raise DataError(f"{source}: {kinds}, listed above; repair them and check again")
 
 
 @app.command("split")
@@ -66,7 +66,7 @@ def split_command(
 ) -> None:
     """Cut a data set into train, val and test and write a manifest; pictures stay in place.
 
-    Photos of one observation stay together, and each class is cut in like proportion.
+    Photos of one observation stay together, and each class is cut in the same proportions.
     """
     if val + test >= 1:
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
@@ -96,7 +96,7 @@ def _show(report: Report) -> None:
     for finding in report.warnings:
         _print_finding(console, "[yellow]warning[/]", finding, most=MOST_ITEMS)
     if not report.errors and not report.warnings:
-        console.print("nothing to mend")
+        console.print("nothing to repair")
 
 
 def _splits_table(report: Report) -> Table:

@@ -11,15 +11,7 @@ from models.classes import ClassTable
 from models.errors import DataError
 
 SPLITS = ("train", "val", "test")
-SPLIT_NAMES: Mapping[str, str] = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "cal": "val",
-    "test": "test",
-}
+_OTHER_NAMES = {"training": "train", "valid": "val", "validation": "val", "cal": "val"}
 
 
 def split_name(written: str) -> str | None:
@@ -29,7 +21,8 @@ def split_name(written: str) -> str | None:
         >>> split_name("Validation"), split_name("cal"), split_name("extra")
         ('val', 'val', None)
     """
-    return SPLIT_NAMES.get(written.strip().lower())
+    name = written.strip().lower()
+    return name if name in SPLITS else _OTHER_NAMES.get(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +45,11 @@ class Split:
     read: Callable[[int], bytes]
 
     def __post_init__(self) -> None:
-        rows = len(self.labels)
-        if len(self.names) != rows:
-            raise ValueError(f"names must have {rows} entries, one a label, got {len(self.names)}")
-        if self.observations is not None and len(self.observations) != rows:
-            raise ValueError(
-                f"observations must have {rows} entries, one a label, got {len(self.observations)}"
-            )
+        for column, values in (("names", self.names), ("observations", self.observations)):
+            if values is not None and len(values) != len(self):
+                raise ValueError(
+                    f"{column} must have {len(self)} entries, one a label, got {len(values)}"
+                )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -70,8 +61,7 @@ class Dataset:
 
     Attributes:
         source: The argument itself.
-        classes: The classes the labels index; training counts are filled in where there is a
-            train split.
+        classes: The classes the labels index, with training counts where there is a train split.
         splits: By name, in the order train, val, test.
     """
 
@@ -94,12 +84,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class FileReader:
-    """``read`` for pictures that are files: ``reader(row)`` gives the bytes of that row's file.
-
-    Attributes:
-        root: Folder the paths start from.
-        paths: One relative path a row.
-    """
+    """``read`` for pictures that are files: one path a row, relative to the folder ``root``."""
 
     root: Path
     paths: Sequence[str]

@@ -10,11 +10,8 @@ from PIL import Image
 def encode_png(picture: NDArray[np.uint8]) -> bytes:
     """The bytes of a PNG file that decodes to exactly ``picture``.
 
-    Args:
-        picture: RGB, uint8, shape ``(height, width, 3)``, at least one pixel.
-
     Raises:
-        ValueError: Another shape or type.
+        ValueError: It is not uint8 of shape ``(height, width, 3)``, RGB, with a pixel at least.
 
     Example:
         >>> encode_png(np.zeros((2, 2, 3), dtype=np.uint8))[:8]

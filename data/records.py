@@ -13,18 +13,15 @@ from models.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """One split as its source lists it, before labels are indices.
+    """One split as its source lists it: a :class:`Split` before labels are indices.
 
     Attributes:
-        class_ids: One class id a picture.
-        names: What a message calls each picture.
-        observations: One observation id a picture, or None.
-        read: ``read(row)`` gives the encoded picture's bytes; picklable.
+        class_ids: One class id a picture; the other columns are those of the split.
     """
 
     class_ids: Sequence[str]
     names: Sequence[str]
-    observations: Sequence[str] | None
+    observations: Sequence[str] | None = None
     read: Callable[[int], bytes]
 
 
@@ -34,7 +31,7 @@ class Listing:
 
     Attributes:
         source: The ``--data`` argument.
-        splits: By normalised name; a split the source has not is absent.
+        splits: By normalised name; a split the source does not have is absent.
         known: What is known about classes beyond the id; it may lack some and hold others.
         ignored: Names of stray files and folders that were passed over.
         order: All class ids, in an order the source itself fixes whatever the pictures; or None
@@ -62,28 +59,36 @@ def assemble(
             classes, as flora does); a class is not in ``classes``.
     """
     table = classes if classes is not None else class_table(listing)
-    if classes is None:
-        _demand_two_classes(listing, table)
+    if classes is None and len(table) < 2:
+        found = first(table.ids) if len(table) else "none"
+        raise DataError(
+            f"{listing.source} has {count_of(len(table), 'class', 'classes')} ({found}); "
+            "a classifier needs at least 2"
+        )
     wanted = _wanted(listing, splits)
     if classes is None and "train" in wanted and listing.order is None:
-        demand_training_classes(listing)
-    made = {name: _split(listing, name, table, given=classes is not None) for name in wanted}
+        for name, ids in missing_in_train(listing).items():  # they could never be learnt
+            raise DataError(
+                f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
+                f"picture in train: {first(ids)}; add training pictures or take these out of {name}"
+            )
+    where = "the class table" if classes is None else "the model's class table"
+    made = {name: _split(listing, name, table, where) for name in wanted}
     return Dataset(source=listing.source, classes=table, splits=made)
 
 
 def class_table(listing: Listing) -> ClassTable:
     """The classes of all splits, in the source's order or sorted, with their training counts."""
     train = listing.splits.get("train")
-    counts = Counter(train.class_ids) if train is not None else None
+    counts = None if train is None else Counter(train.class_ids)
     present = {name for records in listing.splits.values() for name in records.class_ids}
-    order = listing.order if listing.order is not None else sort_ids(present)
     return ClassTable(
         tuple(
             replace(
                 listing.known.get(name) or ClassInfo(id=name, scientific_name=name),
                 training_count=None if counts is None else counts[name],
             )
-            for name in order
+            for name in (sort_ids(present) if listing.order is None else listing.order)
         )
     )
 
@@ -95,10 +100,10 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
         >>> sort_ids(["10", "9", "100"]), sort_ids(["b10", "b9"])
         (['9', '10', '100'], ['b10', 'b9'])
     """
-    names = list(ids)
-    if names and all(name.isascii() and name.isdigit() for name in names):
-        return sorted(names, key=lambda name: (int(name), name))
-    return sorted(names)
+    names = sorted(ids)
+    if all(name.isascii() and name.isdigit() for name in names):
+        names.sort(key=int)
+    return names
 
 
 def missing_in_train(listing: Listing) -> dict[str, list[str]]:
@@ -106,26 +111,11 @@ def missing_in_train(listing: Listing) -> dict[str, list[str]]:
     train = listing.splits.get("train")
     if train is None:
         return {}
-    known = set(train.class_ids)
+    learnt = set(train.class_ids)
     missing = {
-        name: sort_ids(set(records.class_ids) - known)
-        for name, records in listing.splits.items()
-        if name != "train"
+        name: sort_ids(set(records.class_ids) - learnt) for name, records in listing.splits.items()
     }
     return {name: ids for name, ids in missing.items() if ids}
-
-
-def demand_training_classes(listing: Listing) -> None:
-    """Refuse classes that could be asked for but never learnt.
-
-    Raises:
-        DataError: A class of val or test has no training picture.
-    """
-    for name, ids in missing_in_train(listing).items():
-        raise DataError(
-            f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
-            f"picture in train: {first(ids)}; add training pictures or take these out of {name}"
-        )
 
 
 def first(names: Sequence[str], limit: int = 5) -> str:
@@ -146,12 +136,9 @@ def count_of(number: int, one: str, many: str) -> str:
 
 def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     there = [name for name in SPLITS if name in listing.splits]
-    if splits is None:
-        wanted = there
-    else:
-        wanted = list(dict.fromkeys(split_name(name) or name for name in splits))
+    wanted = there if splits is None else [split_name(name) or name for name in splits]
     for name in wanted:
-        if name not in listing.splits:
+        if name not in there:
             raise DataError(
                 f"{listing.source} has no split {name!r}; it has: {', '.join(there) or 'none'}"
             )
@@ -160,28 +147,18 @@ def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     return wanted
 
 
-def _demand_two_classes(listing: Listing, table: ClassTable) -> None:
-    if len(table) < 2:
-        found = first(table.ids) if len(table) else "none"
-        raise DataError(
-            f"{listing.source} has {count_of(len(table), 'class', 'classes')} ({found}); "
-            "a classifier needs at least 2"
-        )
-
-
-def _split(listing: Listing, name: str, table: ClassTable, *, given: bool) -> Split:
+def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:
     records = listing.splits[name]
     unknown = sort_ids(set(records.class_ids) - set(table.ids))
     if unknown:
-        where = "the model's class table" if given else "the class table"
         raise DataError(
             f"{listing.source}: {count_of(len(unknown), 'class id', 'class ids')} of {name} "
             f"missing in {where} ({len(table)} classes): {first(unknown)}"
         )
-    index_of = table.index_of
+    labels = [table.index_of[class_id] for class_id in records.class_ids]
     return Split(
         name=name,
-        labels=np.array([index_of[class_id] for class_id in records.class_ids], dtype=np.int64),
+        labels=np.array(labels, dtype=np.int64),
         names=records.names,
         observations=records.observations,
         read=records.read,

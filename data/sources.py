@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data.dataset import Dataset, split_name
-from data.flora import drawing as flora_draw
+from data.flora import drawing as flora_drawing
 from data.flora import is_flora, list_flora
 from data.layouts import cifar100
-from data.layouts.cifar100 import find_cifar100, list_cifar100
 from data.layouts.folder import is_folder_dataset, list_folder
 from data.layouts.manifest import is_manifest, list_manifest
 from data.layouts.plantnet import is_plantnet, list_plantnet
@@ -61,33 +60,28 @@ def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
 def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
     if is_manifest(path):
         wanted = None if splits is None else [split_name(name) or name for name in splits]
-        return list_manifest(path, source=source, splits=wanted)
+        return list_manifest(path, source, splits=wanted)
+    if is_plantnet(path):
+        return list_plantnet(path, source)
+    if (cifar := cifar100.find_cifar100(path)) is not None:
+        return cifar100.list_cifar100(cifar, source)
+    if is_folder_dataset(path):
+        return list_folder(path, source)
     if path.is_dir():
-        return _list_directory(path, source)
+        raise DataError(
+            f"{source} holds no folder train, val or test; --data takes {ACCEPTED}. "
+            "`florilege data split` makes a manifest from a folder of class folders"
+        )
     if path.exists():
         raise DataError(f"{source} is a file but no .csv or .parquet; --data takes {ACCEPTED}")
     raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}")
 
 
 def picture_side(source: str) -> int | None:
-    """Side in pixels of the pictures of a source that has but one size: flora and CIFAR-100."""
+    """Side in pixels of the pictures of a source that has only one size: flora and CIFAR-100."""
     if is_flora(source):
-        return flora_draw.SIDE
+        return flora_drawing.SIDE
     try:
-        return cifar100.SIDE if find_cifar100(Path(source)) else None
+        return cifar100.SIDE if cifar100.find_cifar100(Path(source)) else None
     except OSError:  # told when it is opened
         return None
-
-
-def _list_directory(path: Path, source: str) -> Listing:
-    if is_plantnet(path):
-        return list_plantnet(path, source=source)
-    cifar = find_cifar100(path)
-    if cifar is not None:
-        return list_cifar100(cifar, source=source)
-    if is_folder_dataset(path):
-        return list_folder(path, source=source)
-    raise DataError(
-        f"{source} holds no folder train, val or test; --data takes {ACCEPTED}. "
-        "`florilege data split` makes a manifest from a folder of class folders"
-    )

@@ -1,6 +1,6 @@
 """Cutting a data set into train, val and test: photos of one plant stay together.
 
-Each class is cut by itself, so that all three splits hold it in like proportion; where a class is
+Each class is cut by itself, so that all three splits hold it in the same proportions; where it is
 too small for that, chance decides, so that rare classes are not missing from val altogether. The
 draw is a hash of the seed and the observation: adding photos later moves few of the old ones.
 """
@@ -23,7 +23,7 @@ from models.errors import DataError
 def split_source(source: str, out: Path, *, val: float, test: float, seed: int) -> Table:
     """The manifest to write at ``out``: every picture of ``source`` once, with its split.
 
-    Splits that ``source`` has already are drawn anew. Columns of a manifest are kept.
+    Splits that ``source`` already has are drawn again. Columns of a manifest are kept.
 
     Args:
         source: A manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
@@ -48,22 +48,22 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
 def assign(
     class_ids: Sequence[str], groups: Sequence[str], *, val: float, test: float, seed: int
 ) -> list[str]:
-    """A split for each picture; pictures of one group get the same.
+    """``train``, ``val`` or ``test`` for each picture; every class keeps a group in train.
 
     Args:
         class_ids: Class of each picture. A group with several counts as its most frequent.
-        groups: Group of each picture, such as its observation.
-        val: Share of the pictures for val, 0 or more.
-        test: Share for test; together less than 1.
-        seed: 0 or more.
-
-    Returns:
-        ``train``, ``val`` or ``test`` for each picture. Every class keeps a group in train.
+        groups: Group of each picture, such as its observation; a group is never cut.
+        val: See `split_source`, as for ``test`` and ``seed``.
 
     Raises:
         ValueError: Shares or seed out of range, or lengths that differ.
     """
-    _check(class_ids, groups, val, test, seed)
+    if len(class_ids) != len(groups):
+        raise ValueError(f"groups must have {len(class_ids)} entries, got {len(groups)}")
+    if not (val >= 0 and test >= 0 and val + test < 1):
+        raise ValueError(f"val and test must be 0 or more, together below 1, got {val}, {test}")
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
     members = defaultdict[str, Counter[str]](Counter)
     groups_of = defaultdict[str, set[str]](set)
     for class_id, group in zip(class_ids, groups, strict=True):
@@ -129,14 +129,3 @@ def _parts(source: str, path: Path) -> list[Records]:
             raise
         return parts
     return [listing.splits[name] for name in SPLITS if name in listing.splits]
-
-
-def _check(
-    class_ids: Sequence[str], groups: Sequence[str], val: float, test: float, seed: int
-) -> None:
-    if len(class_ids) != len(groups):
-        raise ValueError(f"groups must have {len(class_ids)} entries, got {len(groups)}")
-    if not (val >= 0 and test >= 0 and val + test < 1):
-        raise ValueError(f"val and test must be 0 or more, together below 1, got {val}, {test}")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")

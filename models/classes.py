@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,9 +18,9 @@ class ClassInfo:
     Attributes:
         id: Stable name: the folder's name or the manifest's ``class_id``. Always a string.
         scientific_name: Shown to people; the id where nothing better is known.
-        genus: For roll-up, or None.
-        family: For roll-up, or None.
-        gbif: Key in the GBIF backbone, as a string, or None.
+        genus: For roll-up.
+        family: The same.
+        gbif: Key in the GBIF backbone, as a string.
         common_names: Names by language code, best first.
         training_count: Training images, or None where unknown.
     """
@@ -56,7 +56,6 @@ class ClassTable(Sequence[ClassInfo]):
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """The ids in output order."""
         return tuple(item.id for item in self.items)
 
     @cached_property
@@ -68,13 +67,11 @@ class ClassTable(Sequence[ClassInfo]):
     def counts(self) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
         """Training images a class, shape ``(classes,)``, or None where any is unknown."""
         counts = [item.training_count for item in self.items]
-        if any(count is None for count in counts):
-            return None
-        return np.array(counts, dtype=np.int64)
+        return None if None in counts else np.array(counts, dtype=np.int64)
 
     def to_json(self) -> str:
         """The content of ``classes.json``: a list in output order."""
-        return json.dumps([_to_plain(item) for item in self.items], ensure_ascii=False, indent=1)
+        return json.dumps([asdict(item) for item in self.items], ensure_ascii=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "ClassTable":
@@ -89,26 +86,11 @@ class ClassTable(Sequence[ClassInfo]):
             raise BundleError(f"classes.json is damaged: {error!r}") from error
 
 
-def _to_plain(item: ClassInfo) -> dict[str, object]:
-    return {
-        "id": item.id,
-        "scientific_name": item.scientific_name,
-        "genus": item.genus,
-        "family": item.family,
-        "gbif": item.gbif,
-        "common_names": {language: list(names) for language, names in item.common_names.items()},
-        "training_count": item.training_count,
-    }
-
-
 def _from_plain(entry: Mapping[str, Any]) -> ClassInfo:
     names = entry.get("common_names") or {}
     return ClassInfo(
         id=str(entry["id"]),
         scientific_name=str(entry.get("scientific_name") or entry["id"]),
-        genus=entry.get("genus"),
-        family=entry.get("family"),
-        gbif=entry.get("gbif"),
         common_names={language: tuple(values) for language, values in names.items()},
-        training_count=entry.get("training_count"),
+        **{key: entry.get(key) for key in ("genus", "family", "gbif", "training_count")},
     )

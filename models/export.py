@@ -42,11 +42,11 @@ class Parity:
     Attributes:
         max_difference: Largest absolute difference of a logit.
         max_logit: Largest absolute logit of torch.
-        tolerance: Largest difference allowed: ``1e-4 + 1e-4 max_logit``, and where that is not
-            enough four times as much more as torch in float32 is away from torch in float64,
-            a hundred times as much at most.
+        tolerance: Largest difference allowed: ``1e-4 + 1e-4 max_logit``; where that is not enough,
+            widened by four times the distance of torch in float32 from torch in float64, to a
+            hundred times as much at most.
         max_feature_difference: Largest absolute difference of a feature.
-        feature_tolerance: The same of the largest feature.
+        feature_tolerance: As ``tolerance``, from the largest feature.
         pictures: Pictures compared, random and extreme ones, in batches of 1, 2 and 5.
     """
 
@@ -59,11 +59,9 @@ class Parity:
 
     @property
     def holds(self) -> bool:
-        """Whether every difference is allowed; none is that is infinite."""
-        return (
-            self.max_difference <= self.tolerance
-            and self.max_feature_difference <= self.feature_tolerance
-        )
+        """Whether every difference is allowed; an infinite one never is."""
+        features_hold = self.max_feature_difference <= self.feature_tolerance
+        return features_hold and self.max_difference <= self.tolerance
 
 
 class PictureNetwork(nn.Module):
@@ -102,26 +100,22 @@ class ExportedNetwork(PictureNetwork):
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]  # one more
         """Logits, and last the features, ``(batch, dimensions)``."""
         features = self.network.backbone(self.normalise(image))
-        return (*_as_tuple(self.network.head(features)), features)
+        outputs = self.network.head(features)
+        return (*(outputs if isinstance(outputs, tuple) else (outputs,)), features)
 
 
 def export_onnx(
-    network: Network,
-    *,
-    image_size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
-    path: Path,
+    network: Network, *, image_size: int, mean: Sequence[float], std: Sequence[float], path: Path
 ) -> dict[str, float | int]:
     """Write ``network`` to the ONNX file ``path`` and check it against torch.
 
     The network is left in evaluation mode on the CPU.
 
     Args:
-        network: What ``models.backbones.networks.build`` returns.
+        network: What ``models.backbones.build`` returns.
         image_size: Height and width of the pictures in pixels.
-        mean: Mean of each channel, in units of 0 to 1.
-        std: Standard deviation of each channel.
+        mean: See :class:`PictureNetwork`.
+        std: The same.
         path: The file to write; on any failure it is left as it was.
 
     Returns:
@@ -149,7 +143,7 @@ def export_onnx(
 
 def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
-    with _quiet(), _uncollected():
+    with _calm():
         program = torch.onnx.export(
             pictures,
             (example,),
@@ -165,11 +159,15 @@ def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.Model
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence what the exporter says about itself: nothing a user could act on."""
+def _calm() -> Iterator[None]:
+    """Silence the exporter, which says nothing a user could act on, and collect no garbage.
+
+    Its many objects live to its end, so that collecting takes a tenth of the time for nothing.
+    """
     logger = logging.getLogger("torch.onnx")
-    level = logger.level
+    level, collects = logger.level, gc.isenabled()
     logger.setLevel(logging.ERROR)
+    gc.disable()
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -177,43 +175,23 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Let no garbage be collected: the exporter's many objects live to its end, a tenth faster."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
         if collects:
             gc.enable()
 
 
 def _without_origins(model: onnx.ModelProto) -> bytes:
     """Serialise ``model`` without stack traces, source paths and other notes of the exporter."""
-    graphs = [model.graph, *model.functions]
-    for holder in (model, *graphs):
-        _clear_notes(holder)
-    for graph in graphs:
-        for node in graph.node:
-            _clear_notes(node)
-    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
-        _clear_notes(value)
-    for weights in model.graph.initializer:
-        _clear_notes(weights)
+    graph, functions = model.graph, model.functions
+    nodes = (node for holder in (graph, *functions) for node in holder.node)
+    values = (*graph.value_info, *graph.input, *graph.output, *graph.initializer)
+    for message in (model, graph, *functions, *nodes, *values):
+        for field in {"metadata_props", "doc_string"} & set(message.DESCRIPTOR.fields_by_name):
+            message.ClearField(field)
     model.producer_name = "florilege"
     model.producer_version = ""
     content = bytes(model.SerializeToString(deterministic=True))
     onnx.checker.check_model(content, full_check=True)
     return content
-
-
-def _clear_notes(message: object) -> None:
-    for field in ("metadata_props", "doc_string"):
-        if any(known.name == field for known in message.DESCRIPTOR.fields):  # type: ignore[attr-defined]  # protobuf's own
-            message.ClearField(field)  # type: ignore[attr-defined]  # protobuf's own
 
 
 def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Parity:
@@ -226,16 +204,15 @@ def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Pa
         return parity
     exact = copy.deepcopy(pictures).double()
     own = _parity([_outputs(exact, batch) for batch in batches], ours)
+
+    def widened(tolerance: float, rounding: float) -> float:
+        return min(tolerance + ROUNDINGS * rounding, 100 * tolerance)  # more would check nothing
+
     return replace(
         parity,
-        tolerance=_widened(parity.tolerance, own.max_difference),
-        feature_tolerance=_widened(parity.feature_tolerance, own.max_feature_difference),
+        tolerance=widened(parity.tolerance, own.max_difference),
+        feature_tolerance=widened(parity.feature_tolerance, own.max_feature_difference),
     )
-
-
-def _widened(tolerance: float, rounding: float) -> float:
-    """Room for ``rounding``, up to a hundredth of the largest number: more would check nothing."""
-    return min(tolerance + ROUNDINGS * rounding, 100 * tolerance)
 
 
 @torch.no_grad()
@@ -280,7 +257,3 @@ def _hard_pictures(count: int, image_size: int) -> np.ndarray:
     batch[2:3] = 255
     batch[3:4] = random.integers(0, 2, shape, dtype=np.uint8) * 255
     return batch
-
-
-def _as_tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)

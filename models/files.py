@@ -1,18 +1,24 @@
-"""Writing files so that a crash or a full disk leaves the old content or the new one."""
+"""Writing files: a crash or a full disk leaves the old content or the new one."""
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EACCES, EAGAIN
 from pathlib import Path
+from typing import Final, TextIO
+
+from models.errors import UsageError
+
+LOCK: Final = ".lock"
 
 
 def write_atomic(path: Path, content: bytes | memoryview) -> None:
     """Write ``content`` to ``path``: all of it or, on any failure, nothing.
 
     Raises:
-        OSError: The disk is full or the folder cannot be written; it names ``path``, which is
-            untouched.
+        OSError: The disk is full or the folder cannot be written; it names ``path``.
     """
     with _naming(path):
         _write(path, content)
@@ -21,11 +27,7 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Do what `write_atomic` begins with, so that a bad path is heard of before long work.
-
-    Raises:
-        OSError: The folder cannot be written, or does not exist; or the name is too long.
-    """
+    """Raise the ``OSError`` of a path that `write_atomic` cannot write, before long work."""
     with _naming(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
         pass
 
@@ -56,11 +58,7 @@ def _write(path: Path, content: bytes | memoryview) -> None:
 
 @contextmanager
 def files_beside(folder: Path) -> Iterator[Path]:
-    """A hidden folder to write files into that move to ``folder`` where the block ends well.
-
-    Raises:
-        OSError: The disk is full or ``folder`` cannot be written; its files are untouched.
-    """
+    """A hidden folder to write files into that move to ``folder`` where the block ends well."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as beside:
         yield Path(beside)
         for file in sorted(Path(beside).iterdir()):
@@ -74,3 +72,51 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder while the block runs.
+
+    The lock is on the file ``.lock`` inside, which names this process. It ends with this process,
+    however that ends; child processes have no part in it, and a file left by a killed process is
+    no lock. On a disk without locks nobody is kept out.
+
+    Raises:
+        UsageError: Another process holds the folder.
+        OSError: The file cannot be written.
+    """
+    path = folder / LOCK
+    with _locked(path) as handle:
+        try:
+            handle.truncate(0)
+            handle.write(str(os.getpid()))
+            handle.flush()
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _locked(path: Path) -> TextIO:
+    while True:
+        handle = path.open("a+")
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (EACCES, EAGAIN):
+                raise UsageError(_refusal(handle, path.parent)) from error
+            return handle  # a disk without locks
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
+                return handle
+        handle.close()  # removed by its holder after it was opened here: take the one there is now
+
+
+def _refusal(handle: TextIO, folder: Path) -> str:
+    with handle:
+        handle.seek(0)
+        number = handle.read()
+    return (
+        f"another process ({number or 'just started'}) writes into {folder}: wait until it has "
+        "ended, or name another folder"
+    )

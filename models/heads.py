@@ -1,24 +1,17 @@
-"""The last layer: features in, one row of logits out for each head.
+"""The last layer: features ``(batch, features)`` in, logits ``(batch, classes)`` out for each head.
 
-=============  ====================================  ==========================================
-``head``       output of ``forward(features)``       for
-=============  ====================================  ==========================================
-``linear``     ``logits``                            every loss on one head
-``cosine``     ``logits`` (cosines, see below)       the margin losses ``ldam`` and
-                                                     ``imbalanced_noised_top_k``; on request
-                                                     every loss on one head
-``two_head``   ``(multi_label_logits, sccp_logits)``  ``two_head_average_k`` ([A] section 4)
-=============  ====================================  ==========================================
+``linear`` and ``cosine`` give ``logits``, for every loss on one head: ``cosine`` is what the margin
+losses ``ldam`` and ``imbalanced_noised_top_k`` are made for. ``two_head`` gives the pair
+``(multi_label_logits, sccp_logits)``, for ``two_head_average_k`` ([A] section 4).
 """
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-HEADS: Final = ("linear", "cosine", "two_head")
 
 
 class CosineHead(nn.Module):
@@ -28,11 +21,6 @@ class CosineHead(nn.Module):
     cosine units and apply their own scale afterwards, for others the training loop applies it.
     In evaluation mode it is ``scale`` times the cosine, so that the softmax of what is exported
     is the one the loss trained.
-
-    Args:
-        features: Length of a feature vector.
-        classes: Number of classes.
-        scale: The scale in training; the training loop sets it.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
@@ -48,7 +36,6 @@ class CosineHead(nn.Module):
         self.register_buffer("scale", torch.tensor(float(scale)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits of shape ``(batch, classes)`` from features ``(batch, features)``."""
         cosines = F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
         return cosines if self.training else cosines * self.scale
 
@@ -56,13 +43,8 @@ class CosineHead(nn.Module):
 class TwoHead(nn.Module):
     """The multi-label head and the single-class (SCCP) head on the same features.
 
-    Args:
-        features: Length of a feature vector.
-        classes: Number of classes.
-
     References:
-        Garcin et al., "A two-head loss function for deep average-K classification", 2023,
-        section 4.
+        Garcin et al., "A two-head loss function for deep average-K classification", 2023.
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -71,7 +53,6 @@ class TwoHead(nn.Module):
         self.sccp = nn.Linear(features, classes)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """``(multi_label_logits, sccp_logits)``, each ``(batch, classes)``."""
         return self.multi_label(features), self.sccp(features)
 
     @torch.no_grad()
@@ -91,6 +72,14 @@ class TwoHead(nn.Module):
             self.multi_label.bias.fill_(math.log(average_k / (classes - average_k)))
 
 
+_LAYERS: Final[Mapping[str, Callable[[int, int], nn.Module]]] = {
+    "linear": nn.Linear,
+    "cosine": CosineHead,
+    "two_head": TwoHead,
+}
+HEADS: Final = tuple(_LAYERS)
+
+
 def build_head(head: str, features: int, classes: int) -> nn.Module:
     """Make the head called ``head``, initialised from torch's random state.
 
@@ -99,15 +88,9 @@ def build_head(head: str, features: int, classes: int) -> nn.Module:
     """
     if classes < 1:
         raise ValueError(f"classes must be at least 1, got {classes}")
-    match head:
-        case "linear":
-            return nn.Linear(features, classes)
-        case "cosine":
-            return CosineHead(features, classes)
-        case "two_head":
-            return TwoHead(features, classes)
-        case _:
-            raise ValueError(f"head must be one of {', '.join(HEADS)}, got {head!r}")
+    if head not in _LAYERS:
+        raise ValueError(f"head must be one of {', '.join(HEADS)}, got {head!r}")
+    return _LAYERS[head](features, classes)
 
 
 def output_names(head: str) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""Progress of long work: a bar with time left on a terminal, nothing elsewhere.
-
-It goes to stderr, so that results on stdout stay clean.
-"""
+"""Progress of long work: a bar with time left on a terminal, on stderr; nothing elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +9,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
@@ -34,17 +30,11 @@ def progress(total: int, description: str) -> Iterator[Advance]:
         ...         advance()
     """
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    bar = Progress(*columns, console=console, disable=not console.is_terminal)
-    with bar:
+    times = TimeElapsedColumn(), "left", TimeRemainingColumn()
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), *times)
+    with Progress(
+        *columns, "{task.fields[note]}", console=console, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task(description, total=total, note="")
 
         def advance(steps: int = 1, note: str = "") -> None:

@@ -37,8 +37,7 @@ def import_runtime() -> ModuleType:
     """Import ``onnxruntime``, with its telemetry off.
 
     Raises:
-        UsageError: It is missing, or both wheels share its folder, so that the one installed
-            last decides what runs.
+        UsageError: It is missing, or both wheels are installed and share its folder.
     """
     wheels = installed_wheels()
     if len(wheels) > 1:
@@ -80,7 +79,7 @@ def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
 
 
 def missing_cuda_note(device: str, in_use: str) -> str | None:
-    """What to tell when CUDA was asked for and the graph runs elsewhere; None where it does run.
+    """What to tell when CUDA was asked for and the graph runs elsewhere; None where CUDA runs it.
 
     ONNX Runtime lists CUDA as available without a driver and falls back silently.
 

@@ -12,39 +12,31 @@ from models.errors import BundleError
 from models.runtime import CUDA, import_runtime, missing_cuda_note, wanted_providers
 
 INPUT: Final = "image"
-FEATURES: Final = "features"
-"""Output with what the last layer is given, ``(batch, dimensions)``; older graphs have none."""
+FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions), if there
 
 Floats = npt.NDArray[np.float32]
 
 
 class Outputs(NamedTuple):
-    """What the network says about some pictures.
+    """What the network says about some pictures."""
 
-    Attributes:
-        logits: By head name, ``(batch, classes)``.
-        features: ``(batch, dimensions)``; None where not asked for.
-    """
-
-    logits: dict[str, Floats]
-    features: Floats | None
+    logits: dict[str, Floats]  # by head name, (batch, classes)
+    features: Floats | None  # (batch, dimensions); None where not asked for
 
 
 class Session:
     """The network of a bundle, ready to run; any number of threads may call it at once.
 
-    One thread inside a call and no spinning: the caller's own pool of threads keeps the cores
-    busy, and a spinning thread would take them from decoding.
+    Nothing spins inside a call: the caller's own threads keep the cores busy.
 
     Attributes:
-        bundle: The bundle.
         provider: Execution provider in use, checked after loading.
         heads: ONNX output name by head name.
         dimensions: Length of a row of features, None where the graph gives none.
         note: Why ``auto`` did not take the GPU although its wheel is installed, or None.
 
     Args:
-        bundle: An opened bundle.
+        bundle: What to run.
         device: ``auto``, ``cpu`` or ``cuda``.
         threads: Threads inside one call.
 
@@ -64,8 +56,6 @@ class Session:
         self.provider: str = self._run.get_providers()[0]
         self.note = missing_cuda_note(device, self.provider) if CUDA in providers else None
         self.heads: Mapping[str, str] = bundle.heads
-        self._classes = len(bundle.classes)
-        self._side = bundle.preprocess.image_size
         _check_graph(self._run, bundle)
         self.dimensions = _dimensions(self._run)
 
@@ -84,10 +74,10 @@ class Session:
             ValueError: Another dtype or shape, no image, or features where there are none.
             BundleError: The network gives infinite or undefined numbers.
         """
-        expected = (self._side, self._side, 3)
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != expected:
+        side, classes = self.bundle.preprocess.image_size, len(self.bundle.classes)
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (side, side, 3):
             raise ValueError(
-                f"images must be uint8 of shape (batch, {', '.join(map(str, expected))}),"
+                f"images must be uint8 of shape (batch, {side}, {side}, 3),"
                 f" got {images.dtype} {images.shape}"
             )
         if not len(images):
@@ -98,7 +88,7 @@ class Session:
         found = self._run.run(wanted, {INPUT: np.ascontiguousarray(images)})
         logits = dict(zip(self.heads, found, strict=False))  # features come after all heads
         for head, values in logits.items():
-            _check(f"head {head}", values, (len(images), self._classes))
+            _check(f"head {head}", values, (len(images), classes))
         if features:
             _check(FEATURES, found[-1], (len(images), self.dimensions))
         return Outputs(logits, found[-1] if features else None)

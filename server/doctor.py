@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from models.cores import cores
 from models.errors import UsageError
-from models.images.decoding import ACCEPTED
+from models.images import ACCEPTED
 from models.runtime import import_runtime, installed_wheels
-from server.settings import cores
 
 PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")
 EXTRAS = {

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic, perf_counter
 
+from models.cores import cores
 from server.afterwards.afterwards import Afterwards, Seen
 from server.answers.answer import Ask, operating_point
 from server.answers.pipeline import Outcome, Pipeline, Stages
 from server.answers.warm_up import sample_photo
 from server.errors import Draining, Loading, Overloaded, QueueTimeout
 from server.metrics import Metrics
-from server.settings import Settings, cores
+from server.settings import Settings
 
 FEWEST, MOST = 16, 300
 """Bounds of a queue sized by measurement."""

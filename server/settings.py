@@ -1,7 +1,5 @@
 """What a server is started with: the bundle and the limits."""
 
-import math
-import os
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
@@ -13,21 +11,6 @@ from server.answers.budget import MAX_DECODING_PIXELS
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES = get_args(Device)
 MEBIBYTE = 2**20
-
-
-def cores() -> int:
-    """Cores this process may really use: its affinity, cut by a container's CPU quota."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(allowed or 1, _quota(Path("/sys/fs/cgroup/cpu.max"))))
-
-
-def _quota(path: Path) -> int:
-    """CPUs granted by the control group, rounded up; unlimited where none is set."""
-    try:
-        quota, period = path.read_text().split()
-        return math.ceil(int(quota) / int(period))
-    except (OSError, ValueError):  # no such file, or the word "max"
-        return 2**16
 
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from data.dataset import Split
+from models.cores import cores
 from models.images import Preprocess
 from training.augment import DRAWS, augment
 from training.chance import order, uniforms
@@ -24,7 +25,6 @@ from training.pictures import (
     Picture,
     Pictures,
     TrainingDecoder,
-    cores,
     ignore_interrupts,
     keep_all,
     read_one,

@@ -1,7 +1,6 @@
 """Decoded pictures of a split, read when asked for or kept in memory from the start."""
 
 import math
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from data.dataset import Split
 from models.errors import DataError
-from models.images.decoding import ImageError, Preprocess, decode, load
-from models.images.headers import read_header
+from models.images import ImageError, Preprocess, decode, load, read_header
 from models.progress import progress
 
 Picture = NDArray[np.uint8]
@@ -186,8 +184,3 @@ def _as_it_is(chunk: Any) -> Any:
 def ignore_interrupts(_worker: int) -> None:
     """Ctrl-C reaches every process of the terminal; only the main one shall answer it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def cores() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -5,9 +5,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from models.bundle.lock import LOCK, held
 from models.classes import ClassTable
 from models.errors import BundleError, DataError, UsageError
+from models.files import LOCK, held
 from training.checkpoint import write
 from training.config import TrainConfig
 from training.settings import from_plain, read_yaml, to_yaml

@@ -5,26 +5,22 @@ the very code that answers requests.
 """
 
 import hashlib
-import os
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from calibration.offline.logits import FEATURES, Outputs, OutputStore, Scoring
 from data.dataset import Split
 from models.bundle.bundle import MODEL, Bundle
+from models.cores import in_order
 from models.errors import DataError
-from models.images.decoding import ImageError, load
+from models.images import ImageError, load
 from models.progress import progress
 from models.session import Session
 
 NAMES_SHOWN = 10
-Result = TypeVar("Result")
 
 
 def score_split(session: Session, split: Split, *, features: bool = False) -> Scoring:
@@ -73,7 +69,7 @@ def _gather(
     """Keep the outputs of every row; gives the hash of each photo, and that of the data."""
     digest, failures, photos = hashlib.sha256(), list[str](), list[bytes]()
     with progress(len(split), f"scoring {split.name}") as advance:
-        for row, scored in enumerate(in_order(score, len(split))):
+        for row, scored in enumerate(in_order(score, range(len(split)))):
             advance(1)
             if isinstance(scored.outcome, str):
                 failures.append(scored.outcome)
@@ -97,19 +93,6 @@ def _score(session: Session, split: Split, features: bool, row: int) -> _Scored:
     if outputs.features is not None:
         found[FEATURES] = outputs.features
     return _Scored(found, hashlib.sha256(content).digest())
-
-
-def in_order(work: Callable[[int], Result], count: int) -> Iterator[Result]:
-    """``work(0)``, ``work(1)``, ... computed by as many threads as there are cores."""
-    workers = os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
-        rows = iter(range(count))
-        waiting: deque[Future[Result]] = deque(
-            pool.submit(work, row) for row in islice(rows, 4 * workers)
-        )
-        while waiting:
-            yield waiting.popleft().result()
-            waiting.extend(pool.submit(work, row) for row in islice(rows, 1))
 
 
 def _refuse(failures: list[str], rows: int) -> None:

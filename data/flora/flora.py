@@ -31,15 +31,10 @@ _LABELS, _PICTURE = 0, 1  # streams of chance of one split
 
 
 class Sample(NamedTuple):
-    """What is drawn for the pictures of a split before a pixel is.
+    """What is drawn for the pictures of a split before a pixel is."""
 
-    Attributes:
-        labels: Species, int64, shape ``(rows,)``.
-        observed: Visible traits, int64, shape ``(rows, 5)``; see `data.flora.posterior`.
-    """
-
-    labels: NDArray[np.int64]
-    observed: Observed
+    labels: NDArray[np.int64]  # species, (rows,)
+    observed: Observed  # visible traits, (rows, 5); see `data.flora.posterior`
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ class Flora:
 
     So a smaller split is the beginning of a larger one, and workers agree.
 
-    Attributes:
+    Args:
         seed: 0 or more.
         rows: Pictures a split.
 
@@ -117,9 +112,8 @@ def parse_flora(source: str) -> Flora:
         DataError: An unknown option, one given twice, or a value that is no whole number from 0,
             or too large.
     """
-    rows, seed, given = dict(DEFAULT_ROWS), 0, set[str]()
-    _, _, options = source.partition(":")
-    for option in filter(None, (part.strip() for part in options.split(","))):
+    given: dict[str, int] = {}
+    for option in filter(None, (part.strip() for part in source.partition(":")[2].split(","))):
         key, _, text = (part.strip() for part in option.partition("="))
         name = split_name(key) or key
         if name not in (*DEFAULT_ROWS, "seed") or name in given:
@@ -129,14 +123,11 @@ def parse_flora(source: str) -> Flora:
             )
         if not (text.isascii() and text.isdigit()):
             raise DataError(f"{source}: {key} must be a whole number from 0 up, got {text!r}")
-        if name != "seed" and int(text) > MOST_PICTURES:
+        given[name] = int(text)
+        if name != "seed" and given[name] > MOST_PICTURES:
             raise DataError(f"{source}: {key} must be at most {MOST_PICTURES:,}, got {text}")
-        given.add(name)
-        if name == "seed":
-            seed = int(text)
-        else:
-            rows[name] = int(text)
-    return Flora(seed, rows)
+    seed = given.pop("seed", 0)
+    return Flora(seed, {**DEFAULT_ROWS, **given})
 
 
 def list_flora(source: str) -> Listing:
@@ -157,7 +148,6 @@ def _records(flora: Flora, split: str) -> Records:
     return Records(
         class_ids=[ids[label] for label in flora.labels(split)],
         names=[f"{split}/{row:06d}.png" for row in range(flora.rows[split])],
-        observations=None,
         read=partial(flora.png, split),
     )
 

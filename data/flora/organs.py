@@ -1,7 +1,9 @@
 """How a flower, a leaf and a fruit look: polygons in a unit circle, turned, scaled and coloured."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,24 +34,19 @@ CREAM: Colour = (244, 238, 190)
 CRIMSON: Colour = (186, 22, 58)
 GOLD: Colour = (232, 170, 36)
 BROWN: Colour = (122, 72, 30)
+EDGE = 0.72  # lightness of the edge of a petal
 
 
 @dataclass(frozen=True)
 class Brush:
-    """What organs are drawn with.
-
-    Attributes:
-        canvas: Draws on the enlarged picture.
-        chance: Source of turn and jitter.
-    """
+    """What organs are drawn with, on an enlarged picture; ``chance`` gives turn and jitter."""
 
     canvas: ImageDraw.ImageDraw
     chance: np.random.Generator
 
     def polygon(self, points: Points, fill: Colour, edge: Colour | None = None) -> None:
         """Fill a polygon, with a line around it where ``edge`` is given."""
-        flat = points.ravel().tolist()
-        self.canvas.polygon(flat, fill=fill, outline=edge)
+        self.canvas.polygon(points.ravel().tolist(), fill=fill, outline=edge)
 
     def line(self, points: Points, fill: Colour, width: int) -> None:
         """Draw a line through the points, ``width`` enlarged pixels wide."""
@@ -63,13 +60,12 @@ class Brush:
 def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colour: int) -> None:
     """Draw a flower of this petal form and colour inside a circle."""
     name, fill = PETAL_FORMS[form], PETALS[FLOWER_COLOURS[colour]]
-    edge = _shade(fill, 0.72)
     if name == "bell":
-        _bell(brush, x, y, radius, fill, edge)
+        _bell(brush, x, y, radius, fill)
     elif name == "trumpet":
-        _trumpet(brush, x, y, radius, fill, edge)
+        _trumpet(brush, x, y, radius, fill)
     else:
-        _petals(brush, x, y, radius, name, fill, edge)
+        _petals(brush, x, y, radius, fill, name)
 
 
 def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, pattern: int) -> None:
@@ -78,7 +74,7 @@ def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, patter
     green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
     name = LEAF_PATTERNS[pattern]
     shape = leaf_shapes()[LEAF_FORMS[form]]
-    place = _Place(turn * radius, np.array([x, y]))
+    place = _placing(x, y, turn * radius)
     for blade in shape.blades:
         if name == "margined":
             brush.polygon(place(blade), CREAM)
@@ -97,23 +93,17 @@ def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, patter
 def draw_fruit(brush: Brush, x: float, y: float, radius: float, colour: int) -> None:
     """Draw three berries of this colour inside a circle."""
     fill = BERRIES[FRUIT_COLOURS[colour]]
-    angle = brush.chance.uniform(0, 2 * np.pi)
-    stalk = _shade(GREEN, 0.6)
-    centres = [
-        (x + 0.5 * radius * np.cos(a), y + 0.5 * radius * np.sin(a))
-        for a in angle + 2 * np.pi / 3 * np.arange(3)
-    ]
+    angles = brush.chance.uniform(0, 2 * np.pi) + 2 * np.pi / 3 * np.arange(3)
+    centres = [(x + 0.5 * radius * np.cos(a), y + 0.5 * radius * np.sin(a)) for a in angles]
     for berry in centres:
-        brush.line(np.array([[x, y - 0.1 * radius], berry]), stalk, 3)
+        brush.line(np.array([[x, y - 0.1 * radius], berry]), _shade(GREEN, 0.6), 3)
     for bx, by in centres:
         brush.disc(bx, by, 0.48 * radius, _shade(fill, 0.6))
         brush.disc(bx, by, 0.42 * radius, fill)
         brush.disc(bx - 0.14 * radius, by - 0.16 * radius, 0.1 * radius, _mix(fill, 0.75))
 
 
-def _petals(
-    brush: Brush, x: float, y: float, radius: float, name: str, fill: Colour, edge: Colour
-) -> None:
+def _petals(brush: Brush, x: float, y: float, radius: float, fill: Colour, name: str) -> None:
     """Separate petals around a golden centre."""
     petal, count, eye = petal_shapes()[name]
     start = brush.chance.uniform(0, 2 * np.pi)
@@ -121,43 +111,36 @@ def _petals(
     angles = start + (np.arange(count) + 0.12 * jitter[:, 0]) * (2 * np.pi / count)
     lengths = radius * (0.95 + 0.05 * jitter[:, 1])
     for angle, length in zip(angles, lengths, strict=True):
-        brush.polygon(petal @ _turn(angle) * length + (x, y), fill, edge)
+        brush.polygon(petal @ _turn(angle) * length + (x, y), fill, _shade(fill, EDGE))
     brush.disc(x, y, eye * radius, BROWN)
     brush.disc(x, y, 0.78 * eye * radius, GOLD)
 
 
-def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour, edge: Colour) -> None:
+def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> None:
     """A bell seen from the side, hanging or nodding."""
-    place = _Place(_turn(brush.chance.uniform(-0.9, 0.9)) * radius, np.array([x, y]))
+    place = _placing(x, y, _turn(brush.chance.uniform(-0.9, 0.9)) * radius)
     body, mouth, ribs, cap = bell_shape()
     brush.polygon(place(mouth), _shade(fill, 0.62))
-    brush.polygon(place(body), fill, edge)
+    brush.polygon(place(body), fill, _shade(fill, EDGE))
     for rib in ribs:
-        brush.line(place(rib), edge, 2)
+        brush.line(place(rib), _shade(fill, EDGE), 2)
     brush.polygon(place(cap), _shade(GREEN, 0.8))
 
 
-def _trumpet(brush: Brush, x: float, y: float, radius: float, fill: Colour, edge: Colour) -> None:
+def _trumpet(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> None:
     """One wavy disc with a deep throat."""
-    place = _Place(_turn(brush.chance.uniform(0, 2 * np.pi)) * radius, np.array([x, y]))
+    place = _placing(x, y, _turn(brush.chance.uniform(0, 2 * np.pi)) * radius)
     rim, rays = trumpet_shape()
-    brush.polygon(place(rim), fill, edge)
+    brush.polygon(place(rim), fill, _shade(fill, EDGE))
     for ray in rays:
-        brush.line(place(ray), edge, 2)
+        brush.line(place(ray), _shade(fill, EDGE), 2)
     brush.disc(x, y, 0.36 * radius, _shade(fill, 0.42))
     brush.disc(x, y, 0.13 * radius, CREAM)
 
 
-class _Place:
-    """Unit coordinates to the picture's."""
-
-    def __init__(self, matrix: Points, offset: Points) -> None:
-        self.matrix = matrix
-        self.offset = offset
-
-    def __call__(self, points: Points) -> Points:
-        moved: Points = points @ self.matrix + self.offset
-        return moved
+def _placing(x: float, y: float, matrix: Points) -> Callable[[Points], Points]:
+    """Takes unit coordinates to the picture's."""
+    return lambda points: points @ matrix + (x, y)
 
 
 @cache
@@ -230,16 +213,13 @@ def leaf_shapes() -> dict[str, Leaf]:
 
 def _simple(blade: Points, half: float, inner: float) -> Leaf:
     """One blade with side veins and spots that fit its half width."""
-    midrib = np.array([[-1.0, 0.0], [0.85, 0.0]])
-    sides = [
-        np.array([[x, 0.0], [x + 0.28, side * 0.68 * half]])
-        for x in (-0.45, -0.1, 0.25)
-        for side in (-1, 1)
+    veins = [np.array([[-1.0, 0.0], [0.85, 0.0]])]
+    veins += [
+        np.array([[x, 0.0], [x + 0.28, s * 0.68 * half]])
+        for x, s in product((-0.45, -0.1, 0.25), (-1, 1))
     ]
-    spots = np.array(
-        [[x, side * 0.48 * half] for x in (-0.4, -0.05, 0.3) for side in (-1, 1)] + [[0.62, 0.0]]
-    )
-    return Leaf((blade,), (midrib, *sides), spots, inner)
+    spots = [[x, s * 0.48 * half] for x, s in product((-0.4, -0.05, 0.3), (-1, 1))]
+    return Leaf((blade,), tuple(veins), np.array([*spots, [0.62, 0.0]]), inner)
 
 
 def _heart() -> Leaf:
@@ -247,20 +227,12 @@ def _heart() -> Leaf:
     x = 13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)
     y = 16 * np.sin(t) ** 3
     blade = np.stack([-x / 18.5 + 0.05, y / 18.5], axis=1)
-    midrib = np.array([[-0.85, 0.0], [0.85, 0.0]])
-    sides = [
-        np.array([[-0.3, 0.0], [end, side * width]])
-        for end, width in ((-0.35, 0.6), (0.25, 0.48))
-        for side in (-1, 1)
-    ]
-    spots = np.array(
-        [
-            [x, s * y]
-            for x, y in ((-0.45, 0.38), (-0.1, 0.6), (0.0, 0.24), (0.38, 0.26))
-            for s in (-1, 1)
-        ]
-    )
-    return Leaf((blade,), (midrib, *sides), spots, 0.7)
+    veins = [np.array([[-0.85, 0.0], [0.85, 0.0]])]
+    ends = ((-0.35, 0.6), (0.25, 0.48))
+    veins += [np.array([[-0.3, 0.0], [x, s * y]]) for (x, y), s in product(ends, (-1, 1))]
+    spots = ((-0.45, 0.38), (-0.1, 0.6), (0.0, 0.24), (0.38, 0.26))
+    spots_of_both_sides = np.array([[x, s * y] for (x, y), s in product(spots, (-1, 1))])
+    return Leaf((blade,), tuple(veins), spots_of_both_sides, 0.7)
 
 
 def _lobed() -> Leaf:
@@ -279,13 +251,11 @@ def _pinnate() -> Leaf:
     leaflet = _blade(0.0, 0.62, 0.19, 0.8)
     blades, middles = [leaflet @ _turn(0.0) + (0.38, 0.0)], [[0.62, 0.0]]
     veins = [np.array([[-1.0, 0.0], [0.85, 0.0]])]
-    for x in (-0.55, -0.1, 0.35):
-        for side in (-1.0, 1.0):
-            angle = side * 1.05
-            blades.append(leaflet @ _turn(angle) + (x, 0.0))
-            direction = np.array([np.cos(angle), np.sin(angle)])
-            middles.append([x + 0.36 * direction[0], 0.36 * direction[1]])
-            veins.append(np.array([[x, 0.0], [x + 0.45 * direction[0], 0.45 * direction[1]]]))
+    for x, angle in product((-0.55, -0.1, 0.35), (-1.05, 1.05)):
+        c, s = np.cos(angle), np.sin(angle)
+        blades.append(leaflet @ _turn(angle) + (x, 0.0))
+        middles.append([x + 0.36 * c, 0.36 * s])
+        veins.append(np.array([[x, 0.0], [x + 0.45 * c, 0.45 * s]]))
     return Leaf(tuple(blades), tuple(veins), np.array(middles), 0.6)
 
 

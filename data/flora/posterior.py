@@ -8,7 +8,6 @@ exactly, without drawing anything.
 
 from functools import cache
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,67 +70,44 @@ def expected_hit_rate(sets: NDArray[np.bool_], posterior: NDArray[np.float64]) -
 
 
 def bayes_top_k_accuracy(k: int) -> float:
-    """The best hit rate any rule with exactly ``k`` species for every picture can have.
-
-    Raises:
-        ValueError: ``k`` is not in [1, 85].
-    """
+    """The best hit rate any rule with exactly ``k`` species, 1 to 85, a picture can have."""
     if not 1 <= k <= SPECIES:
         raise ValueError(f"k must be in [1, {SPECIES}], got {k}")
-    joint = _patterns().joint
+    joint = _patterns()
     return float(np.partition(joint, SPECIES - k, axis=1)[:, SPECIES - k :].sum())
 
 
 def bayes_average_k_accuracy(k: float) -> float:
-    """The best hit rate any rule with ``k`` species a picture on average can have.
+    """The best hit rate any rule with ``k`` species, 0 to 85, a picture on average can have.
 
     Species enter in the order of their posterior; at the cut, a tie is split at random.
-
-    Raises:
-        ValueError: ``k`` is not in [0, 85].
     """
     sizes, hits, _ = _frontier(k)
     return float(np.interp(k, sizes, hits))
 
 
 def bayes_threshold(k: float) -> float:
-    """The posterior above which a species enters the best sets of ``k`` species on average.
-
-    Raises:
-        ValueError: ``k`` is not in [0, 85].
-    """
+    """The posterior above which a species enters the best sets of ``k`` species on average."""
     sizes, _, posterior = _frontier(k)
     return float(posterior[min(int(np.searchsorted(sizes, k)), len(posterior) - 1)])
 
 
-class Patterns(NamedTuple):
-    """All combinations of traits a picture can show.
-
-    Attributes:
-        observed: Shape ``(patterns, 5)``.
-        joint: P(pattern and species), shape ``(patterns, species)``; sums to 1.
-    """
-
-    observed: Observed
-    joint: NDArray[np.float64]
-
-
 @cache
-def _patterns() -> Patterns:
+def _patterns() -> NDArray[np.float64]:
+    """P(pattern and species) of all combinations of traits a picture can show; sums to 1."""
     hidden = [(HIDDEN, HIDDEN)]
     flowers = hidden + list(product(range(len(PETAL_FORMS)), range(len(FLOWER_COLOURS))))
     leaves = hidden + list(product(range(len(LEAF_FORMS)), range(len(LEAF_PATTERNS))))
     fruits = range(HIDDEN, len(FRUIT_COLOURS))
     rows = [(*flower, *leaf, fruit) for flower, leaf, fruit in product(flowers, leaves, fruits)]
-    observed = np.array(rows, dtype=np.int64)
-    joint = _joint(observed)
-    shown = joint.sum(axis=1) > 0
-    return Patterns(observed[shown], joint[shown])
+    joint = _joint(np.array(rows, dtype=np.int64))
+    return joint[joint.sum(axis=1) > 0]  # (patterns, species)
 
 
 @cache
 def _all_frontier() -> tuple[NDArray[np.float64], ...]:
-    joint = _patterns().joint
+    """Mean size, hit rate and last posterior as species enter one by one."""
+    joint = _patterns()
     weight = joint.sum(axis=1, keepdims=True)  # P(pattern)
     posterior = joint / weight
     order = np.argsort(-posterior, axis=None, kind="stable")

@@ -36,52 +36,41 @@ def find_cifar100(root: Path) -> Path | None:
     return None
 
 
-def list_cifar100(root: Path, *, source: str | None = None) -> Listing:
+def list_cifar100(root: Path, source: str) -> Listing:
     """List the archive; val is cut from train, one picture in ten of each class, always the same.
 
     Raises:
         DataError: A file is damaged, holds other things than arrays and plain values, or is not
             a CIFAR-100 file.
     """
-    source = str(root) if source is None else source
     names = _class_names(root / "meta")
-    train_labels = _labels(root / "train", len(names))
-    held_out = val_rows(train_labels)
-    kept = np.setdiff1d(np.arange(len(train_labels)), held_out)
-    rest = {
-        "train": _records(root / "train", kept, train_labels, names),
-        "val": _records(root / "train", held_out, train_labels, names),
+    train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
+    held_out = val_rows(train)
+    kept = np.setdiff1d(np.arange(len(train)), held_out)
+    splits = {
+        "train": _records(root / "train", kept, train, names),
+        "val": _records(root / "train", held_out, train, names),
+        "test": _records(root / "test", np.arange(len(test)), test, names),
     }
-    test_labels = _labels(root / "test", len(names))
-    rest["test"] = _records(root / "test", np.arange(len(test_labels)), test_labels, names)
     known = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
-    return Listing(source=source, splits=rest, known=known, order=names)
+    return Listing(source=source, splits=splits, known=known, order=names)
 
 
 def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
     """Rows of the train file that become val, in order, int64."""
-    rows_of = defaultdict(list)
+    rows_of = defaultdict[int, list[str]](list)
     for row, label in enumerate(labels):
         rows_of[label].append(str(row))
-    chosen = [
-        int(row)
-        for rows in rows_of.values()
-        for row in shuffled(rows, VAL_SEED)[: len(rows) // VAL_SHARE]
-    ]
-    return np.array(sorted(chosen), dtype=np.int64)
+    drawn = (shuffled(rows, VAL_SEED)[: len(rows) // VAL_SHARE] for rows in rows_of.values())
+    return np.array(sorted(int(row) for rows in drawn for row in rows), dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class CifarReader:
-    """``read`` for one split; the pixels are loaded once a process, at the first picture.
-
-    Attributes:
-        path: The pickle.
-        rows: Its rows that belong to the split.
-    """
+    """``read`` for one split; the pixels are loaded once a process, at the first picture."""
 
     path: Path
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  # those of the pickle that belong to the split
 
     def __call__(self, row: int) -> bytes:
         pixels = _pixels(self.path)[self.rows[row]]  # three planes of 32 x 32
@@ -94,7 +83,6 @@ def _records(
     return Records(
         class_ids=[names[labels[row]] for row in rows],
         names=[f"{path.name}/{row:05d}" for row in rows],
-        observations=None,
         read=CifarReader(path, rows),
     )
 
@@ -124,12 +112,10 @@ def _labels(path: Path, classes: int) -> list[int]:
 @lru_cache(maxsize=2)
 def _pixels(path: Path) -> NDArray[np.uint8]:
     pixels = _field(path, _read(path), b"data")
-    if (
-        not isinstance(pixels, np.ndarray)
-        or pixels.dtype != np.uint8
-        or pixels.shape != (len(pixels), 3 * SIDE * SIDE)
-    ):
-        raise DataError(f"{path}: pictures must be bytes of shape (rows, {3 * SIDE * SIDE})")
+    values = 3 * SIDE * SIDE
+    is_array = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8
+    if not is_array or pixels.shape != (len(pixels), values):
+        raise DataError(f"{path}: pictures must be bytes of shape (rows, {values})")
     return pixels
 
 
@@ -159,9 +145,12 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 
 _ARRAY = np.empty(0, dtype=np.uint8)
-_ALLOWED = {
-    ("multiarray", "_reconstruct"): _ARRAY.__reduce__()[0],
-    ("numeric", "_frombuffer"): _ARRAY.__reduce_ex__(5)[0],
+_ALLOWED: Mapping[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _latin1,
+    ("numpy._core.multiarray", "_reconstruct"): _ARRAY.__reduce__()[0],
+    ("numpy._core.numeric", "_frombuffer"): _ARRAY.__reduce_ex__(5)[0],
 }
 
 
@@ -169,13 +158,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Arrays, numbers, text, lists and dictionaries; nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("numpy", "ndarray"):
-            return np.ndarray
-        if (module, name) == ("numpy", "dtype"):
-            return np.dtype
-        if (module, name) == ("_codecs", "encode"):
-            return _latin1
-        package, _, last = module.rpartition(".")
-        if package in {"numpy.core", "numpy._core"} and (last, name) in _ALLOWED:
-            return _ALLOWED[last, name]
-        raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
+        found = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
+        if found is None:
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
+        return found

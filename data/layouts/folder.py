@@ -20,21 +20,20 @@ def is_folder_dataset(root: Path) -> bool:
     )
 
 
-def list_folder(root: Path, *, source: str | None = None) -> Listing:
+def list_folder(root: Path, source: str) -> Listing:
     """List an ImageFolder without opening a picture.
 
     The name of a folder inside a split is the class id; photos may lie deeper inside it. Hidden
-    entries are passed over; other files that are no picture by their name are passed over too
+    entries are passed over; other files that are not named like pictures are passed over too
     and kept in ``ignored``.
 
     Args:
         root: Folder that holds the split folders.
-        source: What messages call it; the path by default.
+        source: What messages call it.
 
     Raises:
         DataError: Two folders mean the same split, or a folder cannot be listed.
     """
-    source = str(root) if source is None else source
     ignored: list[str] = []
     try:
         folders = _split_folders(root, source, ignored)
@@ -62,13 +61,13 @@ def _split_folders(root: Path, source: str, ignored: list[str]) -> dict[str, Pat
         name = split_name(entry.name)
         if name is None or not entry.is_dir():
             ignored.append(entry.name)
-            continue
-        if name in folders:
+        elif name in folders:
             raise DataError(
                 f"{source}: folders {folders[name].name!r} and {entry.name!r} both mean the split "
                 f"{name!r}; keep one of them"
             )
-        folders[name] = Path(entry.path)
+        else:
+            folders[name] = Path(entry.path)
     return folders
 
 
@@ -82,11 +81,9 @@ def _records(root: Path, split: Path, ignored: list[str]) -> Records:
         pictures = list(_pictures(Path(entry.path), root, ignored))
         if not pictures:
             ignored.append(os.path.relpath(entry.path, root) + os.sep)
-        paths.extend(pictures)
-        class_ids.extend([entry.name] * len(pictures))
-    return Records(
-        class_ids=class_ids, names=paths, observations=None, read=FileReader(root, paths)
-    )
+        paths += pictures
+        class_ids += [entry.name] * len(pictures)
+    return Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
 
 
 def _pictures(folder: Path, root: Path, ignored: list[str]) -> Iterator[str]:

@@ -26,28 +26,36 @@ def is_manifest(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in SUFFIXES
 
 
-def list_manifest(
-    path: Path, *, source: str | None = None, splits: Sequence[str] | None = None
-) -> Listing:
+def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """List a manifest; the pictures of ``splits`` (all by default) must exist.
 
     Raises:
         DataError: Not readable; a column is missing; empty class ids or paths, unknown splits,
             paths given twice, contradicting taxa or missing files, the first five of them named.
     """
-    source = str(path) if source is None else source
-    table = read_table(path)
+    table, root = read_table(path), path.parent
     demand_columns(source, table, REQUIRED)
     paths, class_ids = demand_pictures(source, table)
-    names = _split_names(source, table["split"], paths)
+    names = [split_name(cell) for cell in table["split"]]
+    cells = zip(paths, table["split"], names, strict=True)
+    unknown = [f"{path}: {cell}" for path, cell, name in cells if name is None]
+    _refuse(source, "unknown splits (train, val and test are known)", unknown)
     observations = observation_ids(table, paths)
     found = {}
-    for name in SPLITS:
-        rows = [row for row, split in enumerate(names) if split == name]
+    for split in SPLITS:
+        rows = [row for row, name in enumerate(names) if name == split]
         if rows:
-            found[name] = _records(path.parent, rows, paths, class_ids, observations)
-    for name in found if splits is None else [name for name in splits if name in found]:
-        _demand_files(source, path.parent, found[name])
+            chosen = [paths[row] for row in rows]
+            found[split] = Records(
+                class_ids=[class_ids[row] for row in rows],
+                names=chosen,
+                observations=observations and [observations[row] for row in rows],
+                read=FileReader(root, chosen),
+            )
+    for split, records in found.items():
+        if splits is None or split in splits:
+            missing = [name for name in records.names if not (root / name).is_file()]
+            _refuse(source, f"missing files (paths start from {root})", missing)
     return Listing(source=source, splits=found, known=known_classes(source, table, class_ids))
 
 
@@ -75,7 +83,7 @@ def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     if not paths:
         raise DataError(f"{source} lists no picture")
     _refuse(source, "paths with a null character", [text for text in paths if "\0" in text])
-    _refuse(source, "empty paths", [_line(row) for row, text in enumerate(paths) if not text])
+    _refuse(source, "empty paths", [f"row {row}" for row, text in enumerate(paths, 1) if not text])
     bare = [path for path, class_id in zip(paths, class_ids, strict=True) if not class_id]
     _refuse(source, "empty class ids", bare)
     counts = Counter(os.path.normpath(text) for text in paths)
@@ -87,8 +95,8 @@ def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
     """The observation of each picture, its own path where the cell is empty; None without any."""
     if "observation_id" not in table:
         return None
-    cells = [text.strip() for text in table["observation_id"]]
-    return [cell or path for cell, path in zip(cells, paths, strict=True)]
+    cells = zip(table["observation_id"], paths, strict=True)
+    return [cell.strip() or path for cell, path in cells]
 
 
 def known_classes(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
@@ -125,42 +133,6 @@ def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
     )
 
 
-def _split_names(source: str, cells: Sequence[str], paths: Sequence[str]) -> list[str | None]:
-    names = [split_name(cell) for cell in cells]
-    unknown = [
-        f"{path}: {cell}"
-        for path, cell, name in zip(paths, cells, names, strict=True)
-        if name is None
-    ]
-    _refuse(source, "unknown splits (train, val and test are known)", unknown)
-    return names
-
-
-def _records(
-    root: Path,
-    rows: Sequence[int],
-    paths: Sequence[str],
-    class_ids: Sequence[str],
-    observations: Sequence[str] | None,
-) -> Records:
-    chosen = [paths[row] for row in rows]
-    return Records(
-        class_ids=[class_ids[row] for row in rows],
-        names=chosen,
-        observations=None if observations is None else [observations[row] for row in rows],
-        read=FileReader(root, chosen),
-    )
-
-
-def _demand_files(source: str, root: Path, records: Records) -> None:
-    missing = [name for name in records.names if not (root / name).is_file()]
-    _refuse(source, f"missing files (paths start from {root})", missing)
-
-
 def _refuse(source: str, what: str, found: Sequence[str]) -> None:
     if found:
         raise DataError(f"{source}: {len(found):,} {what}: {first(found)}")
-
-
-def _line(row: int) -> str:
-    return f"row {row + 1}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from data.layouts.folder import list_folder
-from data.records import Listing, Records
+from data.records import Listing
 from models.classes import ClassInfo
 from models.errors import DataError
 
@@ -30,7 +30,7 @@ def is_plantnet(root: Path) -> bool:
     return (root / METADATA).is_file()
 
 
-def list_plantnet(root: Path, *, source: str | None = None) -> Listing:
+def list_plantnet(root: Path, source: str) -> Listing:
     """List the photos under ``images`` with their observations and species names.
 
     A photo the metadata do not know counts as an observation of its own.
@@ -38,24 +38,23 @@ def list_plantnet(root: Path, *, source: str | None = None) -> Listing:
     Raises:
         DataError: ``images`` or the names file is missing, or a JSON file is damaged.
     """
-    source = str(root) if source is None else source
     if not (root / "images").is_dir():
         raise DataError(f"{source} has {METADATA} but no folder 'images'")
     metadata = _read_json(root / METADATA)
-    listing = list_folder(root / "images", source=source)
+    listing = list_folder(root / "images", source)
     splits = {
-        name: _with_observations(records, metadata) for name, records in listing.splits.items()
+        split: replace(
+            records, observations=[_observation(name, metadata) for name in records.names]
+        )
+        for split, records in listing.splits.items()
     }
     return replace(listing, splits=splits, known=_known(_read_json(_names_file(root, source))))
 
 
-def _with_observations(records: Records, metadata: Mapping[str, Any]) -> Records:
-    observations = []
-    for name in records.names:
-        entry = metadata.get(Path(name).stem)
-        known = entry.get("obs_id") if isinstance(entry, dict) else None
-        observations.append(name if known is None else str(known))
-    return replace(records, observations=observations)
+def _observation(name: str, metadata: Mapping[str, Any]) -> str:
+    entry = metadata.get(Path(name).stem)
+    known = entry.get("obs_id") if isinstance(entry, dict) else None
+    return name if known is None else str(known)
 
 
 def _known(names: Mapping[str, Any]) -> dict[str, ClassInfo]:

@@ -71,8 +71,8 @@ def _read_csv(path: Path) -> Table:
     ragged = [str(number) for number, row in enumerate(rows, 1) if len(row) != len(header)]
     if ragged:
         raise DataError(
-            f"{path}: {len(ragged)} rows have not the header's {len(header)} cells, separated by "
-            f"{delimiter!r}: row {first(ragged)}"
+            f"{path}: {len(ragged)} rows do not have the header's {len(header)} cells, separated "
+            f"by {delimiter!r}: row {first(ragged)}"
         )
     columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
     return dict(zip(header, columns, strict=True))
@@ -85,17 +85,14 @@ def _read_parquet(path: Path) -> Table:
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is no Parquet file: {error}") from error
     _refuse_twice(path, table.column_names)
-    return {name: [_cell(v) for v in table[name].to_pylist()] for name in table.column_names}
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value)
+    columns = ((name, table[name].to_pylist()) for name in table.column_names)
+    return {name: ["" if cell is None else str(cell) for cell in cells] for name, cells in columns}
 
 
 def _refuse_twice(path: Path, header: Sequence[str]) -> None:
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
-        raise DataError(f"{path}: these columns stand there twice: {first(twice)}")
+        raise DataError(f"{path}: these columns appear twice: {first(twice)}")
 
 
 def _pyarrow(path: Path) -> tuple[Any, ModuleType]:

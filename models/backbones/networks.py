@@ -15,24 +15,15 @@ SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "resnet18_small": resnet18_small,
     "tiny": tiny,
 }
+# By the beginning of a name: the smallest side of pictures, and what sides are multiples of.
+# fmt: off
 _SIDES: Final[Mapping[str, tuple[int, int]]] = {
-    "alexnet": (63, 1),
-    "convnext_": (32, 1),
-    "densenet1": (29, 1),
-    "densenet2": (29, 1),
-    "googlenet": (15, 1),
-    "inception_v3": (75, 1),
-    "maxvit_t": (224, 224),
-    "squeezenet1_0": (21, 1),
-    "squeezenet1_1": (17, 1),
-    "vgg": (32, 1),
-    "vit_b_16": (16, 16),
-    "vit_b_32": (32, 32),
-    "vit_h_14": (14, 14),
-    "vit_l_16": (16, 16),
-    "vit_l_32": (32, 32),
+    "alexnet": (63, 1), "convnext_": (32, 1), "densenet1": (29, 1), "densenet2": (29, 1),
+    "googlenet": (15, 1), "inception_v3": (75, 1), "maxvit_t": (224, 224),
+    "squeezenet1_0": (21, 1), "squeezenet1_1": (17, 1), "vgg": (32, 1), "vit_b_16": (16, 16),
+    "vit_b_32": (32, 32), "vit_h_14": (14, 14), "vit_l_16": (16, 16), "vit_l_32": (32, 32),
 }
-"""By the beginning of a name: the smallest side of pictures, and what sides are multiples of."""
+# fmt: on
 _WITH_AUXILIARY_HEADS: Final = ("googlenet", "inception_v3")
 
 
@@ -51,29 +42,18 @@ class Network(nn.Module):
         self, backbone: nn.Module, head: nn.Module, *, head_name: str, classifier: str = ""
     ) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.head = head
-        self.head_name = head_name
-        self.classifier = classifier
+        self.backbone, self.head = backbone, head
+        self.head_name, self.classifier = head_name, classifier
 
     def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits of normalised pictures.
-
-        Args:
-            images: Shape ``(batch, 3, height, width)``, floating point, normalised.
-
-        Returns:
-            ``logits`` of shape ``(batch, classes)``, or for the two-head network the pair
-            ``(multi_label_logits, sccp_logits)``.
-        """
+        """What the head makes of normalised pictures, floats ``(batch, 3, height, width)``."""
         outputs: Tensor | tuple[Tensor, Tensor] = self.head(self.backbone(images))
         return outputs
 
 
 def available() -> list[str]:
-    """Every name that :func:`build` knows, sorted."""
-    torchvision_names = torchvision.models.list_models(module=torchvision.models)
-    return sorted({*SMALL_NETWORKS, *torchvision_names})
+    """Every name that :func:`build` knows, sorted: our small ones and torchvision's classifiers."""
+    return sorted({*SMALL_NETWORKS, *torchvision.models.list_models(module=torchvision.models)})
 
 
 def side_taken(name: str, at_least: int) -> int:
@@ -92,20 +72,14 @@ def _side(name: str) -> tuple[int, int]:
 
 
 def build(
-    name: str,
-    classes: int,
-    head: str,
-    weights: str | None = None,
-    *,
-    image_size: int | None = None,
+    name: str, classes: int, head: str, weights: str | None = None, *, image_size: int | None = None
 ) -> Network:
     """Make a network, its weights drawn from torch's random state or loaded.
 
     Args:
-        name: A torchvision classification network by its torchvision name, or
-            ``densenet40_40``, ``resnet18_small``, ``tiny``.
+        name: One of :func:`available`.
         classes: Number of classes, the length of a row of logits.
-        head: ``linear``, ``cosine`` or ``two_head``.
+        head: ``linear``, ``cosine`` or ``two_head``, see ``models.heads``.
         weights: None, or what ``weights.open_weights`` takes. The last layer is taken
             where it has the same kind and number of rows; ``weights.warm_start`` on the
             finished network goes by class id and says what it took.
@@ -123,8 +97,7 @@ def build(
         wanted = f"at least {smallest}" if step == 1 else multiple
         raise ValueError(f"image_size must be {wanted} for {name}, got {image_size}")
     if name in SMALL_NETWORKS:
-        backbone, features = SMALL_NETWORKS[name]()
-        classifier = ""
+        (backbone, features), classifier = SMALL_NETWORKS[name](), ""
     else:
         backbone, features, classifier = _torchvision_backbone(name, image_size)
     layer = build_head(head, features, classes)

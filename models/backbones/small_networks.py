@@ -46,16 +46,13 @@ def _convolution(inputs: int, outputs: int, *, side: int = 3, stride: int = 1) -
 def resnet18_small() -> tuple[nn.Module, int]:
     """ResNet-18 for pictures of 32 to 96 px: a 3x3 stem of stride 1 and no max-pool.
 
-    References:
-        He et al., "Deep residual learning for image recognition", CVPR 2016, section 4.2, for
-        the stem.
+    The stem is that of He et al., "Deep residual learning for image recognition", CVPR 2016, 4.2.
     """
     network = torchvision.models.resnet18(weights=None)
     network.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
-    network.maxpool = nn.Identity()
     features = network.fc.in_features
-    network.fc = nn.Identity()
+    network.maxpool, network.fc = nn.Identity(), nn.Identity()
     return network, features
 
 

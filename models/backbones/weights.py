@@ -33,18 +33,11 @@ _POSITIONS: Final = "encoder.pos_embedding"
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Weights to start from.
+    """Weights to start from."""
 
-    Attributes:
-        origin: What messages call them.
-        state: Tensors by name, of ours (``backbone.*``, ``head.*``) or of the plain torchvision
-            network.
-        classes: The class id of each row of the last layer, or None where nothing tells.
-    """
-
-    origin: str
-    state: State
-    classes: Sequence[str] | None
+    origin: str  # what messages call them
+    state: State  # by our names (`backbone.*`, `head.*`) or those of the plain torchvision network
+    classes: Sequence[str] | None  # the id of each row of the last layer; None where nothing tells
 
 
 def open_weights(weights: str, backbone: str) -> Weights:
@@ -57,7 +50,7 @@ def open_weights(weights: str, backbone: str) -> Weights:
         backbone: Name of the network, for ``imagenet``.
 
     Raises:
-        BundleError: They cannot be had or read, or the folder holds none.
+        BundleError: They cannot be found, downloaded or read.
     """
     if weights == "imagenet":
         return read_imagenet(backbone)
@@ -140,16 +133,19 @@ def read_imagenet(name: str) -> Weights:
 def load_into(network: nn.Module, state: State, *, origin: str) -> None:
     """Fill ``network`` with ``state``, which must fit in every name and shape.
 
-    Args:
-        network: What ``models.backbones.networks.build`` returns.
-        state: The state dict of such a network.
-        origin: What the error message calls the weights.
-
     Raises:
-        BundleError: Names the weights that are missing, not known, or of another shape.
+        BundleError: ``origin`` does not fit; names the weights that are missing, not known, or of
+            another shape.
     """
     expected = network.state_dict()
-    if problems := _problems(expected, state):
+    problems = [
+        f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
+        for key, value in expected.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    problems += [f"{key} is missing" for key in expected if key not in state]
+    problems += [f"{key} is not known" for key in state if key not in expected]
+    if problems:
         shown = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
         raise BundleError(
             f"{origin} belongs to another architecture, {len(problems)} weights differ: {shown}"
@@ -162,13 +158,13 @@ def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | No
     """Fill ``network`` with the weights of a network trained before, maybe for other classes.
 
     The backbone must fit; older names, missing counters of batch norm, auxiliary heads and the
-    position embeddings of a vision transformer for another picture size are seen to. Of the
+    position embeddings of a vision transformer for another picture size are taken care of. Of the
     last layer the rows of classes known on both sides are taken, if it is of the same kind; the
     others stay as they are. Where one side does not know its classes, all rows are taken if there
     are as many.
 
     Args:
-        network: What ``models.backbones.networks.build`` returns.
+        network: What ``models.backbones.build`` returns.
         weights: What to take.
         classes: The class id of each row of logits, or None where unknown.
 
@@ -190,28 +186,21 @@ def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | No
 
 def _our_names(state: State, classifier: str) -> dict[str, Tensor]:
     """Today's names, with ``backbone.`` or ``head.`` before those of a plain network."""
-    state = {_today(key): value for key, value in state.items()}
+    for old, new in _OLD_NAMES:
+        state = {re.sub(old, new, key): value for key, value in state.items()}
     if not any(key.startswith("backbone.") for key in state):
-        state = {
-            f"head.{key.removeprefix(f'{classifier}.')}"
-            if classifier and key.startswith(f"{classifier}.")
-            else f"backbone.{key}": value
-            for key, value in state.items()
-        }
+        state = {f"backbone.{key}": value for key, value in state.items()}
+        last = f"backbone.{classifier}."
+        if classifier:
+            state = {
+                f"head.{key.removeprefix(last)}" if key.startswith(last) else key: value
+                for key, value in state.items()
+            }
     return {key: value for key, value in state.items() if not key.startswith(_AUXILIARY_HEADS)}
 
 
-def _today(name: str) -> str:
-    for old, new in _OLD_NAMES:
-        name = re.sub(old, new, name)
-    return name
-
-
 def _last_layer(
-    expected: State,
-    found: State,
-    theirs: Sequence[str] | None,
-    ours: Sequence[str] | None,
+    expected: State, found: State, theirs: Sequence[str] | None, ours: Sequence[str] | None
 ) -> tuple[dict[str, Tensor], str]:
     """The head of ``expected`` with the rows that ``found`` has for it, and what to say of it."""
     head = {key: value.clone() for key, value in expected.items() if key.startswith("head.")}
@@ -254,14 +243,3 @@ def _fit_positions(network: nn.Module, expected: State, found: dict[str, Tensor]
         )[_POSITIONS]
     except (ValueError, RuntimeError):  # other rows than a square of patches
         return  # refused with all that differs
-
-
-def _problems(expected: State, found: State) -> list[str]:
-    missing = [f"{key} is missing" for key in expected if key not in found]
-    unknown = [f"{key} is not known" for key in found if key not in expected]
-    shapes = [
-        f"{key} is {tuple(found[key].shape)} instead of {tuple(value.shape)}"
-        for key, value in expected.items()
-        if key in found and found[key].shape != value.shape
-    ]
-    return [*shapes, *missing, *unknown]

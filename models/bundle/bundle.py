@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from models.bundle.lock import held
 from models.bundle.manifest import MANIFEST, Manifest, check_file_name, sha256_of
 from models.bundle.staging import (
     build,
@@ -26,14 +25,14 @@ from models.bundle.staging import (
 )
 from models.classes import ClassTable
 from models.errors import BundleError
+from models.files import held
 from models.images import Preprocess
 
 MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
-REFERENCE: Final = "reference.npy"
-"""What features are compared with, where the calibration needs it."""
+REFERENCE: Final = "reference.npy"  # what features are compared with, where calibration needs it
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 
 
@@ -43,7 +42,8 @@ class Bundle:
 
     Attributes:
         path: Its folder.
-        manifest: The content of ``bundle.json``.
+        manifest: The content of ``bundle.json``, with the name, version, time, heads (ONNX output
+            by head name) and SHA-256 (``bundle_sha256`` elsewhere) that the properties give.
         classes: The classes in output order.
         preprocess: How pictures become input.
     """
@@ -55,27 +55,22 @@ class Bundle:
 
     @property
     def name(self) -> str:
-        """What the model is called."""
         return self.manifest.name
 
     @property
     def version(self) -> str:
-        """Of the model."""
         return self.manifest.version
 
     @property
     def created(self) -> str:
-        """UTC time in ISO 8601."""
         return self.manifest.created
 
     @property
     def sha256(self) -> str:
-        """The identity of this bundle, ``bundle_sha256`` elsewhere."""
         return self.manifest.sha256
 
     @property
     def heads(self) -> Mapping[str, str]:
-        """ONNX output name by head name."""
         return self.manifest.heads
 
     def has(self, name: str) -> bool:
@@ -83,29 +78,15 @@ class Bundle:
         return name in self.manifest.files
 
     def path_of(self, name: str) -> Path:
-        """Where a file lies now; its content is verified.
-
-        Raises:
-            BundleError: There is no such file, or it changed since the bundle was opened.
-        """
-        self._check_named(name)
-        return find_file(self.path, name, self.manifest.files[name])
+        """Where a file lies now, its content verified; a :class:`BundleError` where it is not."""
+        return find_file(self.path, name, self._digest(name))
 
     def read(self, name: str) -> bytes:
-        """Content of a file, the very bytes that were verified.
-
-        Raises:
-            BundleError: There is no such file, or it changed since the bundle was opened.
-        """
-        self._check_named(name)
-        return read_file(self.path, name, self.manifest.files[name])
+        """Content of a file, the very bytes that were verified."""
+        return read_file(self.path, name, self._digest(name))
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """The JSON object in a file; an empty one where the bundle has no such file.
-
-        Raises:
-            BundleError: The file holds something else, or changed since the bundle was opened.
-        """
+        """The JSON object in a file; an empty one where the bundle has no such file."""
         if not self.has(name):
             return {}
         try:
@@ -115,15 +96,16 @@ class Bundle:
                 f"{self.path / name} is damaged: copy, export or calibrate the bundle again"
             ) from error
 
-    def _check_named(self, name: str) -> None:
+    def _digest(self, name: str) -> str:
         if not self.has(name):
             raise BundleError(f"{self.path} has no {name}; it holds {sorted(self.manifest.files)}")
+        return self.manifest.files[name]
 
 
 def open_bundle(path: str | Path) -> Bundle:
     """Open a bundle and verify the hash of each of its files.
 
-    Nothing is written, so a read-only medium will do. Files that ``bundle.json`` does not name
+    Nothing is written, so the medium may be read-only. Files that ``bundle.json`` does not name
     are ignored.
 
     Raises:
@@ -211,14 +193,14 @@ def replace_files(
     Args:
         path: The folder.
         files: Content by file name.
-        without: Files that it shall not hold any more, where it does.
+        without: Files that it shall no longer hold.
 
     Raises:
         ValueError: A name is not plain.
         BundleError: ``path`` is no valid bundle, or writing failed and the old one stands.
     """
     folder = Path(path)
-    read_manifest(folder)
+    read_manifest(folder)  # refuses what is no bundle
     with writing(folder):
         old = open_bundle(folder).manifest
         kept = {name: digest for name, digest in old.files.items() if name not in without}
@@ -232,12 +214,9 @@ def _verified(folder: Path, manifest: Manifest) -> Bundle:
         find_file(folder, name, digest)
     if missing := [name for name in _REQUIRED if name not in manifest.files]:
         raise BundleError(f"{folder / MANIFEST} does not name {missing}: export the bundle again")
-    return Bundle(
-        path=folder,
-        manifest=manifest,
-        classes=ClassTable.from_json(read_file(folder, CLASSES, manifest.files[CLASSES])),
-        preprocess=Preprocess.from_json(read_file(folder, PREPROCESS, manifest.files[PREPROCESS])),
-    )
+    classes = ClassTable.from_json(read_file(folder, CLASSES, manifest.files[CLASSES]))
+    preprocess = Preprocess.from_json(read_file(folder, PREPROCESS, manifest.files[PREPROCESS]))
+    return Bundle(path=folder, manifest=manifest, classes=classes, preprocess=preprocess)
 
 
 def _content(source: bytes | Path) -> bytes:

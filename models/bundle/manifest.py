@@ -5,14 +5,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from models.errors import BundleError
 
 SCHEMA_VERSION: Final = 1
 MANIFEST: Final = "bundle.json"
-HEADS: Final = ("linear", "cosine", "multi_label", "sccp")
-_SHA256_DIGITS: Final = 64
+_HEADS: Final = {"linear", "cosine", "multi_label", "sccp"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +38,13 @@ class Manifest:
         for label in ("name", "version", "created"):
             if not isinstance(getattr(self, label), str) or not getattr(self, label):
                 raise ValueError(f"{label} must be a text, got {getattr(self, label)!r}")
-        if not _maps_texts(self.heads) or not self.heads or not set(self.heads) <= set(HEADS):
-            raise ValueError(f"heads must map names among {list(HEADS)}, got {self.heads!r}")
+        if not _maps_texts(self.heads) or not self.heads or not set(self.heads) <= _HEADS:
+            raise ValueError(f"heads must map names among {sorted(_HEADS)}, got {self.heads!r}")
         if not _maps_texts(self.files):
             raise ValueError(f"files must map names to SHA-256, got {self.files!r}")
         for name, digest in self.files.items():
             check_file_name(name)
-            if len(digest) != _SHA256_DIGITS:
+            if len(digest) != 64:
                 raise ValueError(f"files: {name} has no SHA-256, got {digest!r}")
 
     @property
@@ -55,7 +54,6 @@ class Manifest:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> bytes:
-        """The bytes of ``bundle.json``."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False).encode() + b"\n"
 
     @classmethod
@@ -67,7 +65,14 @@ class Manifest:
         """
         try:
             entry = json.loads(text)
-            _check_schema(entry["schema_version"], where)
+            version = entry["schema_version"]
+            if type(version) is not int or version < 1:
+                raise ValueError(f"schema_version must be a positive integer, got {version!r}")
+            if version > SCHEMA_VERSION:
+                raise BundleError(
+                    f"{where} has schema {version}, this florilege knows up to {SCHEMA_VERSION}:"
+                    " upgrade florilege"
+                )
             return cls(**{key: entry[key] for key in cls.__dataclass_fields__})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BundleError(
@@ -79,33 +84,15 @@ def _maps_texts(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
 
 
-def _check_schema(version: Any, where: Path) -> None:
-    if type(version) is not int or version < 1:
-        raise ValueError(f"schema_version must be a positive integer, got {version!r}")
-    if version > SCHEMA_VERSION:
-        raise BundleError(
-            f"{where} has schema {version}, this florilege knows up to {SCHEMA_VERSION}:"
-            " upgrade florilege"
-        )
-
-
 def check_file_name(name: str) -> None:
-    """Refuse names that would leave the bundle's folder, be hidden or be staging names.
-
-    Raises:
-        ValueError: Such a name.
-    """
+    """Raise ``ValueError`` for a name that leaves the folder, is hidden or a staging name."""
     plain = name and name == Path(name).name and name.isprintable() and "\\" not in name
     if not plain or name.startswith(".") or name == MANIFEST or ".new-" in name:
         raise ValueError(f"files: a plain file name is expected, got {name!r}")
 
 
 def sha256_of(source: bytes | Path) -> str:
-    """SHA-256 in hexadecimal of bytes or of a file's content.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """SHA-256 in hexadecimal of bytes or of a file's content."""
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest()
     with source.open("rb") as file:

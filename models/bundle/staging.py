@@ -22,11 +22,7 @@ _STAGED: Final = ".new-"
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read ``bundle.json``.
-
-    Raises:
-        BundleError: ``folder`` is no bundle, or the file is damaged or of a newer schema.
-    """
+    """Read ``bundle.json``, with a :class:`BundleError` where it is missing, damaged or newer."""
     try:
         text = (folder / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -53,40 +49,31 @@ def find_file(folder: Path, name: str, digest: str) -> Path:
     Raises:
         BundleError: It is missing, unreadable, or has another content.
     """
-    candidates = (folder / name, folder / _staged_name(name, digest))
-    for candidate in candidates:
-        with suppress(FileNotFoundError):
-            if _digest(candidate) == digest:
+    own = folder / name
+    for candidate in (own, folder / _staged_name(name, digest)):
+        try:
+            if sha256_of(candidate) == digest:
                 return candidate
-    if not candidates[0].exists():
-        raise BundleError(f"{candidates[0]} is missing: copy or export the bundle again")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise BundleError(f"{candidate} cannot be read: {error.strerror}") from error
+    if not own.exists():
+        raise BundleError(f"{own} is missing: copy or export the bundle again")
     raise BundleError(
-        f"{candidates[0]} is not the file {MANIFEST} names, its SHA-256 differs:"
+        f"{own} is not the file {MANIFEST} names, its SHA-256 differs:"
         " copy or export the bundle again"
     )
 
 
 def read_file(folder: Path, name: str, digest: str) -> bytes:
-    """Content of the file with this SHA-256.
-
-    Raises:
-        BundleError: It is missing, unreadable, or has another content.
-    """
+    """Content of the file with this SHA-256; errors as of :func:`find_file`."""
     for _attempt in range(3):  # a staged file may be renamed between finding and reading
         with suppress(FileNotFoundError):
             content = find_file(folder, name, digest).read_bytes()
             if sha256_of(content) == digest:
                 return content
     raise BundleError(f"{folder / name} changed while it was read: open the bundle again")
-
-
-def _digest(path: Path) -> str:
-    try:
-        return sha256_of(path)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise BundleError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _staged_name(name: str, digest: str) -> str:
@@ -118,11 +105,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def build(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -> None:
-    """Write a new bundle into a hidden folder beside ``folder``, then rename it.
-
-    Raises:
-        OSError: The disk failed; nothing is left of it.
-    """
+    """Write a new bundle into a hidden folder beside ``folder``, then rename it: all or nothing."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}{_STAGED}"))
     try:
@@ -144,13 +127,10 @@ def exchange(
     """Stage what changes, replace ``bundle.json`` in one step, then rename the staged files.
 
     Args:
-        folder: The bundle, locked by :func:`writing`.
+        folder: The bundle, locked by :func:`writing`; where the disk fails the old one stands.
         old: What stands there, None where it is too damaged to keep.
         new: What shall stand there.
         files: Content of the new files, and of any others.
-
-    Raises:
-        OSError: The disk failed; the old bundle stands.
     """
     if old is not None:
         _settle(folder, old)

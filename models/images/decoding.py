@@ -2,14 +2,14 @@
 
 Evaluation during training, calibration, prediction and the server all call :func:`load`, so that
 what is calibrated is what is served. Nothing here changes Pillow's global state, and any number
-of threads may decode at once (Pillow releases the interpreter lock meanwhile).
+of threads may decode at once.
 """
 
 import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,33 +17,14 @@ import pillow_heif
 from PIL import AvifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from models.errors import BundleError
-from models.images.errors import DamagedImage, ImageError, ImageTooLarge, UnsupportedImage
-from models.images.exif import orientation
-from models.images.headers import Header, read_header
-from models.images.sniff import ACCEPTED, Kind
-
-__all__ = [
-    "ACCEPTED",
-    "MAX_BYTES",
-    "MAX_PIXELS",
-    "DamagedImage",
-    "ImageError",
-    "ImageTooLarge",
-    "Preprocess",
-    "UnsupportedImage",
-    "decode",
-    "load",
-]
+from models.images.errors import DamagedImage, ImageError, ImageTooLarge
+from models.images.headers import Header, orientation, read_header
+from models.images.sniff import Kind
 
 MAX_PIXELS: Final = 50_000_000
-MAX_BYTES: Final = 100_000_000
+STRIP: Final = 64  # rows of the shrunk picture made at a time; at once would take twice more memory
 
-STRIP: Final = 64  # rows of the shrunk picture made at a time
-
-_RESAMPLE: Final = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-}
+_RESAMPLE: Final = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _TURNS: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -116,34 +97,28 @@ class Preprocess:
             BundleError: Damaged, or with a key this version does not know.
         """
         try:
-            return cls(**_checked_keys(json.loads(text)))
+            entry = json.loads(text)
+            if not isinstance(entry, dict):
+                raise ValueError(f"an object is expected, got {type(entry).__name__}")
+            if unknown := sorted(set(entry) - {field.name for field in fields(cls)}):
+                raise ValueError(
+                    f"unknown keys {unknown}; a newer florilege may have written it: upgrade"
+                )
+            return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()})
         except (ValueError, TypeError) as error:
             raise BundleError(f"preprocess.json is damaged: {error}") from error
 
 
-def _checked_keys(entry: Any) -> dict[str, Any]:
-    if not isinstance(entry, dict):
-        raise ValueError(f"an object is expected, got {type(entry).__name__}")
-    known = {field.name for field in fields(Preprocess)}
-    if unknown := sorted(set(entry) - known):
-        raise ValueError(f"unknown keys {unknown}; a newer florilege may have written it: upgrade")
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-
-
 def load(
-    data: bytes,
-    preprocess: Preprocess,
-    *,
-    max_pixels: int = MAX_PIXELS,
-    max_bytes: int = MAX_BYTES,
+    data: bytes | Header, preprocess: Preprocess, *, max_pixels: int = MAX_PIXELS
 ) -> npt.NDArray[np.uint8]:
     """Decode a picture into the input of a network.
 
     Args:
-        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture.
+        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture; or its header, where that has
+            been read already.
         preprocess: Size and crop.
         max_pixels: Refuse more pixels than this, from the header alone.
-        max_bytes: Refuse more bytes than this.
 
     Returns:
         RGB values, uint8, shape ``(image_size, image_size, 3)``. A picture that has this size
@@ -152,55 +127,35 @@ def load(
     Raises:
         ImageError: Whatever the bytes are, one of its three kinds.
     """
-    picture = _open(data, preprocess.resize_side, max_pixels, max_bytes)
+    picture = _open(data, preprocess.resize_side, max_pixels)
     # Square and centred, so turning afterwards gives the same picture for a fraction of the work.
     return np.array(_turned(_resized(picture, preprocess), picture.turn))
 
 
-def decode(
-    data: bytes, *, target: int, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES
-) -> Image.Image:
+def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode a whole picture, upright and in RGB, as large as resizing to ``target`` wants it.
 
     A picture of more than four times ``target`` on its short side is shrunk by a whole number to
-    no less than twice ``target``, a JPEG while it is decoded.
-
-    Args:
-        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture.
-        target: Side in pixels it will be resized to later.
-        max_pixels: Refuse more pixels than this, from the header alone.
-        max_bytes: Refuse more bytes than this.
-
-    Raises:
-        ImageError: Whatever the bytes are, one of its three kinds.
+    no less than twice ``target``, a JPEG while it is decoded. Other arguments and errors are
+    those of :func:`load`.
     """
-    picture = _open(data, target, max_pixels, max_bytes)
+    picture = _open(data, target, max_pixels)
     return _turned(picture.image, picture.turn)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Picture:
-    """A decoded picture in RGB, as stored, maybe shrunk.
+class _Picture(NamedTuple):
+    """A decoded picture in RGB, as stored, maybe shrunk."""
 
-    Attributes:
-        image: Its pixels; where shrinking does not come out even, the last ones cover less.
-        width: Exact width of the whole picture, in pixels of ``image``.
-        height: Exact height.
-        turn: EXIF orientation still to be applied.
-    """
-
-    image: Image.Image
-    width: float
+    image: Image.Image  # where shrinking does not come out even, the last pixels cover less
+    width: float  # of the whole picture, exact, in pixels of `image`
     height: float
-    turn: int
+    turn: int  # EXIF orientation still to be applied
 
 
-def _open(data: bytes, target: int, max_pixels: int, max_bytes: int) -> _Picture:
+def _open(data: bytes | Header, target: int, max_pixels: int) -> _Picture:
     if max_pixels < 1:
         raise ValueError(f"max_pixels must be at least 1, got {max_pixels}")
-    if len(data) > max_bytes:
-        raise ImageTooLarge(f"{len(data)} bytes; at most {max_bytes} are taken", limit=max_bytes)
-    header = read_header(data)
+    header = data if isinstance(data, Header) else read_header(data)
     _check_pixels(header.width, header.height, max_pixels)
     try:
         return _decoded(header, target, max_pixels)
@@ -228,19 +183,12 @@ def _decoded(header: Header, target: int, max_pixels: int) -> _Picture:
     _check_pixels(*image.size, max_pixels)
     width, height = drafted[1][2:] if drafted else image.size
     factor = max(1, min(image.size) // (2 * target))
-    return _Picture(
-        image=_shrunk_rgb(image, factor),
-        width=width / factor,
-        height=height / factor,
-        turn=header.orientation or orientation(image.info.get("exif") or b""),
-    )
+    turn = header.orientation or orientation(image.info.get("exif") or b"")
+    return _Picture(_shrunk_rgb(image, factor), width / factor, height / factor, turn)
 
 
 def _shrunk_rgb(image: Image.Image, factor: int) -> Image.Image:
-    """RGB, each pixel the mean of ``factor`` x ``factor``; strip by strip, to save memory.
-
-    A transparent picture of 50 megapixels takes 200 MB as decoded and would take it twice more.
-    """
+    """RGB, each pixel the mean of ``factor`` x ``factor``; strip by strip, to save memory."""
     if factor == 1 and _is_rgb(image):
         return image
     width, height = image.size

@@ -16,7 +16,7 @@ class ImageError(ValueError):
 class UnsupportedImage(ImageError):
     """The bytes are of no accepted image type; the message names those that are."""
 
-    code: ClassVar[str] = "unsupported_image_type"
+    code = "unsupported_image_type"
 
 
 class ImageTooLarge(ImageError):
@@ -26,7 +26,7 @@ class ImageTooLarge(ImageError):
         limit: The allowed number, in the unit the message names, or None where memory ran out.
     """
 
-    code: ClassVar[str] = "image_too_large"
+    code = "image_too_large"
 
     def __init__(self, message: str, *, limit: int | None = None) -> None:
         super().__init__(message)
@@ -35,5 +35,3 @@ class ImageTooLarge(ImageError):
 
 class DamagedImage(ImageError):
     """An accepted type by its first bytes, but broken or cut short."""
-
-    code: ClassVar[str] = "image_unreadable"

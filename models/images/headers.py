@@ -8,11 +8,13 @@ compressed comment or believe a second header.
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
-from models.images.errors import DamagedImage
-from models.images.exif import orientation
+from models.images.errors import DamagedImage, ImageTooLarge
 from models.images.sniff import Kind, sniff
+
+MAX_BYTES: Final = 100_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,8 @@ class Header:
         height: Rows, as stored.
         orientation: EXIF orientation 1 to 8; None where only the decoder can tell (HEIC, AVIF).
         pixels: The bytes to decode.
+        shrinks: Whether it can be shrunk while it is decoded without keeping all of it: a JPEG
+            that is not progressive.
     """
 
     kind: Kind
@@ -32,15 +36,19 @@ class Header:
     height: int
     orientation: int | None
     pixels: bytes
+    shrinks: bool = False
 
 
 def read_header(data: bytes) -> Header:
     """Read the header of an encoded picture.
 
     Raises:
+        ImageTooLarge: More than 100 MB.
         UnsupportedImage: No accepted type.
         DamagedImage: The header is cut short or contradicts itself.
     """
+    if len(data) > MAX_BYTES:
+        raise ImageTooLarge(f"{len(data)} bytes; at most {MAX_BYTES} are taken", limit=MAX_BYTES)
     kind = sniff(data)
     try:
         header = _READERS[kind](data)
@@ -63,9 +71,43 @@ def _counted(parts: Iterable[_Part]) -> Iterator[_Part]:
         yield part
 
 
+# EXIF: which way up ----------------------------------------------------------------------------
+
+_ORIENTATION: Final = 0x0112
+_SHORT: Final = 3
+
+
+def orientation(exif: bytes) -> int:
+    """Orientation tag of an EXIF block, 1 to 8; 1 (upright) where absent or damaged.
+
+    Only the first directory is read: Pillow's reader warns about oddities in tags nobody asked for.
+
+    Args:
+        exif: TIFF structure, with or without the leading ``Exif\\0\\0``.
+    """
+    tiff = exif.removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4], "")
+    try:
+        return _first_directory_orientation(tiff, order) if order else 1
+    except struct.error:  # an offset past the end
+        return 1
+
+
+def _first_directory_orientation(tiff: bytes, order: str) -> int:
+    (start,) = struct.unpack_from(order + "I", tiff, 4)
+    (entries,) = struct.unpack_from(order + "H", tiff, start)
+    for at in range(start + 2, start + 2 + 12 * entries, 12):
+        tag, kind, count, value = struct.unpack_from(order + "HHIH", tiff, at)
+        if tag == _ORIENTATION:
+            valid = kind == _SHORT and count == 1 and 1 <= value <= 8
+            return int(value) if valid else 1
+    return 1
+
+
 # JPEG ----------------------------------------------------------------------------------------
 
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # SOF0 to SOF15
+_SEQUENTIAL: Final = (0xC0, 0xC1)
 _BARE: Final = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a length
 _START_OF_SCAN: Final = 0xDA
 _END: Final = 0xD9
@@ -75,12 +117,12 @@ MOST_SCANS: Final = 100  # photos have up to about 20; each further one costs a 
 
 
 def _read_jpeg(data: bytes) -> Header:
-    kept, turn, size, scan = [b"\xff\xd8"], 1, None, 0
+    kept, turn, size, shrinks, scan = [b"\xff\xd8"], 1, None, False, 0
     for marker, start, end in _counted(_segments(data)):
         if marker in _FRAMES:
             if size is not None:
                 raise DamagedImage("the jpeg has two frame headers")
-            size = struct.unpack_from(">HH", data, start + 5)
+            size, shrinks = struct.unpack_from(">HH", data, start + 5), marker in _SEQUENTIAL
         elif marker == _EXIF and data[start + 4 : start + 10] == b"Exif\0\0":
             turn = orientation(data[start + 4 : end])
         if marker not in _DROPPED:
@@ -90,8 +132,14 @@ def _read_jpeg(data: bytes) -> Header:
         raise DamagedImage("the jpeg has no frame header")
     if data.count(b"\xff\xda", scan) > MOST_SCANS:
         raise DamagedImage(f"the jpeg has more than {MOST_SCANS} scans")
-    pixels = b"".join((*kept, data[scan:]))
-    return Header(kind="jpeg", width=size[1], height=size[0], orientation=turn, pixels=pixels)
+    return Header(
+        kind="jpeg",
+        width=size[1],
+        height=size[0],
+        orientation=turn,
+        pixels=b"".join((*kept, data[scan:])),
+        shrinks=shrinks,
+    )
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -191,14 +239,6 @@ _CONTAINERS: Final = {b"meta": 4, b"iprp": 0, b"ipco": 0, b"moov": 0, b"trak": 0
 _DEEPEST: Final = 6
 
 
-def _read_heic(data: bytes) -> Header:
-    return _read_boxes(data, "heic")
-
-
-def _read_avif(data: bytes) -> Header:
-    return _read_boxes(data, "avif")
-
-
 def _read_boxes(data: bytes, kind: Kind) -> Header:
     """The largest picture inside counts; EXIF items are renamed, since they must not turn it."""
     sizes, pixels = [], bytearray(data)
@@ -248,6 +288,6 @@ _READERS: Final[dict[Kind, Callable[[bytes], Header]]] = {
     "jpeg": _read_jpeg,
     "png": _read_png,
     "webp": _read_webp,
-    "heic": _read_heic,
-    "avif": _read_avif,
+    "heic": partial(_read_boxes, kind="heic"),
+    "avif": partial(_read_boxes, kind="avif"),
 }

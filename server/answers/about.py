@@ -6,7 +6,7 @@ from typing import get_args
 from calibration.guarantees import COVERAGE_RULES, Guarantee
 from calibration.record.record import CalibrationRecord, OperatingPoint
 from models.classes import ClassInfo, ClassTable
-from models.images.decoding import ACCEPTED
+from models.images import ACCEPTED
 from server.answers.measured import measured
 from server.answers.names import taxon
 from server.answers.pipeline import Pipeline

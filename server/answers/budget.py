@@ -1,27 +1,20 @@
 """How many pixels are decoded at once: a 50-megapixel PNG takes 250 MB while it is decoded.
 
 Without a bound the memory of a server would be the number of its threads times its largest
-picture. JPEGs are decoded at a fraction of their size and mostly pass, but for progressive ones,
+picture. JPEGs are decoded at a fraction of their size and mostly pass, except progressive ones,
 whose coefficients are all kept until the last scan.
 """
 
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from models.images.errors import ImageError
-from models.images.headers import read_header
-from models.images.sniff import sniff
+from models.images import Header
 
 MAX_DECODING_PIXELS = 100_000_000
 NOT_COUNTED = 50
 CHECK_EVERY_S = 0.5
-MOST_SEGMENTS = 1000
-_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
-_BASELINE = (0xC0, 0xC1)
-_BARE = frozenset((0x00, 0x01, *range(0xD0, 0xD9)))  # markers that no length follows
 
 
 class PixelBudget:
@@ -33,9 +26,6 @@ class PixelBudget:
 
     Args:
         limit: Pixels, at least 1.
-
-    Raises:
-        ValueError: ``limit`` is below 1.
     """
 
     def __init__(self, limit: int = MAX_DECODING_PIXELS) -> None:
@@ -48,7 +38,6 @@ class PixelBudget:
 
     @property
     def waiting(self) -> int:
-        """How many are waiting."""
         return len(self._turns)
 
     @contextmanager
@@ -87,53 +76,19 @@ class PixelBudget:
         return self.held == 0 or self.held + pixels <= self.limit
 
 
-def pixels_to_hold(data: bytes, *, target: int, max_pixels: int) -> int:
-    """How many pixels decoding a picture holds in memory, told by its header.
+def pixels_to_hold(header: Header, *, target: int, max_pixels: int) -> int:
+    """How many pixels decoding a picture holds in memory.
 
     Args:
-        data: An encoded picture, or anything else.
+        header: Of the picture.
         target: Side in pixels it is going to be resized to.
-        max_pixels: Larger pictures are refused by the decoder, from their header alone.
-
-    Returns:
-        0 where the decoder is going to refuse the bytes.
+        max_pixels: Larger pictures are refused by the decoder, and hold nothing.
     """
-    try:
-        if sniff(data) == "jpeg":
-            width, height, shrinks = _jpeg_frame(data)
-        else:
-            header = read_header(data)
-            width, height, shrinks = header.width, header.height, False
-    except ImageError:
+    pixels = header.width * header.height
+    if pixels > max_pixels:
         return 0
-    if width * height > max_pixels:
-        return 0
-    side = _shrink(min(width, height), target) if shrinks else 1
-    return width * height // side**2
-
-
-def _shrink(short_side: int, target: int) -> int:
-    """By how much a JPEG is shrunk while it is decoded, to no less than twice the target."""
-    return next(factor for factor in (8, 4, 2, 1) if factor <= max(1, short_side // (2 * target)))
-
-
-def _jpeg_frame(data: bytes) -> tuple[int, int, bool]:
-    """Width, height, and whether it can be shrunk without keeping all of it.
-
-    Reads no further than the frame header: the decoder's own reading takes milliseconds for a
-    large JPEG.
-    """
-    at = 2
-    for _ in range(MOST_SEGMENTS):
-        at = data.find(b"\xff", at)
-        if at < 0 or at + 9 > len(data):
-            break
-        marker, length, height, width = struct.unpack(">xBHxHH", data[at : at + 9])
-        if marker in _FRAMES:
-            return width, height, marker in _BASELINE
-        if marker == 0xFF:
-            at += 1
-        else:
-            at += 2 if marker in _BARE else 2 + length
-    header = read_header(data)  # strange: as the decoder sees it
-    return header.width, header.height, False
+    if not header.shrinks:
+        return pixels
+    # A JPEG is shrunk while it is decoded, to no less than twice the target.
+    most = max(1, min(header.width, header.height) // (2 * target))
+    return pixels // next(factor for factor in (8, 4, 2, 1) if factor <= most) ** 2

@@ -12,9 +12,8 @@ from calibration.record import CalibrationRecord
 from calibration.record.reading import open_reference, read_record
 from calibration.rejection.reference import Reference
 from models.bundle import Bundle, open_bundle
-from models.images.decoding import MAX_PIXELS, load
-from models.images.errors import ImageError, UnsupportedImage
-from models.images.errors import ImageTooLarge as TooManyPixels
+from models.images import MAX_PIXELS, Header, ImageError, UnsupportedImage, load, read_header
+from models.images import ImageTooLarge as TooManyPixels
 from models.session import Outputs, Session
 from server.answers.answer import Ask, Drawn, describe, draw, judge
 from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
@@ -128,8 +127,9 @@ class Pipeline:
     ) -> Outputs:
         started = perf_counter()
         try:
-            with self.budget.hold(self._size(photo), check):
-                pixels = load(photo, self.bundle.preprocess, max_pixels=self.max_pixels)
+            header = read_header(photo)
+            with self.budget.hold(self._size(header), check):
+                pixels = load(header, self.bundle.preprocess, max_pixels=self.max_pixels)
         except ImageError as error:
             raise image_problem(error, number) from error
         started = stages.add("decode", started)
@@ -137,9 +137,9 @@ class Pipeline:
         stages.add("forward", started)
         return outputs
 
-    def _size(self, photo: bytes) -> int:
+    def _size(self, header: Header) -> int:
         target = self.bundle.preprocess.resize_side
-        return pixels_to_hold(photo, target=target, max_pixels=self.max_pixels)
+        return pixels_to_hold(header, target=target, max_pixels=self.max_pixels)
 
 
 def image_problem(error: ImageError, number: int | None = None) -> Problem:

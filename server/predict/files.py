@@ -1,20 +1,19 @@
 """Answering many files: in order, on all cores, one failure never stops the others."""
 
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from models.cores import in_order
 from models.errors import UsageError
-from models.images.decoding import MAX_BYTES
+from models.images import MAX_BYTES
 from models.progress import progress
 from server.answers.answer import Ask, operating_point
 from server.answers.pipeline import Pipeline
 from server.errors import BodyTooLarge, NotCalibratedFor, Problem
 from server.schemas import Answer
-from server.settings import cores
 
 
 class FileUnreadable(Problem):
@@ -45,7 +44,7 @@ def predict_all(
     except NotCalibratedFor as error:
         allowed = f"; possible are {_short(error.allowed)}" if error.allowed else ""
         raise UsageError(f"{error.detail}{allowed}") from error
-    return _in_order(pipeline, photos, ask, threads or cores())
+    return _predicted(pipeline, photos, ask, threads)
 
 
 def _short(values: list[float]) -> str:
@@ -53,25 +52,14 @@ def _short(values: list[float]) -> str:
     return ", ".join(listed if len(listed) <= 12 else [*listed[:5], "...", *listed[-3:]])
 
 
-def _in_order(
-    pipeline: Pipeline, photos: Sequence[Path], ask: Ask, threads: int
+def _predicted(
+    pipeline: Pipeline, photos: Sequence[Path], ask: Ask, threads: int | None
 ) -> Iterator[Predicted]:
-    waiting: deque[Future[Predicted]] = deque()
-    with (
-        ThreadPoolExecutor(threads, thread_name_prefix="photo") as pool,
-        progress(len(photos), "predicting") as advance,
-    ):
-        try:
-            for photo in photos:
-                waiting.append(pool.submit(_predict, pipeline, photo, ask))
-                if len(waiting) > 4 * threads:
-                    yield waiting.popleft().result()
-                    advance()
-            while waiting:
-                yield waiting.popleft().result()
-                advance()
-        finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody wants what still waits
+    answers = in_order(lambda photo: _predict(pipeline, photo, ask), photos, threads=threads)
+    with closing(answers), progress(len(photos), "predicting") as advance:
+        for answer in answers:
+            yield answer
+            advance()
 
 
 def shown(path: Path) -> str:

@@ -29,7 +29,7 @@ from models.images import load
 from models.session import Session
 from tests.calibration.estimates import hits_of
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, network
-from tests.models.bundle.test_lock import holder
+from tests.models.test_files import holder
 
 ROWS = 12
 

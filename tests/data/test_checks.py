@@ -155,16 +155,15 @@ def test_what_cannot_be_listed_is_refused(tmp_path: Path) -> None:
         check(str(tmp_path / "no"))
 
 
-@pytest.mark.parametrize("window", [1, 4, 8, 9, 512])
+@pytest.mark.parametrize("threads", [1, 2, 3, 16])
 def test_the_report_is_the_same_however_many_pictures_are_looked_at_together(
-    tmp_path: Path, window: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, threads: int
 ) -> None:
     root = write_folder(tmp_path, {"train": {"a": 5, "b": 4}, "val": {"a": 1, "b": 1}})
     (root / "train/a/000.png").write_text("x")
     (root / "train/b/003.png").write_bytes((root / "train/a/003.png").read_bytes())
     whole = _check(root)
-    monkeypatch.setattr("data.checks.WINDOW", window)
-    assert _check(root) == whole
+    assert check(str(root), threads=threads) == whole
     assert "image_unreadable" not in _kinds(whole.errors)
     assert _kinds(whole.errors)["unsupported_image_type"][0].startswith("train/a/000.png: ")
     assert _kinds(whole.warnings)["duplicates"] == ["train/a/003.png = train/b/003.png"]

@@ -17,7 +17,7 @@ def test_check_prints_counts_and_ends_well(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "train" in result.stdout
     assert "b[b]" in result.stdout
-    assert "nothing to mend" in result.stdout
+    assert "nothing to repair" in result.stdout
 
 
 def test_check_lists_everything_before_it_fails(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
-"""A file is replaced whole or not at all."""
+"""A file is replaced whole or not at all, and one process at a time writes into a folder."""
 
 import errno
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -10,7 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from models import files
-from models.files import check_writable, write_atomic
+from models.errors import UsageError
+from models.files import LOCK, check_writable, held, write_atomic
 
 
 def test_the_content_is_replaced(tmp_path: Path) -> None:
@@ -88,3 +92,74 @@ def test_a_folder_that_cannot_be_synchronised_holds_the_new_file(
     monkeypatch.setattr(files, "sync_folder", Mock(side_effect=OSError(errno.EINVAL, "no")))
     write_atomic(tmp_path / "a", b"two")
     assert (tmp_path / "a").read_bytes() == b"two"
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from models.files import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds the folder until its input ends."""
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        yield other
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("99")  # left by a killed one
+    with holder(tmp_path) as other:
+        for _ in range(2):
+            with (
+                pytest.raises(UsageError, match=rf"process \({other.pid}\) writes into {tmp_path}"),
+                held(tmp_path),
+            ):
+                pytest.fail("both hold it")
+        assert other.stdin is not None
+        other.stdin.close()
+        other.wait()
+        with held(tmp_path):
+            assert (tmp_path / LOCK).exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
+    with holder(tmp_path) as other:
+        other.kill()
+    assert (tmp_path / LOCK).exists()
+    with held(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_frees_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), held(tmp_path):
+        raise KeyError
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_its_holder_removes_between_opening_and_locking_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = tmp_path / LOCK, []
+    original = Path.open
+
+    def removed_once(self: Path, mode: str) -> object:
+        handle = original(self, mode)
+        opened.append(handle)
+        if len(opened) == 1:
+            path.unlink()
+        return handle
+
+    monkeypatch.setattr(Path, "open", removed_once)
+    with held(tmp_path):
+        assert len(opened) == 2
+        assert path.exists()

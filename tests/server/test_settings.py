@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from server.cli import app
-from server.settings import Settings, _quota, cores
+from server.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,13 +64,3 @@ def test_every_setting_is_a_flag_of_serve_and_in_the_documentation() -> None:
         if name != "bundle":
             assert re.search(rf"{flag}\b", help_text), flag
             assert f"`{flag}" in documentation, flag
-
-
-def test_a_cpu_quota_is_rounded_up_and_max_means_none(tmp_path: Path) -> None:
-    file = tmp_path / "cpu.max"
-    file.write_text("150000 100000\n")
-    assert _quota(file) == 2
-    file.write_text("max 100000\n")
-    assert _quota(file) > 1000
-    assert _quota(tmp_path / "absent") > 1000
-    assert cores() >= 1

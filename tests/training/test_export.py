@@ -11,7 +11,7 @@ from models.bundle import Bundle, open_bundle
 from models.errors import BundleError, UsageError
 from models.images import load
 from models.session import Session
-from tests.models.bundle.test_lock import holder
+from tests.models.test_files import holder
 from tests.training.small import small_config, write_photos
 from training.export import export_run
 from training.train import build_network, train_run

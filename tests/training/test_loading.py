@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from data.sources import open_dataset
+from models.cores import cores
 from models.images import Preprocess
 from tests.training.small import small_config, write_photos
 from training.config import TrainConfig
@@ -19,7 +20,6 @@ from training.loading import (
     split_batches,
     steps_per_epoch,
 )
-from training.pictures import cores
 
 pytestmark = [
     pytest.mark.filterwarnings(

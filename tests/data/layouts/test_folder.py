@@ -46,7 +46,7 @@ def test_hidden_entries_are_passed_over_and_stray_ones_listed(tmp_path: Path) ->
     (root / "licence").write_text("x")
     (root / "train/acer/deeper").mkdir()
     (root / "train/acer/deeper/B.JPG").write_bytes(png(2))
-    listing = list_folder(root)
+    listing = list_folder(root, str(root))
     assert listing.splits["train"].names[-4:-3] == ["train/acer/deeper/B.JPG"]
     assert set(listing.splits["train"].class_ids) == {"acer", "rosa"}
     assert sorted(listing.ignored) == [

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from models.errors import BundleError
-from models.images.decoding import (
+from models.images import (
     ACCEPTED,
     DamagedImage,
     ImageError,
@@ -26,9 +26,9 @@ from models.images.decoding import (
     UnsupportedImage,
     decode,
     load,
+    read_header,
 )
-from models.images.exif import orientation as orientation_of
-from models.images.headers import read_header
+from models.images.headers import orientation as orientation_of
 from models.images.sniff import sniff
 from tests.models.pictures import (
     KINDS,
@@ -460,11 +460,14 @@ def test_the_largest_picture_in_a_heic_counts() -> None:
         load(out.getvalue(), SMALL, max_pixels=128 * 128 - 1)
 
 
-def test_the_limit_on_bytes_is_exact() -> None:
+def test_the_limit_on_bytes_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     data = ENCODED["png"]
-    assert load(data, SMALL, max_bytes=len(data)).shape == (32, 32, 3)
-    with pytest.raises(ImageTooLarge, match="bytes"):
-        load(data, SMALL, max_bytes=len(data) - 1)
+    monkeypatch.setattr("models.images.headers.MAX_BYTES", len(data))
+    assert load(data, SMALL).shape == (32, 32, 3)
+    monkeypatch.setattr("models.images.headers.MAX_BYTES", len(data) - 1)
+    with pytest.raises(ImageTooLarge, match=f"at most {len(data) - 1} are taken") as caught:
+        load(data, SMALL)
+    assert caught.value.limit == len(data) - 1
 
 
 def test_a_limit_that_makes_no_sense_is_the_callers_mistake() -> None:

@@ -287,7 +287,7 @@ def test_ctrl_c_leaves_what_waits_undone(
                 assert stopped.wait(15)
             return SimpleNamespace(answer=None)
 
-    monkeypatch.setattr("server.predict.files.ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("models.cores.ThreadPoolExecutor", Pool)
     found = predict_all(cast(Pipeline, Slow()), [photos / "0.png"] * 9, Ask(), threads=1)
     next(found)
     with pytest.raises(KeyboardInterrupt):
