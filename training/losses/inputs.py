@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 ClassCounts: TypeAlias = Any
 """Training images per class: list, array, tensor, mapping from class index, or a data set."""
@@ -61,11 +61,43 @@ def check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     return labels
 
 
-def check_k(k: int, classes: int | None = None) -> None:
+AT_LEAST: Final = {
+    "alpha": 0, "average_k": 1, "beta": 0, "gamma": 0, "margin": 0, "max_margin": 0,
+    "reg_weight": 0, "theta_lr": 0,
+}  # fmt: skip
+POSITIVE: Final = ("epsilon", "scale", "tau", "temperature")
+WHOLE: Final = {"classes": 1, "k": 1, "noise_samples": 1, "recent_batches": 0, "rows": 1}
+WORDS: Final = {
+    "candidates": ("global", "local"),
+    "dtype": ("float32", "float16"),
+    "sharing": ("per_sample", "shared"),
+}
+
+
+def check_parameters(**given: Any) -> None:
+    """Refuse parameters of a loss out of range; a name has the same range in every loss."""
+    for name, value in given.items():
+        if name in AT_LEAST:
+            check_at_least(name, value, AT_LEAST[name])
+        elif name in POSITIVE:
+            check_positive(name, value)
+        elif name in WHOLE and (not is_integer(value) or value < WHOLE[name]):
+            raise ValueError(f"{name} must be an integer of at least {WHOLE[name]}, got {value}")
+        elif name in WORDS and value not in WORDS[name]:
+            words = " or ".join(map(repr, WORDS[name]))
+            raise ValueError(f"{name} must be {words}, got {value!r}")
+        elif name == "label_smoothing":
+            check_number(name, value)
+            if not 0 <= value < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {value}")
+        elif name == "generator" and not isinstance(value, Generator | None):
+            raise ValueError(f"generator must be a torch.Generator, got {value!r}")
+
+
+def check_k(k: int, classes: int) -> None:
     """Refuse a ``k`` that is no whole number or leaves no (k+1)-th class to compare with."""
-    if not is_integer(k) or k < 1:
-        raise ValueError(f"k must be an integer of at least 1, got {k}")
-    if classes is not None and k >= classes:
+    check_parameters(k=k)
+    if k >= classes:
         raise ValueError(f"k must be in [1, {classes - 1}] for {classes} classes, got {k}")
 
 
