@@ -97,7 +97,7 @@ def train_run(
         notes += _enlarged(dataset, config)
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
-    trained = Trained(network, make_optimiser(network, loss_fn, config.optimiser), loss_fn)
+    trained = Trained(network, make_optimiser(network, config.optimiser), loss_fn)
     position = checkpoint.load(folder.last, trained) if restored else Position()
 
     unfinished = position.epoch < config.epochs
@@ -146,7 +146,7 @@ def _start(
             f"multi_label_prior is for a two_head head; {config.loss_name} trains a "
             f"{objective.head} head"
         )
-    average_k = objective.average_k if prior is None else prior * len(classes)
+    average_k = objective.loss_fn.average_k if prior is None else prior * len(classes)
     if isinstance(network.head, TwoHead) and average_k is not None and average_k < len(classes):
         network.head.start_multi_label_at(average_k)
         notes.append(
