@@ -38,7 +38,7 @@ class OptimiserConfig(Part):
     momentum: float = Field(0.9, ge=0, lt=1)
     """Share of a step that goes into the next."""
     nesterov: bool = True
-    """Nesterov's form of the momentum, which must not be 0."""
+    """Nesterov's form of the momentum; needs `momentum` > 0."""
     weight_decay: float = Field(1e-4, ge=0)
     """L2 penalty."""
     decay_all: bool = False
@@ -134,7 +134,7 @@ class TrainConfig(Part):
     recipe: str = "default"
     """Named starting point of the settings."""
     backbone: str = "resnet18"
-    """Network by name."""
+    """Any torchvision classification network, `densenet40_40`, `resnet18_small` or `tiny`."""
     weights: Text | None = None
     """What to start from: imagenet, a file of weights, or the folder of a run or a bundle."""
     head: Literal["auto", "linear", "cosine", "two_head"] = "auto"
@@ -157,7 +157,7 @@ class TrainConfig(Part):
     batch_size: Whole = Field(64, ge=2)
     """Pictures a step."""
     seed: Whole = Field(0, ge=0, lt=2**63)
-    """Of weights, order and augmentation."""
+    """Seed of weights, order and augmentation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; `auto` takes a GPU where there is one."""
     precision: Literal["auto", "fast", "fp32", "bf16"] = "auto"

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def test_the_same_settings_may_resume(tmp_path: Path) -> None:
 
 
 def test_how_long_and_where_may_change(tmp_path: Path) -> None:
-    changed = replace(small_config("flora"), epochs=9, device="auto", workers=3, cache_mb=5)
+    changed = small_config("flora", epochs=9, device="auto", workers=3, cache_mb=5)
     _begun(tmp_path).check_resumable(changed, _classes())
 
 

@@ -221,6 +221,8 @@ def test_a_loss_that_wants_rows_gets_those_of_the_batch(
     seen: list[int] = []
 
     class WithRows(CrossEntropy):
+        takes_rows = True
+
         def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor) -> Tensor:  # type: ignore[override]  # as role does
             seen.extend(row_index.tolist())
             assert torch.equal(labels, torch.arange(36).div(12, rounding_mode="floor")[row_index])

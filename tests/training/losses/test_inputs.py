@@ -12,6 +12,7 @@ from training.losses.inputs import (
     check_at_least,
     check_batch,
     check_k,
+    check_parameters,
     check_positive,
     class_weights,
     count_classes,
@@ -99,7 +100,7 @@ def test_numbers_become_float64_weights_and_tensors_keep_their_type() -> None:
 @pytest.mark.parametrize("k", [0, -1, 2.0, 1.5, float("nan"), True, "3", None])
 def test_a_k_that_is_no_positive_whole_number_is_refused(k: Any) -> None:
     with pytest.raises(ValueError, match="k must be an integer of at least 1"):
-        check_k(k)
+        check_parameters(k=k)
 
 
 def test_a_k_must_leave_a_class_to_compare_with() -> None:
