@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from data.sources import open_dataset
-from models.images import Preprocess
+from models.images import Preprocess, load
 from tests.training.small import small_config, write_photos
 from training.config import TrainConfig
 from training.loading import (
@@ -101,14 +101,15 @@ def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
         assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_evaluation_goes_through_all_rows_in_order_and_unchanged(photos: Path) -> None:
+def test_evaluation_goes_through_all_rows_in_order_as_the_server_sees_them(photos: Path) -> None:
     config = small_config(photos)
     sources = _sources(config)
+    split, preprocess = sources.validation.split, Preprocess(image_size=config.image_size)
     batches = list(iterate(EvaluationBatches(sources.validation, 4), workers=0, pin=False))
     assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(9))
     for batch in batches:
         for view, row in zip(batch.images, batch.rows.tolist(), strict=True):
-            np.testing.assert_array_equal(view.numpy(), sources.validation[row])
+            np.testing.assert_array_equal(view.numpy(), load(split.read(row), preprocess))
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: 
     network = _network(config, "two_head")
     network.network.load_state_dict(_last_weights(tmp_path / "run"))
     pictures = _sources(config).validation
-    images = torch.stack([torch.from_numpy(pictures[row]) for row in range(len(pictures))])
+    kept = pictures.kept
+    assert kept is not None
+    images = torch.stack([torch.from_numpy(picture) for picture in kept])
     with torch.no_grad():
         outputs = network.eval()(images)
     for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
