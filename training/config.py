@@ -35,11 +35,11 @@ class OptimiserConfig(Part):
 
     learning_rate: Positive = 0.05
     """Peak rate."""
-    momentum: float = Field(0.9, ge=0, lt=1)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
     """Share of a step that goes into the next."""
     nesterov: bool = True
     """Nesterov's form of the momentum; needs `momentum` > 0."""
-    weight_decay: float = Field(1e-4, ge=0)
+    weight_decay: float = Field(default=1e-4, ge=0)
     """L2 penalty."""
     decay_all: bool = False
     """Apply it to biases and normalisation weights too, as the papers do."""
@@ -60,11 +60,11 @@ class ScheduleConfig(Part):
 
     name: Literal["cosine", "step", "constant"] = "cosine"
     """Shape of the curve after the warm-up."""
-    warmup_epochs: float = Field(0.0, ge=0, allow_inf_nan=False)
+    warmup_epochs: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Linear rise from near 0; may be a fraction."""
-    milestones: tuple[float, ...] = Field((), strict=False)
+    milestones: tuple[float, ...] = Field(default=(), strict=False)
     """`step`: rising epochs after which the rate is multiplied by `factor`."""
-    factor: float = Field(0.1, gt=0, lt=1)
+    factor: float = Field(default=0.1, gt=0, lt=1)
     """`step`: what multiplies the rate."""
     final: Share = 0.0
     """`cosine`: share of the peak at the end."""
@@ -80,11 +80,11 @@ class ScheduleConfig(Part):
 class AugmentConfig(Part):
     """Random changes of training pictures that keep their label; see ``training.augment``."""
 
-    min_area: float = Field(0.35, gt=0, le=1)
+    min_area: float = Field(default=0.35, gt=0, le=1)
     """Smallest area of the random crop, as a share of the largest square that fits."""
-    max_area: float = Field(1.0, gt=0, le=1)
+    max_area: float = Field(default=1.0, gt=0, le=1)
     """Largest area of the crop, the same share, at least `min_area`."""
-    max_stretch: float = Field(4 / 3, ge=1, allow_inf_nan=False)
+    max_stretch: float = Field(default=4 / 3, ge=1, allow_inf_nan=False)
     """Largest width to height ratio of the crop, and its inverse."""
     flip: Share = 0.5
     """Probability of a left-right flip."""
@@ -95,9 +95,9 @@ class AugmentConfig(Part):
     turns and mirrorings are equally likely."""
     shift: Count = 0
     """Largest random shift in pixels of the input; the border is filled by reflection."""
-    rotate: float = Field(0.0, ge=0, le=180)
+    rotate: float = Field(default=0.0, ge=0, le=180)
     """Largest rotation either way, degrees."""
-    colour: float = Field(0.0, ge=0, lt=1)
+    colour: float = Field(default=0.0, ge=0, lt=1)
     """Largest relative change of brightness, contrast and saturation."""
 
     @model_validator(mode="after")
@@ -110,7 +110,7 @@ class AugmentConfig(Part):
 class ValidationConfig(Part):
     """What chooses the checkpoint and when to stop."""
 
-    average_k: float = Field(3.0, ge=1)
+    average_k: float = Field(default=3.0, ge=1)
     """Mean set size at which accuracy on `val` is compared; data of fewer classes use one less
     than their number."""
     patience: AtLeastOne | None = None
@@ -139,24 +139,24 @@ class TrainConfig(Part):
     """What to start from: imagenet, a file of weights, or the folder of a run or a bundle."""
     head: Literal["auto", "linear", "cosine", "two_head"] = "auto"
     """Last layer; `auto` is the one that the loss asks for."""
-    head_scale: float | None = Field(None, gt=0, allow_inf_nan=False)
+    head_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """What multiplies the cosines of a cosine head, for a loss without a scale of its own; null
     is 10."""
-    multi_label_prior: float | None = Field(None, gt=0, lt=1)
+    multi_label_prior: float | None = Field(default=None, gt=0, lt=1)
     """Probability at which every class of the multi-label head starts; null is the loss's
     `average_k` over the classes, 0.5 a bias of 0."""
     loss: Mapping[str, Any] = Field(default_factory=lambda: {"name": DEFAULT_LOSS})
     """Name of the loss; beside `loss.name` stand its parameters."""
-    image_size: Whole = Field(224, ge=8, le=4096)
+    image_size: Whole = Field(default=224, ge=8, le=4096)
     """Side of the input, pixels; where nobody says one the flora takes 48 and CIFAR-100 32, or the
     next size that fits the network."""
-    crop_fraction: float = Field(1.0, gt=0, le=1)
+    crop_fraction: float = Field(default=1.0, gt=0, le=1)
     """Evaluation keeps the centre square of this share of the short side."""
     epochs: Count = 30
     """Passes over the training pictures; 0 writes the initial weights."""
-    batch_size: Whole = Field(64, ge=2)
+    batch_size: Whole = Field(default=64, ge=2)
     """Pictures a step."""
-    seed: Whole = Field(0, ge=0, lt=2**63)
+    seed: Whole = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, order and augmentation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; `auto` takes a GPU where there is one."""

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset as TorchDataset
 
-from data.dataset import Split
+from data.dataset import Dataset
 from models.images import Preprocess, load
 from training.augment import DRAWS, augment
 from training.chance import order, uniforms
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     problems: tuple[str, ...]  # what could not be read; then the batch is not to be used
 
 
-class EvaluationBatches(Dataset[Batch]):
+class EvaluationBatches(TorchDataset[Batch]):
     """All pictures of a split in order, as they are, each batch made when asked for."""
 
     def __init__(self, pictures: Pictures, batch_size: int) -> None:
@@ -107,12 +107,14 @@ class Sources:
     workers: int  # processes that prepare batches; 0 prepares them in the loop
 
 
-def open_sources(train: Split, val: Split, config: TrainConfig, preprocess: Preprocess) -> Sources:
-    """Prepare both splits; what fits into ``cache_mb`` is decoded now and kept.
+def open_sources(dataset: Dataset, config: TrainConfig) -> Sources:
+    """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept.
 
     Raises:
         DataError: Pictures that are decoded now cannot be read; the message names them.
     """
+    train, val = dataset.split("train"), dataset.split("val")
+    preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
     side = training_side(config.image_size, config.augment.min_area)
     training = Pictures(train, partial(decode_for_training, side=side))
     validation = Pictures(val, partial(load, preprocess=preprocess))

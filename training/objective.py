@@ -16,20 +16,12 @@ _HEAD_SCALE: Final = 10.0
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss and how to call it.
-
-    Attributes:
-        loss_fn: A module of ``training.losses``.
-        head: The head it trains.
-        notes: What was chosen for the user and is worth saying.
-        head_scale: What multiplies the cosines before the loss, for a cosine head and a loss
-            without a scale of its own.
-    """
+    """A loss and how to call it."""
 
     loss_fn: Loss
-    head: str
-    notes: tuple[str, ...]
-    head_scale: float | None = None
+    head: str  # that it trains
+    notes: tuple[str, ...]  # what was chosen for the user and is worth saying
+    head_scale: float | None = None  # of cosines, before a loss without a scale of its own
 
     def __call__(
         self, outputs: Tensor | tuple[Tensor, ...], labels: Tensor, rows: Tensor

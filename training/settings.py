@@ -58,8 +58,7 @@ def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
     """Build the configuration from nested dicts, as ``config.yaml`` holds them.
 
     Raises:
-        UsageError: An unknown key (the message names the allowed ones), a value of the wrong
-            type, or out of range.
+        UsageError: An unknown key, or a value that its setting does not take.
     """
     if "data" not in plain:
         raise UsageError("no data given: add --data (a folder, a manifest, or flora)")

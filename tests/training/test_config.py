@@ -95,7 +95,7 @@ def test_the_heads_are_those_of_the_networks() -> None:
 
 def test_settings_never_change() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        AugmentConfig().flip = 0.1  # type: ignore[misc]  # that is the point
+        AugmentConfig().flip = 0.1
 
 
 def test_the_documentation_has_the_table_of_the_fields() -> None:

@@ -35,9 +35,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _sources(config: TrainConfig) -> Sources:
-    dataset = open_dataset(config.data)
-    preprocess = Preprocess(image_size=config.image_size)
-    return open_sources(dataset.split("train"), dataset.split("val"), config, preprocess)
+    return open_sources(open_dataset(config.data), config)
 
 
 def _epoch(config: TrainConfig, *, epoch: int = 0, first: int = 0) -> list[Batch]:

@@ -49,9 +49,7 @@ def _last_weights(run: Path) -> dict[str, Tensor]:
 
 
 def _sources(config: TrainConfig) -> Sources:
-    dataset = open_dataset(config.data)
-    size = Preprocess(image_size=config.image_size)
-    return open_sources(dataset.split("train"), dataset.split("val"), config, size)
+    return open_sources(open_dataset(config.data), config)
 
 
 def _network(config: TrainConfig, head: str) -> PictureNetwork:

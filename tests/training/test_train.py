@@ -240,6 +240,7 @@ def test_a_cosine_head_takes_the_scale_of_its_loss(
 ) -> None:
     class Margin(CrossEntropy):
         head = "cosine"
+        scale: float
 
         def __init__(self, *, scale: float = 30.0) -> None:
             super().__init__()

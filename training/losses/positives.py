@@ -158,5 +158,5 @@ class ExpectedPositive(Loss, function=expected_positive):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch, a scalar."""
-        shared = {"weight": self.weight, "ignore_index": self.ignore_index}
-        return self.total(expected_positive(logits, labels, **self.arguments(), **shared), labels)
+        options = {"weight": self.weight, "ignore_index": self.ignore_index}
+        return self.total(self.function(logits, labels, **self.arguments(), **options), labels)

@@ -149,7 +149,7 @@ def test_each_sample_brings_noise_of_its_own() -> None:
 def test_memory_does_not_grow_with_the_samples(samples: int, sharing: str, soft: bool) -> None:
     logits, labels = torch.randn(64, 500, requires_grad=True), torch.arange(64)
     targets = torch.rand(64, 500) if soft else labels
-    plain = NoisedTopK(noise_samples=samples, sharing=sharing)  # type: ignore[arg-type]
+    plain = NoisedTopK(noise_samples=samples, sharing=sharing)
     tailed = ImbalancedNoisedTopK(class_counts=[3] * 500, noise_samples=samples)
     losses: tuple[ExampleLoss, ...] = (plain, tailed)
     for loss in losses:
