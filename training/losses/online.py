@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from models.errors import UsageError
 from training.losses.base import Loss, divide, first_derivative_only
-from training.losses.estimates import Estimates, Observed
+from training.losses.estimates import Estimates, observe
 from training.losses.inputs import check_batch, check_parameters, is_integer, whole, working
 from training.losses.positives import SOFTPLUS_LIMIT, expected_positive, label_term, surplus
 
@@ -191,34 +191,22 @@ class Role(Loss, function=role):
             return self.total(self._without_estimates(logits, labels), labels)
         _refuse_several_processes()
         check_batch(logits, labels.masked_fill(labels == self.ignore_index, 0))
-        where, seen = self._locate(row_index, logits), self._seen(labels)
+        where, seen = self._locate(row_index, logits), observe(labels, self.ignore_index)
         if self.estimates is None:
             self.estimates = self._allocate(logits.shape[1])
-        theta = self.estimates.read(where, seen).to(working(logits))
-        classifier, estimator, step = self._both_halves(working(logits), theta, labels)
-        loss = (classifier + estimator) / 2
-        if step is not None:
-            kept = _counted(labels.cpu(), self.ignore_index).nonzero().flatten()
-            move = partial(self.estimates.add, where, seen, kept, step.cpu())
-            loss = _ThenMove.apply(loss, move)
-        return self.total(loss, labels)
-
-    def _both_halves(
-        self, scores: Tensor, theta: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Both values, and the step of each estimate along its own image's gradient.
-
-        There is no step in ``eval`` mode, nor where no gradient is taken.
-        """
+        scores = working(logits)
+        theta = self.estimates.read(where, seen).to(scores)
         settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
         p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
         classifier = half(scores, p, q, *settings)
         if not (classifier.requires_grad and self.training):
-            return classifier, half(theta, q, p, *settings).detach(), None
+            return self.total((classifier + half(theta, q, p, *settings).detach()) / 2, labels)
         estimator = half(theta.requires_grad_(), q, p, *settings)
         (slope,) = torch.autograd.grad(estimator, theta)
-        rows = int(_counted(labels, self.ignore_index).sum())
-        return classifier, estimator.detach(), slope.mul_(-self.theta_lr * rows / 2)
+        step = slope.mul_(-self.theta_lr * len(seen.kept) / 2)  # of each image's own gradient
+        move = partial(self.estimates.add, where, seen, step.cpu())
+        loss = _ThenMove.apply((classifier + estimator.detach()) / 2, move)
+        return self.total(loss, labels)
 
     def _without_estimates(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.training:
@@ -248,15 +236,6 @@ class Role(Loss, function=role):
         if self.classes is not None and logits.shape[1] != self.classes:
             raise ValueError(f"logits must have {self.classes} classes, got {logits.shape[1]}")
         return where
-
-    def _seen(self, labels: Tensor) -> Observed:
-        """Which classes were seen for which rows of the batch, on the CPU."""
-        labels = labels.detach().cpu()
-        if labels.is_floating_point():
-            rows, classes = (labels > 0).nonzero().unbind(1)
-            return Observed(rows=rows, classes=classes)
-        rows = _counted(labels, self.ignore_index).nonzero().flatten()
-        return Observed(rows=rows, classes=labels[rows])
 
     def _allocate(self, classes: int) -> Estimates:
         self.classes = classes
@@ -308,13 +287,6 @@ class _ThenMove(torch.autograd.Function):
         if move is not None:
             move()
         return grad, None
-
-
-def _counted(labels: Tensor, ignore_index: int) -> Tensor:
-    """Which rows count, bool ``(batch,)``."""
-    if labels.is_floating_point():
-        return torch.ones(labels.shape[0], dtype=torch.bool, device=labels.device)
-    return labels != ignore_index
 
 
 def _check_storage(classes: int | None, memory_map: str | Path | None, seed: int) -> None:
