@@ -94,10 +94,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise BundleError(f"cannot read {path}: {error.strerror}") from error
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         raise BundleError(  # torch's own words advise opening it unsafely
-            f"{path} is damaged or no checkpoint: delete it to start this run again"
+            f"{path} is damaged or not a checkpoint: delete it to start this run again"
         ) from error
     if not isinstance(content, dict):
-        raise BundleError(f"{path} is no checkpoint of a run")
+        raise BundleError(f"{path} is not a checkpoint of a run")
     return content
 
 

@@ -111,7 +111,7 @@ class _Sets:
         """At a mean size of exactly K, so that epochs and heads can be compared.
 
         Of scores tied at the cut only the share that fits counts: equal scores, as of a network
-        that has hardly learned, would else give larger sets and so more hits.
+        that has hardly learned, would otherwise give larger sets and so more hits.
         """
         threshold, true = self._top.threshold(average_k), np.concatenate(self._true)
         lambda_val = threshold.lambda_val

@@ -154,7 +154,7 @@ def _as_it_is(item: Any) -> Any:
 
 
 def _ignore_interrupts(_worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; only the main one shall answer it."""
+    """Ctrl-C reaches every process of the terminal; only the main one is to answer it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

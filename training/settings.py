@@ -114,7 +114,7 @@ def read_yaml(path: Path) -> Plain:
     """Read a settings file.
 
     Raises:
-        UsageError: It cannot be read, is no YAML, or holds no mapping.
+        UsageError: It cannot be read, is not YAML, or holds no mapping.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -71,7 +71,7 @@ def test_data_that_changed_meanwhile_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_settings_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"is no run folder: it has no config\.yaml"):
+    with pytest.raises(BundleError, match=r"is not a run folder: it has no config\.yaml"):
         RunFolder(tmp_path).read_config()
 
 

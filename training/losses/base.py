@@ -78,7 +78,7 @@ class Loss(nn.Module):
     # of the subclass
 
     function: ClassVar[Callable[..., Tensor]]
-    own: ClassVar[inspect.Signature] = inspect.Signature()
+    own: ClassVar[inspect.Signature] = inspect.Signature()  # the keywords of the function
     __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls, function: Callable[..., Tensor] | None = None) -> None:

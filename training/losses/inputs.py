@@ -97,10 +97,16 @@ def check_parameters(**given: Any) -> None:
 
 
 def check_k(k: int, classes: int) -> None:
-    """Refuse a ``k`` that is no whole number or leaves no (k+1)-th class to compare with."""
+    """Refuse a ``k`` that is not a whole number or leaves no (k+1)-th class to compare with."""
     check_parameters(k=k)
     if k >= classes:
         raise ValueError(f"k must be in [1, {classes - 1}] for {classes} classes, got {k}")
+
+
+def check_average_k(average_k: float, classes: int) -> None:
+    """Refuse a mean set size of more classes than there are."""
+    if average_k > classes:
+        raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
 
 
 def is_integer(value: object) -> bool:

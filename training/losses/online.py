@@ -38,7 +38,7 @@ def role(
             + \sum_j \mathrm{BCE}\big(a_{ij}; \bar\sigma(b_{ij})\big)\Big)
             + \frac{\lambda}{L} \Big(\frac{1}{|B|} \sum_{i,j} \sigma(a_{ij}) - K\Big)^2
 
-    Each half is ``expected_positive`` plus the wish to agree with the other one. It needs a
+    Each half is ``expected_positive`` plus the wish to agree with the other. It needs a
     number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch.
 
     Args:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.losses.base import ExampleLoss, Loss, check_weight, divide, mix
-from training.losses.inputs import check_batch, check_parameters, whole, working
+from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
 
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 
@@ -126,8 +126,7 @@ def label_term(
 
 def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> Tensor:
     """Mean number of positive classes over the counted rows, minus K; 0 without such rows."""
-    if average_k > classes:
-        raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
+    check_average_k(average_k, classes)
     counted = kept.sum()
     mean = divide(positives.where(kept > 0, 0.0).sum(), counted)
     return mean - average_k * (counted > 0).to(mean.dtype)  # a bool would take the default type

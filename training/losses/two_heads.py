@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from training.losses.base import Head, Loss, check_weight, first_derivative_only
 from training.losses.candidates import Scope, Selection, candidate_count, select, world_size
-from training.losses.inputs import check_batch, check_parameters, whole, working
+from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
 from training.losses.positives import SOFTPLUS_LIMIT
 
 TINY = 1e-30  # instead of a divisor of 0
@@ -41,8 +41,8 @@ def two_head_average_k(
           - \frac{\alpha}{|\mathcal S_c|} \sum_{(i,j) \in \mathcal S_c} \log \sigma(z_{ij})
           - \frac{\alpha}{|\mathcal N|} \sum_{(i,j) \in \mathcal N} \log (1 - \sigma(z_{ij}))
 
-    Ambiguous images so receive more pseudo-positives than clear ones, K classes on average
-    with the label.
+    So ambiguous images receive more pseudo-positives than clear ones, K classes on average with
+    the label.
 
     Args:
         multi_label_logits: Scores of the multi-label head, ``(batch, classes)``, floating point.
@@ -78,7 +78,8 @@ def two_head_average_k(
     check_parameters(average_k=average_k, alpha=alpha, candidates=candidates)
     ranks = world_size(candidates)
     known = read_labels(sccp_logits, labels, weight, ignore_index, ranks)
-    count = candidate_count(_within(average_k, sccp_logits), known.rows)
+    check_average_k(average_k, sccp_logits.shape[-1])
+    count = candidate_count(average_k, known.rows)
     log_p = _log_softmax(sccp_logits)
     chosen = select(_keys(log_p, known), count, ranks=ranks)
     return _loss(multi_label_logits, log_p, known, chosen, alpha) * ranks
@@ -115,19 +116,19 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         ranks = world_size(self.candidates)
         known = read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
         log_p = _log_softmax(sccp_logits)
-        chosen = self._select(_keys(log_p, known), known.rows, sccp_logits, ranks)
+        check_average_k(self.average_k, sccp_logits.shape[-1])
+        chosen = self._select(_keys(log_p, known), known.rows, ranks)
         if known.rows:
             self.mean_set_size.fill_(1 + chosen.total / known.rows)
         loss = _loss(multi_label_logits, log_p, known, chosen, self.alpha) * ranks
         return loss if self.reduction == "mean" else loss * known.rows
 
-    def _select(self, keys: Tensor, rows: int, logits: Tensor, ranks: int) -> Selection:
-        average_k = _within(self.average_k, logits)
+    def _select(self, keys: Tensor, rows: int, ranks: int) -> Selection:
         if not (self.recent_batches and self.training):
-            return select(keys, candidate_count(average_k, rows), ranks=ranks)
+            return select(keys, candidate_count(self.average_k, rows), ranks=ranks)
         window = rows + sum(rows for rows, _ in self._recent)
         recent = [values.to(keys) for _, values in self._recent]
-        count = candidate_count(average_k, window)
+        count = candidate_count(self.average_k, window)
         chosen = select(keys, count, ranks=ranks, recent=recent)
         self._recent.append((rows, chosen.sent))
         return chosen
@@ -257,10 +258,3 @@ class _MultiLabel(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad, None, None, None
-
-
-def _within(average_k: float, logits: Tensor) -> float:
-    classes = logits.shape[-1]
-    if average_k > classes:
-        raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
-    return average_k
