@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -179,10 +180,8 @@ def cases_against(
 
 def _needs(loss: type, counts: Tensor) -> dict[str, Any]:
     """The parameters that a benchmark sets; None stands for the k that is measured."""
-    from training.losses.base import parameters
-
     wanted = {"k": None, "average_k": None, "class_counts": counts, "rows": 4 * BATCH}
-    return {name: value for name, value in wanted.items() if name in parameters(loss)}
+    return {name: value for name, value in wanted.items() if name in signature(loss).parameters}
 
 
 def _step(loss: Callable[..., Tensor], classes: int, heads: int, device: str) -> Step:

@@ -8,6 +8,7 @@ alone too: its forward and backward down to the logits, less cross-entropy's, as
 
 import time
 from collections.abc import Callable, Collection
+from inspect import signature
 from statistics import median
 from typing import Any
 
@@ -16,7 +17,6 @@ import torchvision
 from torch import Tensor
 
 from training.losses import LOSSES, build
-from training.losses.base import parameters
 
 CLASSES = 1_000
 LARGEST_SURPLUS = 0.02  # of a step with cross-entropy, the goal
@@ -67,7 +67,9 @@ def print_table(
 
 def _loss(name: str, batch: int, device: str) -> Callable[[Tensor, Tensor], Tensor]:
     wanted: dict[str, Any] = {"class_counts": torch.arange(1, CLASSES + 1), "rows": batch}
-    given = {key: value for key, value in wanted.items() if key in parameters(LOSSES[name])}
+    given = {
+        key: value for key, value in wanted.items() if key in signature(LOSSES[name]).parameters
+    }
     module: Any = build(name, **given).to(device)
     if name == "role":
         rows = torch.arange(batch)

@@ -2,7 +2,6 @@
 
 import io
 import pickle
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,29 +19,17 @@ FORMAT: Final = 1
 
 @dataclass(kw_only=True)
 class Position:
-    """Where a run stands; plain numbers, changed by the loop.
+    """Where a run stands; plain numbers, changed by the loop."""
 
-    Attributes:
-        epoch: Epochs done.
-        batch: Batches done of the epoch under way.
-        step: Optimiser steps done in all.
-        seconds: Time spent so far, over all sittings.
-        loss_sum: Sum of the loss over the examples of the epoch under way.
-        examples: How many these are.
-        best_score: Best validation score so far, or None.
-        best_epoch: The epoch it was reached in, counted from 1, or None.
-        history: One row of ``metrics.csv`` for each epoch done.
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    seconds: float = 0.0
-    loss_sum: float = 0.0
-    examples: int = 0
-    best_score: float | None = None
-    best_epoch: int | None = None
-    history: list[dict[str, float | str]] = field(default_factory=list)
+    epoch: int = 0  # epochs done
+    batch: int = 0  # batches done of the epoch under way
+    step: int = 0  # optimiser steps done in all
+    seconds: float = 0.0  # over all sittings
+    loss_sum: float = 0.0  # over the examples of the epoch under way
+    examples: int = 0  # how many these are
+    best_score: float | None = None  # on validation, so far
+    best_epoch: int | None = None  # where it was reached, counted from 1
+    history: list[dict[str, float | str]] = field(default_factory=list)  # rows of metrics.csv
 
 
 @dataclass(frozen=True)
@@ -91,7 +78,9 @@ def load(path: Path, trained: Trained) -> Position:
         trained.optimiser.load_state_dict(content["optimiser"])
         trained.loss_fn.load_state_dict(content["loss"])
         position = Position(**content["position"])
-        _restore_random(content)
+        torch.set_rng_state(content["random"])
+        if content["random_cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(content["random_cuda"])
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise BundleError(f"{path} does not fit this run: {reason}") from error
@@ -105,25 +94,15 @@ def _read(path: Path) -> dict[str, Any]:
         raise BundleError(f"cannot read {path}: {error.strerror}") from error
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         raise BundleError(  # torch's own words advise opening it unsafely
-            f"{path} is damaged or no checkpoint: delete it to start this run anew"
+            f"{path} is damaged or not a checkpoint: delete it to start this run again"
         ) from error
     if not isinstance(content, dict):
-        raise BundleError(f"{path} is no checkpoint of a run")
+        raise BundleError(f"{path} is not a checkpoint of a run")
     return content
 
 
-def _restore_random(content: Mapping[str, Any]) -> None:
-    torch.set_rng_state(content["random"])
-    if content["random_cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(content["random_cuda"])
-
-
 def save_weights(path: Path, network: nn.Module) -> None:
-    """Write the weights of ``network`` alone, as safetensors.
-
-    Raises:
-        BundleError: The file cannot be written.
-    """
+    """Write the weights of ``network`` alone, as safetensors; raises as :func:`save` does."""
     weights: dict[str, Tensor] = {
         key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()
     }

@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
+from pydantic import Field, create_model
 
 from models.bundle.bundle import CALIBRATION
+from models.flags import Settings, flags_of
+from training.config import DEFAULT_LOSS, fields
 from training.export import export_run
 from training.run_folder import RunFolder
 from training.settings import resolve
@@ -15,30 +18,35 @@ from training.train import train_run
 app = typer.Typer(no_args_is_help=True, help="Train a network and export it as a bundle.")
 
 
+FLAGS: Final = (
+    *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),
+    *("device", "weights"),
+)
+"""The settings with a flag of their own; ``--set`` reaches all of them."""
+
+
+def _flag(name: str) -> Any:
+    """The field of a flag: None where it is not given, the setting's description as its help."""
+    setting = fields()[name]
+    default = DEFAULT_LOSS if name == "loss" else setting.get("default")
+    said = " ".join(setting["description"].split())
+    said += f" Default: {default}." if default is not None else ""
+    return (int if setting.get("type") == "integer" else str) | None, Field(None, description=said)
+
+
+Given: Any = create_model("Given", __base__=Settings, **{name: _flag(name) for name in FLAGS})
+
+
 @app.command("train")
+@flags_of(Given)
 def train_command(
+    settings: Settings,
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="New run folder, or with --resume its own.")
     ],
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="ImageFolder, manifest, CIFAR-100 folder, or flora."),
-    ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Named starting point of settings.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Network. [default: resnet18]")] = None,
-    loss: Annotated[str | None, typer.Option(help="[default: two_head_average_k]")] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as loss.alpha=1.0."),
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="0 writes the initial weights.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Pictures a step.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side of the input, pixels.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, order, augmentation.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(help="To start from: imagenet, a file of weights, or a run or bundle."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
@@ -54,24 +62,11 @@ def train_command(
     The run folder gets the best weights by validation average-K accuracy, curves and a report.
     Ctrl-C leaves a run that --resume finishes as if nothing had happened.
     """
-    flags: dict[str, Any] = {
-        "data": data,
-        "recipe": recipe,
-        "backbone": backbone,
-        "loss": loss,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "image_size": image_size,
-        "seed": seed,
-        "device": device,
-        "weights": weights,
-    }
     folder = RunFolder(out)
     begun = resume and folder.config.is_file()
-    settings = resolve(
-        flags, overrides=overrides or [], config=config or (folder.config if begun else None)
-    )
-    result = train_run(settings, out, resume=resume)
+    file = config or (folder.config if begun else None)
+    resolved = resolve(settings.model_dump(), overrides=overrides or [], config=file)
+    result = train_run(resolved, out, resume=resume)
     if as_json:
         typer.echo(json.dumps(result.to_plain()))
     elif result.accuracy is None:

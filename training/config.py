@@ -1,242 +1,183 @@
-"""Every setting of a training run, checked as soon as it is given.
+"""Every setting of a training run: one field says its type, range, default and meaning.
 
-The resolved ``config.yaml`` of a run folder holds all of them and can be given back as
-``--config``. ``training.settings`` merges flags, files and recipes into one of these.
+``--set``, flags, ``config.yaml``, messages and the table in ``docs/training.md`` follow from the
+fields. ``training.settings`` merges what is given where.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
 
-from models.heads import HEADS
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 DEFAULT_LOSS: Final = "two_head_average_k"
 
+_WHOLE = BeforeValidator(lambda x: int(x) if isinstance(x, float) and x.is_integer() else x)
+Whole = Annotated[int, _WHOLE]
+Count = Annotated[int, Field(ge=0), _WHOLE]
+AtLeastOne = Annotated[int, Field(ge=1), _WHOLE]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, BeforeValidator(lambda x: str(x) if isinstance(x, Path) else x)]
 
-@dataclass(frozen=True, kw_only=True)
-class OptimiserConfig:
-    """Stochastic gradient descent.
 
-    Attributes:
-        learning_rate: Peak rate, positive.
-        momentum: In [0, 1).
-        nesterov: Nesterov's form of the momentum; needs ``momentum > 0``.
-        weight_decay: L2 penalty, at least 0.
-        decay_all: Apply it to biases and normalisation weights too, as the papers do.
-        multi_label_rate: Multiplier of the rate for the multi-label head, positive.
-        clip_norm: Largest norm of the gradient, or None for no clipping.
-    """
+class Part(BaseModel):
+    """Settings that are checked when they are made and never change."""
 
-    learning_rate: float = 0.05
-    momentum: float = 0.9
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
+
+
+class OptimiserConfig(Part):
+    """Stochastic gradient descent."""
+
+    learning_rate: Positive = 0.05
+    """Peak rate."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Share of a step that goes into the next."""
     nesterov: bool = True
-    weight_decay: float = 1e-4
+    """Nesterov's form of the momentum; needs `momentum` > 0."""
+    weight_decay: float = Field(default=1e-4, ge=0)
+    """L2 penalty."""
     decay_all: bool = False
-    multi_label_rate: float = 1.0
-    clip_norm: float | None = None
+    """Apply it to biases and normalisation weights too, as the papers do."""
+    multi_label_rate: Positive = 1.0
+    """Multiplier of the rate for the multi-label head."""
+    clip_norm: Positive | None = None
+    """Largest norm of the gradient; null does not clip."""
 
-    def __post_init__(self) -> None:
-        _check(self.learning_rate > 0, "optimiser.learning_rate", "positive", self.learning_rate)
-        _check(0 <= self.momentum < 1, "optimiser.momentum", "in [0, 1)", self.momentum)
-        _check(
-            self.momentum > 0 or not self.nesterov,
-            "optimiser.nesterov",
-            "false when momentum is 0",
-            self.nesterov,
-        )
-        _check(self.weight_decay >= 0, "optimiser.weight_decay", ">= 0", self.weight_decay)
-        rate = self.multi_label_rate
-        _check(rate > 0, "optimiser.multi_label_rate", "positive", rate)
-        clip = self.clip_norm
-        _check(clip is None or clip > 0, "optimiser.clip_norm", "positive or null", clip)
+    @model_validator(mode="after")
+    def _nesterov_has_momentum(self) -> Self:
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov must be false when momentum is 0, got True")
+        return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScheduleConfig:
-    """The learning rate over time, as a share of its peak; see ``training.schedule``.
+class ScheduleConfig(Part):
+    """The learning rate over time, as a share of its peak; see ``training.optimiser``."""
 
-    Attributes:
-        name: ``cosine``, ``step`` or ``constant``.
-        warmup_epochs: Linear rise from near 0, may be a fraction, at least 0.
-        milestones: ``step``: epochs after which the rate is multiplied by ``factor``, rising.
-        factor: ``step``: in (0, 1).
-        final: ``cosine``: share of the peak at the end, in [0, 1].
-    """
+    name: Literal["cosine", "step", "constant"] = "cosine"
+    """Shape of the curve after the warm-up."""
+    warmup_epochs: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Linear rise from near 0; may be a fraction."""
+    milestones: tuple[float, ...] = Field(default=(), strict=False)
+    """`step`: rising epochs after which the rate is multiplied by `factor`."""
+    factor: float = Field(default=0.1, gt=0, lt=1)
+    """`step`: what multiplies the rate."""
+    final: Share = 0.0
+    """`cosine`: share of the peak at the end."""
 
-    name: str = "cosine"
-    warmup_epochs: float = 0.0
-    milestones: tuple[float, ...] = ()
-    factor: float = 0.1
-    final: float = 0.0
-
-    def __post_init__(self) -> None:
-        names = ("cosine", "step", "constant")
-        _check(self.name in names, "schedule.name", f"one of {', '.join(names)}", self.name)
-        warmup = self.warmup_epochs
-        _check(0 <= warmup < math.inf, "schedule.warmup_epochs", "finite and >= 0", warmup)
+    @model_validator(mode="after")
+    def _milestones_rise(self) -> Self:
         rising = list(self.milestones) == sorted(set(self.milestones))
-        rising = rising and all(map(math.isfinite, self.milestones))
-        _check(rising, "schedule.milestones", "rising epochs", self.milestones)
-        _check(0 < self.factor < 1, "schedule.factor", "in (0, 1)", self.factor)
-        _check(0 <= self.final <= 1, "schedule.final", "in [0, 1]", self.final)
+        if not (rising and all(map(math.isfinite, self.milestones))):
+            raise ValueError(f"milestones must be rising epochs, got {self.milestones}")
+        return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class AugmentConfig:
-    """Random changes of training pictures that keep their label; see ``training.augment``.
+class AugmentConfig(Part):
+    """Random changes of training pictures that keep their label; see ``training.augment``."""
 
-    Attributes:
-        min_area: Smallest area of the random crop, as a share of the largest square that fits
-            into the picture, in (0, 1].
-        max_area: Largest area of the random crop, the same share, at least ``min_area``.
-        max_stretch: Largest width to height ratio of the crop (and its inverse), at least 1.
-        flip: Probability of a left-right flip, in [0, 1].
-        flip_vertical: Probability of an upside-down flip, in [0, 1].
-        transpose: Probability of a mirroring along the diagonal, in [0, 1]; with both flips at
-            one half all eight quarter turns and mirrorings are equally likely.
-        shift: Largest random shift in pixels of the input, the border filled by reflection.
-        rotate: Largest rotation in degrees either way, in [0, 180].
-        colour: Largest relative change of brightness, contrast and saturation, in [0, 1).
-    """
+    min_area: float = Field(default=0.35, gt=0, le=1)
+    """Smallest area of the random crop, as a share of the largest square that fits."""
+    max_area: float = Field(default=1.0, gt=0, le=1)
+    """Largest area of the crop, the same share, at least `min_area`."""
+    max_stretch: float = Field(default=4 / 3, ge=1, allow_inf_nan=False)
+    """Largest width to height ratio of the crop, and its inverse."""
+    flip: Share = 0.5
+    """Probability of a left-right flip."""
+    flip_vertical: Share = 0.0
+    """Probability of an upside-down flip."""
+    transpose: Share = 0.0
+    """Probability of mirroring along the diagonal; with both flips at one half all eight quarter
+    turns and mirrorings are equally likely."""
+    shift: Count = 0
+    """Largest random shift in pixels of the input; the border is filled by reflection."""
+    rotate: float = Field(default=0.0, ge=0, le=180)
+    """Largest rotation either way, degrees."""
+    colour: float = Field(default=0.0, ge=0, lt=1)
+    """Largest relative change of brightness, contrast and saturation."""
 
-    min_area: float = 0.35
-    max_area: float = 1.0
-    max_stretch: float = 4 / 3
-    flip: float = 0.5
-    flip_vertical: float = 0.0
-    transpose: float = 0.0
-    shift: int = 0
-    rotate: float = 0.0
-    colour: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check(0 < self.min_area <= 1, "augment.min_area", "in (0, 1]", self.min_area)
-        area = self.max_area
-        _check(self.min_area <= area <= 1, "augment.max_area", "in [min_area, 1]", area)
-        stretch = self.max_stretch
-        _check(1 <= stretch < math.inf, "augment.max_stretch", "finite and >= 1", stretch)
-        _check(0 <= self.flip <= 1, "augment.flip", "in [0, 1]", self.flip)
-        vertical = self.flip_vertical
-        _check(0 <= vertical <= 1, "augment.flip_vertical", "in [0, 1]", vertical)
-        diagonal = self.transpose
-        _check(0 <= diagonal <= 1, "augment.transpose", "in [0, 1]", diagonal)
-        _check(self.shift >= 0, "augment.shift", ">= 0", self.shift)
-        _check(0 <= self.rotate <= 180, "augment.rotate", "in [0, 180]", self.rotate)
-        _check(0 <= self.colour < 1, "augment.colour", "in [0, 1)", self.colour)
+    @model_validator(mode="after")
+    def _areas_rise(self) -> Self:
+        if self.max_area < self.min_area:
+            raise ValueError(f"max_area must be in [min_area, 1], got {self.max_area}")
+        return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class ValidationConfig:
-    """What chooses the checkpoint and when to stop.
+class ValidationConfig(Part):
+    """What chooses the checkpoint and when to stop."""
 
-    Attributes:
-        average_k: Mean set size at which validation accuracy is compared, at least 1; data of
-            fewer classes use one less than their number.
-        patience: Stop after this many epochs without a better one; None trains to the end.
-    """
-
-    average_k: float = 3.0
-    patience: int | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.average_k >= 1, "validation.average_k", ">= 1", self.average_k)
-        patience = self.patience
-        _check(
-            patience is None or patience >= 1, "validation.patience", "at least 1 or null", patience
-        )
+    average_k: float = Field(default=3.0, ge=1)
+    """Mean set size at which accuracy on `val` is compared; data of fewer classes use one less
+    than their number."""
+    patience: AtLeastOne | None = None
+    """Stop after this many epochs without a better one; null trains to the end."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointConfig:
-    """How often ``last.pt`` is written besides the end of each epoch.
+class CheckpointConfig(Part):
+    """How often ``last.pt`` is written besides the end of each epoch."""
 
-    Attributes:
-        every_seconds: At the first step after this many seconds, positive.
-        every_steps: After this many steps, or None.
-    """
-
-    every_seconds: float = 120.0
-    every_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        seconds, steps = self.every_seconds, self.every_steps
-        _check(seconds > 0, "checkpoint.every_seconds", "positive", seconds)
-        _check(steps is None or steps >= 1, "checkpoint.every_steps", "at least 1 or null", steps)
+    every_seconds: Positive = 120.0
+    """Write `last.pt` at the first step after this many seconds."""
+    every_steps: AtLeastOne | None = None
+    """Write `last.pt` after this many steps too."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """One training run.
+class TrainConfig(Part):
+    """One training run."""
 
-    Attributes:
-        data: What ``--data`` takes.
-        recipe: The recipe these settings started from, for the record.
-        backbone: A name of ``models.backbones.networks.available()``.
-        weights: ``imagenet``, a file, the folder of a run or a bundle, or None to train from
-            scratch.
-        head: ``auto`` takes the one that the loss asks for.
-        head_scale: What multiplies the cosines of a cosine head, positive, for a loss without
-            a scale of its own; None for 10.
-        multi_label_prior: Probability in (0, 1) that every class of the multi-label head starts
-            at; None for the ``average_k`` of the loss over the classes, 0.5 for a bias of 0.
-        loss: ``name`` and the parameters of that loss.
-        image_size: Side of the network's input in pixels.
-        crop_fraction: Evaluation keeps the centre square of this share of the short side.
-        epochs: Passes over the training pictures; 0 writes the initial weights.
-        batch_size: Pictures a step, at least 2.
-        seed: Of initial weights, order and augmentation.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        precision: ``fp32``; ``bf16`` (autocast); ``auto``, bf16 on a GPU and fp32 on a CPU; or
-            ``fast``, bf16 also on a CPU that multiplies it natively.
-        workers: Processes that prepare pictures, or None for as many as fit.
-        cache_mb: Decoded pictures are kept in memory when all of them fit into this much.
-    """
-
-    data: str
+    data: Text
+    """ImageFolder, manifest, CIFAR-100 folder, or flora."""
     recipe: str = "default"
+    """Named starting point of the settings."""
     backbone: str = "resnet18"
-    weights: str | None = None
-    head: str = "auto"
-    head_scale: float | None = None
-    multi_label_prior: float | None = None
-    loss: Mapping[str, Any] = field(default_factory=lambda: {"name": DEFAULT_LOSS})
-    image_size: int = 224
-    crop_fraction: float = 1.0
-    epochs: int = 30
-    batch_size: int = 64
-    seed: int = 0
-    device: str = "auto"
-    precision: str = "auto"
-    workers: int | None = None
-    cache_mb: int = 1024
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-    validation: ValidationConfig = field(default_factory=ValidationConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """Any torchvision classification network, `densenet40_40`, `resnet18_small` or `tiny`."""
+    weights: Text | None = None
+    """What to start from: imagenet, a file of weights, or the folder of a run or a bundle."""
+    head: Literal["auto", "linear", "cosine", "two_head"] = "auto"
+    """Last layer; `auto` is the one that the loss asks for."""
+    head_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """What multiplies the cosines of a cosine head, for a loss without a scale of its own; null
+    is 10."""
+    multi_label_prior: float | None = Field(default=None, gt=0, lt=1)
+    """Probability at which every class of the multi-label head starts; null is the loss's
+    `average_k` over the classes, 0.5 a bias of 0."""
+    loss: Mapping[str, Any] = Field(default_factory=lambda: {"name": DEFAULT_LOSS})
+    """Name of the loss; beside `loss.name` stand its parameters."""
+    image_size: Whole = Field(default=224, ge=8, le=4096)
+    """Side of the input, pixels; where nobody says one the flora takes 48 and CIFAR-100 32, or the
+    next size that fits the network."""
+    crop_fraction: float = Field(default=1.0, gt=0, le=1)
+    """Evaluation keeps the centre square of this share of the short side."""
+    epochs: Count = 30
+    """Passes over the training pictures; 0 writes the initial weights."""
+    batch_size: Whole = Field(default=64, ge=2)
+    """Pictures a step."""
+    seed: Whole = Field(default=0, ge=0, lt=2**63)
+    """Seed of weights, order and augmentation."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; `auto` takes a GPU where there is one."""
+    precision: Literal["auto", "fast", "fp32", "bf16"] = "auto"
+    """`auto` is bf16 (autocast) on a GPU and fp32 on a CPU; `fast` is bf16 also on a CPU that
+    multiplies it natively."""
+    workers: Count | None = None
+    """Processes that prepare pictures; null takes as many as fit."""
+    cache_mb: Count = 1024
+    """Decoded pictures stay in memory when all of them fit into this many MiB."""
+    optimiser: OptimiserConfig = OptimiserConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    augment: AugmentConfig = AugmentConfig()
+    validation: ValidationConfig = ValidationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
 
-    def __post_init__(self) -> None:
-        heads = ("auto", *HEADS)
-        _check(self.head in heads, "head", f"one of {', '.join(heads)}", self.head)
-        scale = self.head_scale
-        usable = scale is None or 0 < scale < math.inf
-        _check(usable, "head_scale", "finite and positive, or null", scale)
-        prior = self.multi_label_prior
-        usable = prior is None or 0 < prior < 1
-        _check(usable, "multi_label_prior", "in (0, 1), or null", prior)
-        _check(bool(self.loss.get("name")), "loss", "a mapping with a name", self.loss)
-        _check(8 <= self.image_size <= 4096, "image_size", "in [8, 4096]", self.image_size)
-        _check(0 < self.crop_fraction <= 1, "crop_fraction", "in (0, 1]", self.crop_fraction)
-        _check(self.epochs >= 0, "epochs", ">= 0", self.epochs)
-        _check(self.batch_size >= 2, "batch_size", ">= 2", self.batch_size)
-        _check(0 <= self.seed < 2**63, "seed", "in [0, 2^63)", self.seed)
-        devices = ("auto", "cpu", "cuda")
-        _check(self.device in devices, "device", f"one of {', '.join(devices)}", self.device)
-        kinds = ("auto", "fast", "fp32", "bf16")
-        _check(self.precision in kinds, "precision", f"one of {', '.join(kinds)}", self.precision)
-        _check(self.workers is None or self.workers >= 0, "workers", ">= 0", self.workers)
-        _check(self.cache_mb >= 0, "cache_mb", ">= 0", self.cache_mb)
+    @model_validator(mode="after")
+    def _loss_has_a_name(self) -> Self:
+        if not self.loss.get("name"):
+            raise ValueError(f"loss must be a mapping with a name, got {self.loss!r}")
+        return self
 
     @property
     def loss_name(self) -> str:
@@ -250,12 +191,54 @@ class TrainConfig:
 
     def to_plain(self) -> dict[str, Any]:
         """Nested dicts, lists, strings and numbers: what ``config.yaml`` holds."""
-        plain = asdict(self)
-        plain["loss"] = dict(self.loss)
+        plain = self.model_dump()
         plain["schedule"]["milestones"] = list(self.schedule.milestones)
         return plain
 
 
-def _check(holds: bool, name: str, allowed: str, value: object) -> None:
-    if not holds:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+def fields() -> dict[str, dict[str, Any]]:
+    """The JSON schema of every single setting by its full name, such as ``optimiser.momentum``."""
+    whole, found = TrainConfig.model_json_schema(), dict[str, dict[str, Any]]()
+    for name, field in whole["properties"].items():
+        part = whole["$defs"].get(field.get("$ref", "").rpartition("/")[2])
+        single = part and {f"{name}.{key}": value for key, value in part["properties"].items()}
+        found |= single or {name: field}
+    return found
+
+
+def allowed(field: Mapping[str, Any]) -> str:
+    """What a setting takes, in words.
+
+    Example:
+        >>> allowed(fields()["optimiser.momentum"])
+        'a number in [0, 1)'
+    """
+    kind, *null = field.get("anyOf", [field])
+    words = {"boolean": "true or false", "integer": "a whole number", "number": "a number"}
+    words |= {"string": "text", "array": "a list of numbers", "object": "settings by name"}
+    said = f"one of {', '.join(kind['enum'])}" if "enum" in kind else words[kind["type"]]
+    low, high = kind.get("minimum"), kind.get("maximum")
+    above, below = kind.get("exclusiveMinimum", low), kind.get("exclusiveMaximum", high)
+    if below is not None:
+        said += f" in {'(' if low is None else '['}{above}, {below}{')' if high is None else ']'}"
+    elif above is not None:
+        said += f" {'>' if low is None else '>='} {above}"
+    return f"{said}, or null" if null else said
+
+
+def complaint(error: ValidationError) -> str:
+    """What is wrong with the first refused setting: its full name, what it takes, what it got."""
+    first = error.errors(include_url=False)[0]
+    path = [part for part in first["loc"] if isinstance(part, str)]
+    name, known = ".".join(path), fields()
+    match first["type"]:
+        case "value_error":  # of settings that do not go together; it begins with a name
+            return ".".join([*path, first["msg"].removeprefix("Value error, ")])
+        case "extra_forbidden":
+            beside = [key.split(".") for key in known if key.startswith(name.rpartition(".")[0])]
+            listed = dict.fromkeys(key[len(path) - 1] for key in beside)
+            return f"unknown setting {name}; allowed: {', '.join(listed)}"
+        case "model_type":
+            return f"{name} must hold settings by name, got {first['input']!r}"
+    finite = "finite and " if first["type"] == "finite_number" else ""
+    return f"{name} must be {finite}{allowed(known[name])}, got {first['input']!r}"

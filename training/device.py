@@ -10,15 +10,10 @@ from models.errors import UsageError
 
 @dataclass(frozen=True)
 class Compute:
-    """A device and the precision of matrix products on it.
-
-    Attributes:
-        device: ``cpu`` or ``cuda``.
-        precision: ``fp32``, or ``bf16`` through autocast; weights stay float32 either way.
-    """
+    """A device and the precision of matrix products on it; weights stay float32 either way."""
 
     device: torch.device
-    precision: str
+    precision: str  # fp32, or bf16 through autocast
 
     def autocast(self) -> AbstractContextManager[object]:
         """Run the network inside this."""

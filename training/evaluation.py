@@ -23,25 +23,15 @@ class Choice:
     head: str
     score_kind: str
 
-    def __str__(self) -> str:
-        return f"{self.head} {self.score_kind}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """Figures of one evaluation.
+    """Figures of one evaluation; accuracy by K has its threshold set on the same pictures."""
 
-    Attributes:
-        average_k: The K that chooses the checkpoint.
-        accuracy: Average-K accuracy by choice and K. The threshold is set on the same pictures.
-        top_1: Top-1 accuracy by head.
-        log_loss: Mean negative log of the true class's softmax, by head.
-    """
-
-    average_k: float
-    accuracy: Mapping[Choice, Mapping[float, float]]
-    top_1: Mapping[str, float]
-    log_loss: Mapping[str, float]
+    average_k: float  # that chooses the checkpoint
+    accuracy: Mapping[Choice, Mapping[float, float]]  # average-K accuracy by choice and K
+    top_1: Mapping[str, float]  # accuracy by head
+    log_loss: Mapping[str, float]  # mean negative log of the true class's softmax, by head
 
     @property
     def best(self) -> Choice:
@@ -121,7 +111,7 @@ class _Sets:
         """At a mean size of exactly K, so that epochs and heads can be compared.
 
         Of scores tied at the cut only the share that fits counts: equal scores, as of a network
-        that has hardly learned, would else give larger sets and so more hits.
+        that has hardly learned, would otherwise give larger sets and so more hits.
         """
         threshold, true = self._top.threshold(average_k), np.concatenate(self._true)
         lambda_val = threshold.lambda_val

@@ -1,12 +1,14 @@
-"""What is written down after each epoch: ``metrics.csv``, TensorBoard events, one line of text."""
+"""What is written down after each epoch and read back: ``metrics.csv``, events, a line of text."""
 
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from models.errors import BundleError
 from training.checkpoint import Position, write
 from training.evaluation import Validation
 from training.run_folder import RunFolder
@@ -45,6 +47,36 @@ def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
     table.writeheader()
     table.writerows(history)
     write(folder.metrics, text.getvalue().encode())
+
+
+def best_row(folder: RunFolder) -> dict[str, Any]:
+    """The figures of the epoch whose weights are in ``best.safetensors``.
+
+    Returns:
+        By column name, numbers as numbers; empty for a run of no epochs.
+
+    Raises:
+        BundleError: The file is damaged.
+    """
+    if not folder.metrics.is_file():
+        return {}
+    try:
+        with folder.metrics.open(encoding="utf-8", newline="") as file:
+            rows = [
+                {key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)
+            ]
+        return max(rows, key=lambda row: float(row["val_score"])) if rows else {}
+    except (OSError, csv.Error, KeyError, ValueError, TypeError) as error:
+        raise BundleError(f"{folder.metrics} cannot be read: {error!r}") from error
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 @contextmanager

@@ -1,7 +1,12 @@
 """The training loop: epochs of steps, an evaluation after each, checkpoints on the way."""
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
 
 import numpy as np
 import torch
@@ -18,7 +23,6 @@ from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute
 from training.evaluation import Evaluation, Validation
-from training.interrupt import Interruption, interruptible
 from training.loading import (
     Batch,
     EvaluationBatches,
@@ -28,47 +32,30 @@ from training.loading import (
     steps_per_epoch,
 )
 from training.objective import Objective
-from training.optimiser import set_rate
+from training.optimiser import rate_share, set_rate
 from training.run_folder import RunFolder
-from training.schedule import rate_share
 
 Say = Callable[[str], None]
 
 
+@dataclass
 class Run:
-    """The loop of one run and what it changes.
+    """The loop of one run and what it changes; ``say`` takes one line at a time for people."""
 
-    Args:
-        config: All settings.
-        folder: Where it writes.
-        compute: Device and precision.
-        objective: The loss.
-        trained: Network and optimiser, at ``position``.
-        position: Where the run stands.
-        say: Takes one line at a time for people.
-    """
+    config: TrainConfig
+    folder: RunFolder
+    compute: Compute
+    objective: Objective
+    trained: Trained
+    position: Position
+    say: Say
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        folder: RunFolder,
-        compute: Compute,
-        objective: Objective,
-        trained: Trained,
-        position: Position,
-        say: Say,
-    ) -> None:
-        self.config = config
-        self.folder = folder
-        self.compute = compute
-        self.objective = objective
-        self.trained = trained
-        self.position = position
-        self.say = say
-        size = Preprocess(image_size=config.image_size)
-        pictures = PictureNetwork(trained.network, size.mean, size.std)
-        self.pictures = pictures.to(compute.device)
+    def __post_init__(self) -> None:
+        size = Preprocess(image_size=self.config.image_size)
+        pictures = PictureNetwork(self.trained.network, size.mean, size.std)
+        self.pictures = pictures.to(self.compute.device)
         self.clock = self.saved_at = time.monotonic()
+        self.interruption = Interruption()
         self.append_events: Callable[[history.Row], None]
 
     def fit(self, sources: Sources) -> None:
@@ -77,19 +64,16 @@ class Run:
         total = steps * self.config.epochs
         self.clock = self.saved_at = time.monotonic()
         with (
-            interruptible() as interruption,
+            interruptible() as self.interruption,
             history.events(self.folder, self.position.epoch) as self.append_events,
             progress(total, "training") as advance,
         ):
             advance(self.position.step)
             while self.position.epoch < self.config.epochs and not self.out_of_patience():
-                self.train_epoch(sources, steps, advance, interruption)
-                validation = self.validate(sources, interruption)
-                self.end_epoch(validation, steps)
+                self.train_epoch(sources, steps, advance)
+                self.end_epoch(self.validate(sources), steps)
 
-    def train_epoch(
-        self, sources: Sources, steps: int, advance: Advance, interruption: Interruption
-    ) -> None:
+    def train_epoch(self, sources: Sources, steps: int, advance: Advance) -> None:
         """The batches of this epoch that are not done yet."""
         position = self.position
         batches = TrainingBatches(
@@ -102,17 +86,14 @@ class Run:
             position.examples += len(batch.labels)
             position.batch += 1
             position.step += 1
-            self.save_if_due(interruption)
+            self.save_if_due()
             mean = position.loss_sum / position.examples
             advance(1, f"epoch {position.epoch + 1} loss {mean:.3f}")
 
     def train_step(self, batch: Batch, steps: int) -> float:
         """One step of the optimiser; gives the mean loss of the batch before it."""
         config, trained = self.config, self.trained
-        share = rate_share(
-            config.schedule, step=self.position.step, steps_per_epoch=steps, epochs=config.epochs
-        )
-        set_rate(trained.optimiser, config.optimiser.learning_rate * share)
+        set_rate(trained.optimiser, self.rate(self.position.step, steps))
         device = self.compute.device
         images = batch.images.to(device, non_blocking=True)
         labels = batch.labels.to(device, non_blocking=True)
@@ -129,7 +110,13 @@ class Run:
             raise diverged(f"the loss became NaN at step {self.position.step + 1}")
         return value
 
-    def validate(self, sources: Sources, interruption: Interruption) -> Validation:
+    def rate(self, step: int, steps: int) -> float:
+        """The learning rate at a step of the run, at ``steps`` an epoch."""
+        config = self.config
+        share = rate_share(config.schedule, step=step, steps_per_epoch=steps, epochs=config.epochs)
+        return config.optimiser.learning_rate * share
+
+    def validate(self, sources: Sources) -> Validation:
         """Figures on the validation pictures, prepared as the server prepares them."""
         self.pictures.eval()
         batches = EvaluationBatches(sources.validation, 2 * self.config.batch_size)
@@ -138,7 +125,7 @@ class Run:
             rows=len(sources.validation), average_k=self.config.validation.average_k
         )
         for batch in stream:
-            logits = self.predict(interruption, batch.images)
+            logits = self.predict(batch.images)
             if not all(np.isfinite(values).all() for values in logits.values()):
                 raise diverged(
                     f"logits on val are no longer finite after step {self.position.step}"
@@ -147,9 +134,9 @@ class Run:
         return evaluation.result()
 
     @torch.no_grad()
-    def predict(self, interruption: Interruption, images: Tensor) -> dict[str, NDArray[np.float32]]:
+    def predict(self, images: Tensor) -> dict[str, NDArray[np.float32]]:
         """Logits by head of uint8 pictures ``(batch, height, width, 3)``."""
-        self.save_if_due(interruption)
+        self.save_if_due()
         with self.compute.autocast():
             outputs = self.pictures(images.to(self.compute.device, non_blocking=True))
         found = by_head(self.objective.head, outputs)
@@ -157,40 +144,37 @@ class Run:
 
     def end_epoch(self, validation: Validation, steps: int) -> None:
         """Count the epoch, keep the weights if they are the best, write everything down."""
-        position, config = self.position, self.config
+        position = self.position
         self.count_time()
         position.epoch += 1
         better = position.best_score is None or validation.score > position.best_score
         if better:
             position.best_score, position.best_epoch = validation.score, position.epoch
             checkpoint.save_weights(self.folder.best, self.trained.network)
-        last = rate_share(
-            config.schedule, step=position.step - 1, steps_per_epoch=steps, epochs=config.epochs
-        )
-        row = history.epoch_row(position, validation, rate=config.optimiser.learning_rate * last)
+        row = history.epoch_row(position, validation, rate=self.rate(position.step - 1, steps))
         position.history.append(row)
         position.batch = position.examples = 0
         position.loss_sum = 0.0
         history.write_metrics(self.folder, position.history)
         self.append_events(row)
         self.save()
-        self.say(history.epoch_line(row, epochs=config.epochs, better=better))
+        self.say(history.epoch_line(row, epochs=self.config.epochs, better=better))
 
     def out_of_patience(self) -> bool:
         """Whether too many epochs have passed without a better one."""
         patience, best = self.config.validation.patience, self.position.best_epoch
         return patience is not None and best is not None and self.position.epoch - best >= patience
 
-    def save_if_due(self, interruption: Interruption) -> None:
+    def save_if_due(self) -> None:
         """Write ``last.pt`` when it is time, or when someone asked for a stop."""
         due = self.config.checkpoint
         steps = due.every_steps is not None and self.position.step % due.every_steps == 0
         seconds = time.monotonic() - self.saved_at >= due.every_seconds
         due_now = self.trained.network.training and (steps or seconds)
-        if not (interruption.requested or due_now):
+        if not (self.interruption.requested or due_now):
             return
         self.save()
-        if interruption.requested:
+        if self.interruption.requested:
             self.say(f"stopped; go on with: florilege train --resume --out {self.folder.path}")
             raise KeyboardInterrupt
 
@@ -213,3 +197,36 @@ def diverged(what: str) -> UsageError:
         f"{what}: lower --set optimiser.learning_rate, add warm-up "
         "(--set schedule.warmup_epochs=1) or clip gradients (--set optimiser.clip_norm=1)"
     )
+
+
+class Interruption:
+    """Whether someone asked the run to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def request(self, _signal: int, _frame: FrameType | None) -> None:
+        """Ask for a stop after the step under way; asked twice, stop at once."""
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """While the block runs, SIGINT and SIGTERM only set a flag.
+
+    A step half done would leave weights and momentum that belong to different steps. Outside the
+    main thread Python allows no handlers, and nothing changes.
+    """
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interruption.request) for number in signals}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -5,33 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.errors import UsageError
 from training import losses
+from training.losses import Loss
 
-_FROM_DATA: Final = ("class_counts", "rows")
 _HEAD_SCALE: Final = 10.0
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss and how to call it.
+    """A loss and how to call it."""
 
-    Attributes:
-        loss_fn: A module of ``training.losses``.
-        head: The head it trains.
-        takes_rows: Its forward wants ``row_index``, the rows of the batch in the data set.
-        notes: What was chosen for the user and is worth saying.
-        head_scale: What multiplies the cosines before the loss, for a cosine head and a loss
-            without a scale of its own.
-    """
-
-    loss_fn: nn.Module
-    head: str
-    takes_rows: bool
-    notes: tuple[str, ...]
-    head_scale: float | None = None
+    loss_fn: Loss
+    head: str  # that it trains
+    notes: tuple[str, ...]  # what was chosen for the user and is worth saying
+    head_scale: float | None = None  # of cosines, before a loss without a scale of its own
 
     def __call__(
         self, outputs: Tensor | tuple[Tensor, ...], labels: Tensor, rows: Tensor
@@ -44,7 +34,7 @@ class Objective:
             rows: Rows of the batch in the training split, int64, ``(batch,)``.
         """
         logits = outputs if isinstance(outputs, tuple) else (outputs,)
-        extra = {"row_index": rows} if self.takes_rows else {}
+        extra = {"row_index": rows} if self.loss_fn.takes_rows else {}
         scale = 1.0 if self.head_scale is None else self.head_scale
         value: Tensor = self.loss_fn(*(scale * item.float() for item in logits), labels, **extra)
         return value
@@ -52,14 +42,7 @@ class Objective:
     @property
     def scale(self) -> float | None:
         """What cosines are multiplied with, by the loss or before it, where anything is."""
-        scale = getattr(self.loss_fn, "scale", self.head_scale)
-        return None if scale is None else float(scale)
-
-    @property
-    def average_k(self) -> float | None:
-        """The mean set size the loss trains for, where it has one."""
-        average_k = getattr(self.loss_fn, "average_k", None)
-        return None if average_k is None else float(average_k)
+        return self.head_scale if self.loss_fn.scale is None else float(self.loss_fn.scale)
 
 
 def make_objective(
@@ -85,82 +68,56 @@ def make_objective(
         UsageError: An unknown loss or parameter, a value out of range, or a head that the loss
             cannot train.
     """
-    fitting = head_of(name, head)
-    kind = losses.LOSSES[name]
+    fitting, kind, classes = head_of(name, head), losses.LOSSES[name], len(class_counts)
     known = inspect.signature(kind).parameters
-    facts: dict[str, Any] = {"class_counts": list(class_counts), "rows": rows}
-    filled = {key: facts[key] for key in _FROM_DATA if key in known and key not in parameters}
-    smaller, notes = _sizes_that_fit(name, known, parameters, classes=len(class_counts))
+    facts = {"class_counts": list(class_counts), "rows": rows}
+    filled: dict[str, Any] = {key: fact for key, fact in facts.items() if key in known}
+    notes: list[str] = []
+    for key in ("k", "average_k"):
+        if key in known and key not in parameters and known[key].default >= classes:
+            filled[key] = classes - 1
+            notes.append(f"loss {name}: {key} is {classes - 1}, the largest for {classes} classes")
     if kind.head == "cosine" != fitting and "scale" not in parameters:
         filled["scale"] = 1.0
-        notes += (f"loss {name}: scale is 1, its default is for the cosines of a cosine head",)
+        notes.append(f"loss {name}: scale is 1, its default is for the cosines of a cosine head")
     try:
-        loss_fn = losses.build(name, **filled, **smaller, **parameters)
+        loss_fn = losses.build(name, **{**filled, **parameters})
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
-    _check_sizes(parameters, classes=len(class_counts))
-    _check_fit(loss_fn, classes=len(class_counts), rows=rows)
-    takes_scale = fitting == "cosine" and not hasattr(loss_fn, "scale")
+    _check_fit(loss_fn, classes=classes, rows=rows)
+    takes_scale = fitting == "cosine" and loss_fn.scale is None
     if head_scale is not None and not takes_scale:
         raise UsageError(
             f"head_scale is for a cosine head and a loss without a scale; {name} trains a "
-            f"{fitting} head{' with loss.scale' if hasattr(loss_fn, 'scale') else ''}"
+            f"{fitting} head{'' if loss_fn.scale is None else ' with loss.scale'}"
         )
-    return Objective(
-        loss_fn=loss_fn,
-        head=fitting,
-        takes_rows="row_index" in inspect.signature(loss_fn.forward).parameters,
-        notes=notes,
-        head_scale=(head_scale or _HEAD_SCALE) if takes_scale else None,
-    )
+    scale = (head_scale or _HEAD_SCALE) if takes_scale else None
+    return Objective(loss_fn, fitting, tuple(notes), head_scale=scale)
 
 
-def _sizes_that_fit(
-    name: str,
-    known: Mapping[str, inspect.Parameter],
-    parameters: Mapping[str, Any],
-    *,
-    classes: int,
-) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Defaults of ``k`` and ``average_k`` lowered where the data have too few classes for them."""
-    lowered = {
-        key: classes - 1
-        for key in ("k", "average_k")
-        if key in known
-        and key not in parameters
-        and known[key].default is not inspect.Parameter.empty
-        and known[key].default >= classes
-    }
-    notes = tuple(
-        f"loss {name}: {key} is {value}, the largest for {classes} classes"
-        for key, value in lowered.items()
-    )
-    return lowered, notes
-
-
-def _check_sizes(parameters: Mapping[str, Any], *, classes: int) -> None:
-    """Refuse a ``k`` or ``average_k`` of the user that the data have too few classes for."""
-    for key, largest in (("k", classes - 1), ("average_k", classes)):
-        if key in parameters and parameters[key] > largest:
-            raise UsageError(
-                f"loss.{key} must be in [1, {largest}] for {classes} classes, got "
-                f"{parameters[key]}; leave it out for the default, lowered where it must be"
-            )
-
-
-def _check_fit(loss_fn: nn.Module, *, classes: int, rows: int) -> None:
+def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
     """Refuse parameters of the user that belong to other data, or to another loop than ours."""
-    for key in ("weight", "class_counts"):
-        numbers = getattr(loss_fn, key, None)
+    sizes = {"k": (loss_fn.k, classes - 1), "average_k": (loss_fn.average_k, classes)}
+    for key, (size, largest) in sizes.items():
+        if size is not None and size > largest:
+            raise UsageError(
+                f"loss.{key} must be in [1, {largest}] for {classes} classes, got {size}; leave "
+                "it out for the default, lowered where it must be"
+            )
+    for key, numbers in {"weight": loss_fn.weight, "class_counts": loss_fn.class_counts}.items():
         if numbers is not None and len(numbers) != classes:
             raise UsageError(
                 f"loss.{key} must hold one number for each of {classes} classes, got {len(numbers)}"
             )
-    if (given := getattr(loss_fn, "classes", None)) not in (None, classes):
-        raise UsageError(f"loss.classes must be {classes}, as many as the data have, got {given}")
-    if (images := getattr(loss_fn, "rows", rows)) < rows:
-        raise UsageError(f"loss.rows must be at least {rows}, the training pictures, got {images}")
-    if getattr(loss_fn, "reduction", None) == "none":
+    if loss_fn.classes not in (None, classes):
+        raise UsageError(
+            f"loss.classes must be {classes}, as many as the data have, got {loss_fn.classes}"
+        )
+    if loss_fn.rows is not None and loss_fn.rows < rows:
+        raise UsageError(
+            f"loss.rows must be at least {rows}, the training pictures, got {loss_fn.rows}"
+        )
+    if loss_fn.reduction == "none":
         raise UsageError("loss.reduction must be mean or sum to train with, got none")
 
 

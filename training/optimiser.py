@@ -1,30 +1,26 @@
-"""SGD with the learning rate and weight decay that each group of parameters gets."""
+"""SGD: the weight decay and share of the rate of each parameter, and the rate at each step."""
 
+import math
 from typing import Any
 
 import torch
 from torch import nn
 
-from training.config import OptimiserConfig
+from training.config import OptimiserConfig, ScheduleConfig
 
 
-def make_optimiser(
-    network: nn.Module, loss_fn: nn.Module, config: OptimiserConfig
-) -> torch.optim.SGD:
-    """SGD over the network and whatever the loss itself learns.
+def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.SGD:
+    """SGD over the network; no loss has weights of its own.
 
     Every group carries ``multiplier``, its share of the learning rate; :func:`set_rate` applies
     it. Biases and normalisation weights (all tensors of one dimension) are not decayed unless
-    ``decay_all``, parameters of the loss never.
+    ``decay_all``.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         decay = config.weight_decay if config.decay_all or parameter.ndim > 1 else 0.0
         multiplier = config.multi_label_rate if name.startswith("head.multi_label.") else 1.0
         groups.setdefault((decay, multiplier), []).append(parameter)
-    for parameter in loss_fn.parameters():
-        multiplier = float(getattr(loss_fn, "rate_multiplier", 1.0))
-        groups.setdefault((0.0, multiplier), []).append(parameter)
     described: list[dict[str, Any]] = [
         {"params": members, "weight_decay": decay, "multiplier": multiplier}
         for (decay, multiplier), members in groups.items()
@@ -41,3 +37,39 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
     """Give every group its share of the learning rate ``rate``."""
     for group in optimiser.param_groups:
         group["lr"] = rate * group["multiplier"]
+
+
+def rate_share(schedule: ScheduleConfig, *, step: int, steps_per_epoch: int, epochs: int) -> float:
+    """The factor on the peak learning rate during step ``step``.
+
+    ``cosine`` falls along half a cosine from the end of the warm-up to the last step, ``step``
+    is multiplied by ``factor`` at each milestone, ``constant`` stays at 1. The warm-up rises in
+    equal parts and reaches 1 at its last step.
+
+    Args:
+        schedule: Its shape.
+        step: Steps done before this one, at least 0.
+        steps_per_epoch: Steps of an epoch, at least 1.
+        epochs: Epochs of the whole run.
+
+    Returns:
+        A factor in [0, 1].
+
+    Example:
+        >>> halving = ScheduleConfig(name="step", milestones=(1.0, 2.0), factor=0.5)
+        >>> [rate_share(halving, step=s, steps_per_epoch=2, epochs=3) for s in range(6)]
+        [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+    """
+    warmup = round(schedule.warmup_epochs * steps_per_epoch)
+    if step < warmup:
+        return (step + 1) / warmup
+    match schedule.name:
+        case "step":
+            passed = sum(step >= round(at * steps_per_epoch) for at in schedule.milestones)
+            return float(schedule.factor**passed)
+        case "cosine":
+            left = max(1, epochs * steps_per_epoch - warmup)
+            done = min(1.0, (step - warmup) / left)
+            return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * done)) / 2
+        case _:
+            return 1.0

@@ -2,9 +2,9 @@
 
 import math
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -14,52 +14,32 @@ from torch.utils.data import DataLoader, Dataset
 
 from data.dataset import Split
 from models.errors import DataError
-from models.images import ImageError, Preprocess, decode, load, read_header
+from models.images import ImageError, decode, read_header
 from models.progress import progress
 
 Picture = NDArray[np.uint8]
+Item = TypeVar("Item")
 CHUNK: Final = 64
 _SHOWN: Final = 10
 _LOOKED_AT: Final = 9
 
 
-class Decoder(Protocol):
-    """From the bytes of a file to uint8 ``(height, width, 3)``; picklable."""
-
-    def __call__(self, data: bytes) -> Picture: ...
-
-
-@dataclass(frozen=True)
-class EvaluationDecoder:
-    """Exactly what the server does."""
-
-    preprocess: Preprocess
-
-    def __call__(self, data: bytes) -> Picture:
-        return load(data, self.preprocess)
-
-
-@dataclass(frozen=True)
-class TrainingDecoder:
+def decode_for_training(data: bytes, *, side: int) -> Picture:
     """The whole picture at a short side of at most ``side`` pixels, for random crops.
 
     A long side of more than twice the short one is cut at both ends.
     """
-
-    side: int
-
-    def __call__(self, data: bytes) -> Picture:
-        image = decode(data, target=self.side)
-        width, height = image.size
-        short = min(width, height)
-        box_width, box_height = min(width, 2 * short), min(height, 2 * short)
-        left, top = (width - box_width) / 2, (height - box_height) / 2
-        scale = min(1.0, self.side / short)
-        size = (max(1, round(box_width * scale)), max(1, round(box_height * scale)))
-        if size == image.size:
-            return np.array(image)
-        box = (left, top, left + box_width, top + box_height)
-        return np.array(image.resize(size, Image.Resampling.BILINEAR, box, reducing_gap=2.0))
+    image = decode(data, target=side)
+    width, height = image.size
+    short = min(width, height)
+    box_width, box_height = min(width, 2 * short), min(height, 2 * short)
+    left, top = (width - box_width) / 2, (height - box_height) / 2
+    scale = min(1.0, side / short)
+    size = (max(1, round(box_width * scale)), max(1, round(box_height * scale)))
+    if size == image.size:
+        return np.array(image)
+    box = (left, top, left + box_width, top + box_height)
+    return np.array(image.resize(size, Image.Resampling.BILINEAR, box, reducing_gap=2.0))
 
 
 def training_side(image_size: int, min_area: float) -> int:
@@ -85,42 +65,28 @@ def short_side(split: Split) -> int | None:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Pictures of a split by row.
+    """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
-    Attributes:
-        split: Where the bytes come from.
-        decoder: What turns them into pixels.
-        kept: All of them decoded, or None where they are read when asked for.
+    ``decoder`` makes them of the bytes of a file and can be pickled; ``kept`` are all of them, or
+    None where they are read when asked for.
     """
 
     split: Split
-    decoder: Decoder
+    decoder: Callable[[bytes], Picture]
     kept: Sequence[Picture] | None = None
 
     def __len__(self) -> int:
         return len(self.split)
 
-    def __getitem__(self, row: int) -> Picture:
-        """One picture.
-
-        Raises:
-            DataError: The file cannot be read; the message names it.
-        """
+    def read(self, row: int) -> Picture | str:
+        """One picture, or what is wrong with its file."""
         if self.kept is not None:
             return self.kept[row]
-        picture = read_one(self.split, self.decoder, row)
-        if isinstance(picture, str):
-            raise unreadable([picture], self.split.name)
-        return picture
-
-
-def read_one(split: Split, decoder: Decoder, row: int) -> Picture | str:
-    """The picture, or what is wrong with it."""
-    try:
-        return decoder(split.read(row))
-    except (ImageError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        return f"{split.names[row]}: {reason}"
+        try:
+            return self.decoder(self.split.read(row))
+        except (ImageError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            return f"{self.split.names[row]}: {reason}"
 
 
 def unreadable(problems: Sequence[str], split: str) -> DataError:
@@ -141,22 +107,15 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
     """
     kept: list[Picture] = []
     problems: list[str] = []
-    loader = DataLoader(
-        _Chunks(pictures),
-        batch_size=None,
-        num_workers=workers if len(pictures) > 4 * CHUNK else 0,
-        collate_fn=_as_it_is,
-        worker_init_fn=ignore_interrupts,
-        generator=torch.Generator(),  # else it would draw from the generator of the run
-    )
+    chunks = prepared(_Chunks(pictures), workers=workers if len(pictures) > 4 * CHUNK else 0)
     with progress(len(pictures), f"reading {pictures.split.name}") as advance:
-        for chunk in loader:
+        for chunk in chunks:
             kept += [item for item in chunk if not isinstance(item, str)]
             problems += [item for item in chunk if isinstance(item, str)]
             advance(len(chunk))
     if problems:
         raise unreadable(problems, pictures.split.name)
-    return Pictures(pictures.split, pictures.decoder, kept)
+    return replace(pictures, kept=kept)
 
 
 class _Chunks(Dataset[list[Picture | str]]):
@@ -170,17 +129,28 @@ class _Chunks(Dataset[list[Picture | str]]):
 
     def __getitem__(self, chunk: int) -> list[Picture | str]:
         rows = range(chunk * CHUNK, min(len(self.pictures), (chunk + 1) * CHUNK))
-        return [read_one(self.pictures.split, self.pictures.decoder, row) for row in rows]
-
-    def __iter__(self) -> Iterator[list[Picture | str]]:
-        return (self[chunk] for chunk in range(len(self)))
+        return [self.pictures.read(row) for row in rows]
 
 
-def _as_it_is(chunk: Any) -> Any:
-    """A worker hands over whole chunks; nothing is left to collate."""
-    return chunk
+def prepared(items: Dataset[Item], *, workers: int, pin: bool = False) -> Iterator[Item]:
+    """The items of a data set in order, made ahead by ``workers`` processes."""
+    loader = DataLoader(
+        items,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        pin_memory=pin,
+        worker_init_fn=_ignore_interrupts,
+        generator=torch.Generator(),  # else it would draw from the generator of the run
+    )
+    yield from loader
 
 
-def ignore_interrupts(_worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; only the main one shall answer it."""
+def _as_it_is(item: Any) -> Any:
+    """A worker hands over whole items; nothing is left to collate."""
+    return item
+
+
+def _ignore_interrupts(_worker: int) -> None:
+    """Ctrl-C reaches every process of the terminal; only the main one is to answer it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

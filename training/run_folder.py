@@ -105,7 +105,7 @@ class RunFolder:
             BundleError: The folder holds no run, or its settings are damaged.
         """
         if not self.config.is_file():
-            raise BundleError(f"{self.path} is no run folder: it has no config.yaml")
+            raise BundleError(f"{self.path} is not a run folder: it has no config.yaml")
         try:
             return from_plain(read_yaml(self.config))
         except UsageError as error:

@@ -5,19 +5,17 @@ The order of precedence: flags, then environment (click hands both over as flags
 defaults of ``training.config``.
 """
 
-import types
-import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from data.sources import picture_side
 from models.backbones import side_taken
 from models.errors import UsageError
-from training.config import DEFAULT_LOSS, TrainConfig
+from training.config import DEFAULT_LOSS, TrainConfig, complaint
 from training.recipes import RECIPES
 
 Plain = dict[str, Any]
@@ -51,7 +49,8 @@ def resolve(
     recipe = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, RECIPES[name])
     merged = merge(recipe, explicit)
     if "image_size" not in merged and (side := picture_side(str(merged.get("data")))):
-        merged["image_size"] = side_taken(str(merged.get("backbone", TrainConfig.backbone)), side)
+        backbone = merged.get("backbone", TrainConfig.model_fields["backbone"].default)
+        merged["image_size"] = side_taken(str(backbone), side)
     return from_plain(merged)
 
 
@@ -59,17 +58,14 @@ def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
     """Build the configuration from nested dicts, as ``config.yaml`` holds them.
 
     Raises:
-        UsageError: An unknown key (the message names the allowed ones), a value of the wrong
-            type, or out of range.
+        UsageError: An unknown key, or a value that its setting does not take.
     """
     if "data" not in plain:
         raise UsageError("no data given: add --data (a folder, a manifest, or flora)")
     try:
-        config = _build(TrainConfig, plain, "")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    assert isinstance(config, TrainConfig)
-    return config
+        return TrainConfig.model_validate(plain)
+    except ValidationError as error:
+        raise UsageError(complaint(error)) from error
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
@@ -118,7 +114,7 @@ def read_yaml(path: Path) -> Plain:
     """Read a settings file.
 
     Raises:
-        UsageError: It cannot be read, is no YAML, or holds no mapping.
+        UsageError: It cannot be read, is not YAML, or holds no mapping.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -152,42 +148,3 @@ def _numbers(value: Any) -> Any:
         except ValueError:
             return value
     return value
-
-
-def _build(kind: type, plain: Mapping[str, Any], path: str) -> object:
-    """The dataclass ``kind`` from a mapping; ``path`` is what error messages put before a key."""
-    hints = typing.get_type_hints(kind)
-    allowed = [item.name for item in fields(kind)]
-    unknown = [key for key in plain if key not in allowed]
-    if unknown:
-        raise ValueError(f"unknown setting {path}{unknown[0]}; allowed: {', '.join(allowed)}")
-    return kind(**{key: _value(hints[key], value, path + key) for key, value in plain.items()})
-
-
-def _value(kind: Any, value: Any, name: str) -> Any:
-    if isinstance(kind, type) and is_dataclass(kind):
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{name} must hold settings by name, got {value!r}")
-        return _build(kind, value, f"{name}.")
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if value is None and type(None) in kinds:
-        return None
-    return _plain_value(kinds[0], value, name)
-
-
-def _plain_value(kind: Any, value: Any, name: str) -> Any:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is float and number:
-        return float(value)
-    if kind is int and number and float(value).is_integer():
-        return int(value)
-    if kind is bool and isinstance(value, bool):
-        return value
-    if kind is str and isinstance(value, str | Path):
-        return str(value)
-    if typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
-        return tuple(_plain_value(float, item, name) for item in value)
-    if typing.get_origin(kind) not in (None, tuple) and isinstance(value, Mapping):
-        return dict(value)
-    wanted = getattr(kind, "__name__", str(kind))
-    raise ValueError(f"{name} must be of type {wanted}, got {value!r}")

@@ -15,12 +15,11 @@ from models.backbones.weights import open_weights, warm_start
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
-from models.images import Preprocess
 from training import checkpoint
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import choose
-from training.loading import Sources, open_sources
+from training.loading import open_sources
 from training.loop import Run, Say
 from training.objective import Objective, make_objective
 from training.optimiser import make_optimiser
@@ -31,27 +30,16 @@ from training.run_folder import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a run came to.
-
-    Attributes:
-        run: The run folder.
-        epochs: Epochs done.
-        best_epoch: The epoch whose weights are in ``best.safetensors``, or None for 0 epochs.
-        average_k: The K that chose it.
-        accuracy: Validation average-K accuracy there, or None.
-        head: The head that reached it, or None.
-        score_kind: Its score kind, or None.
-        seconds: Time in the loop, over all sittings.
-    """
+    """What a run came to; None what a run of no epochs has not."""
 
     run: Path
     epochs: int
-    best_epoch: int | None
-    average_k: float
-    accuracy: float | None
-    head: str | None
+    best_epoch: int | None  # the one whose weights are in best.safetensors
+    average_k: float  # that chose it
+    accuracy: float | None  # average-K accuracy on val there
+    head: str | None  # that reached it
     score_kind: str | None
-    seconds: float
+    seconds: float  # in the loop, over all sittings
 
     def to_plain(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -97,11 +85,10 @@ def train_run(
         notes += _enlarged(dataset, config)
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
-    trained = Trained(network, make_optimiser(network, loss_fn, config.optimiser), loss_fn)
+    trained = Trained(network, make_optimiser(network, config.optimiser), loss_fn)
     position = checkpoint.load(folder.last, trained) if restored else Position()
 
-    unfinished = position.epoch < config.epochs
-    sources = _open_sources(dataset, config) if unfinished else None
+    sources = open_sources(dataset, config) if position.epoch < config.epochs else None
     with folder.held():
         if not begun:
             folder.check_free()  # still
@@ -146,7 +133,7 @@ def _start(
             f"multi_label_prior is for a two_head head; {config.loss_name} trains a "
             f"{objective.head} head"
         )
-    average_k = objective.average_k if prior is None else prior * len(classes)
+    average_k = objective.loss_fn.average_k if prior is None else prior * len(classes)
     if isinstance(network.head, TwoHead) and average_k is not None and average_k < len(classes):
         network.head.start_multi_label_at(average_k)
         notes.append(
@@ -172,11 +159,6 @@ def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
         f"pictures of {side} px are enlarged to {config.image_size} px: --image-size {enough} is "
         f"about {work:.1f} times less work"
     ]
-
-
-def _open_sources(dataset: Dataset, config: TrainConfig) -> Sources:
-    preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
-    return open_sources(dataset.split("train"), dataset.split("val"), config, preprocess)
 
 
 def build_network(config: TrainConfig, head: str, classes: int) -> Network:

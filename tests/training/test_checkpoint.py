@@ -71,7 +71,7 @@ def test_many_differing_weights_are_summed_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"nothing", b"PK\x03\x04"])
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "last.pt").write_bytes(content)
-    with pytest.raises(BundleError, match=r"is damaged or no checkpoint: delete it"):
+    with pytest.raises(BundleError, match=r"is damaged or not a checkpoint: delete it"):
         load(tmp_path / "last.pt", _trained())
 
 

@@ -112,7 +112,7 @@ def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: P
         (["--set", "loss.beta=1"], UsageError, "has no beta"),
         (["--set", "loss.average_k=99"], UsageError, "average_k must be in [1, 3] for 3 classes"),
         (["--set", "colour=red"], UsageError, "unknown setting colour"),
-        (["--epochs", "-1"], UsageError, "epochs must be >= 0"),
+        (["--epochs", "-1"], UsageError, "epochs must be a whole number >= 0, got -1"),
     ],
 )
 def test_a_mistake_is_a_clear_error_with_its_exit_code(

@@ -133,7 +133,7 @@ def test_weights_for_other_classes_are_refused(run: Path, tmp_path: Path) -> Non
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="is no run folder"):
+    with pytest.raises(BundleError, match="is not a run folder"):
         export_run(tmp_path, tmp_path / "bundle")
 
 

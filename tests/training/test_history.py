@@ -7,8 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from models.errors import BundleError
 from tests.training.small import metrics_row
-from training.history import epoch_line, events, write_metrics
-from training.metrics import best_row
+from training.history import best_row, epoch_line, events, write_metrics
 from training.run_folder import RunFolder
 
 

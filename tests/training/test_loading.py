@@ -7,7 +7,7 @@ import torch
 
 from data.sources import open_dataset
 from models.cores import cores
-from models.images import Preprocess
+from models.images import Preprocess, load
 from tests.training.small import small_config, write_photos
 from training.config import TrainConfig
 from training.loading import (
@@ -35,9 +35,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _sources(config: TrainConfig) -> Sources:
-    dataset = open_dataset(config.data)
-    preprocess = Preprocess(image_size=config.image_size)
-    return open_sources(dataset.split("train"), dataset.split("val"), config, preprocess)
+    return open_sources(open_dataset(config.data), config)
 
 
 def _epoch(config: TrainConfig, *, epoch: int = 0, first: int = 0) -> list[Batch]:
@@ -101,14 +99,15 @@ def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
         assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_evaluation_goes_through_all_rows_in_order_and_unchanged(photos: Path) -> None:
+def test_evaluation_goes_through_all_rows_in_order_as_the_server_sees_them(photos: Path) -> None:
     config = small_config(photos)
     sources = _sources(config)
+    split, preprocess = sources.validation.split, Preprocess(image_size=config.image_size)
     batches = list(iterate(EvaluationBatches(sources.validation, 4), workers=0, pin=False))
     assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(9))
     for batch in batches:
         for view, row in zip(batch.images, batch.rows.tolist(), strict=True):
-            np.testing.assert_array_equal(view.numpy(), sources.validation[row])
+            np.testing.assert_array_equal(view.numpy(), load(split.read(row), preprocess))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
-"""What the loop does between epochs: reset, reorder, validate, keep the best weights."""
+"""What the loop does between epochs: reset, reorder, validate, keep the best weights, stop."""
 
 import csv
+import os
+import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +22,7 @@ from training import checkpoint
 from training.checkpoint import Position
 from training.config import TrainConfig
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
-from training.loop import Run
+from training.loop import Run, interruptible
 from training.train import TrainResult, build_network, train_run
 
 CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
@@ -46,9 +49,7 @@ def _last_weights(run: Path) -> dict[str, Tensor]:
 
 
 def _sources(config: TrainConfig) -> Sources:
-    dataset = open_dataset(config.data)
-    size = Preprocess(image_size=config.image_size)
-    return open_sources(dataset.split("train"), dataset.split("val"), config, size)
+    return open_sources(open_dataset(config.data), config)
 
 
 def _network(config: TrainConfig, head: str) -> PictureNetwork:
@@ -77,7 +78,9 @@ def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: 
     network = _network(config, "two_head")
     network.network.load_state_dict(_last_weights(tmp_path / "run"))
     pictures = _sources(config).validation
-    images = torch.stack([torch.from_numpy(pictures[row]) for row in range(len(pictures))])
+    kept = pictures.kept
+    assert kept is not None
+    images = torch.stack([torch.from_numpy(picture) for picture in kept])
     with torch.no_grad():
         outputs = network.eval()(images)
     for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
@@ -191,3 +194,35 @@ def test_a_checkpoint_is_written_when_its_time_or_step_has_come_and_after_the_ep
     monkeypatch.setattr(checkpoint, "save", watched)
     _train(small_config(photos, epochs=1, checkpoint=due), tmp_path / "run")
     assert found == saved
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_request_sets_a_flag_and_the_second_stops(number: signal.Signals) -> None:
+    seen: list[bool] = []
+    with interruptible() as interruption:
+        seen.append(interruption.requested)
+        os.kill(os.getpid(), number)
+        seen.append(interruption.requested)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert seen == [False, True]
+
+
+def test_the_handlers_from_before_come_back() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ValueError, match="inside"), interruptible():
+        raise ValueError("inside")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_another_thread_may_train_without_handlers() -> None:
+    seen: list[bool] = []
+
+    def work() -> None:
+        with interruptible() as interruption:
+            seen.append(interruption.requested)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [False]

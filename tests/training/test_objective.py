@@ -12,29 +12,12 @@ LABELS = torch.tensor([0, 2, 1, 1])
 ROWS = torch.arange(4)
 
 
-class Counting(CrossEntropy):
-    """A loss that needs to know the data, as the margin losses and role do."""
-
-    def __init__(self, *, class_counts: list[int], rows: int, k: int = 5) -> None:
-        super().__init__()
-        self.class_counts = class_counts
-        self.rows = rows
-        self.k = k
-
-
-@pytest.fixture
-def counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "LOSSES", {"counting": Counting})
-    monkeypatch.setattr(losses, "build", lambda _name, **parameters: Counting(**parameters))
-
-
 def test_a_loss_on_one_head_gets_the_logits() -> None:
     objective = make_objective("cross_entropy", {}, head="auto", class_counts=[2, 1, 1], rows=4)
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     assert objective.head == "linear"
     torch.testing.assert_close(objective(logits, LABELS, ROWS), F.cross_entropy(logits, LABELS))
     assert objective.scale is None
-    assert objective.average_k is None
 
 
 def test_the_two_head_loss_gets_both_heads_in_order() -> None:
@@ -45,7 +28,7 @@ def test_the_two_head_loss_gets_both_heads_in_order() -> None:
     both = torch.randn(4, 3, generator=generator), torch.randn(4, 3, generator=generator)
     expected = losses.two_head_average_k(*both, LABELS, average_k=2)
     torch.testing.assert_close(objective(both, LABELS, ROWS), expected)
-    assert (objective.head, objective.average_k) == ("two_head", 2.0)
+    assert (objective.head, objective.loss_fn.average_k) == ("two_head", 2)
 
 
 def test_half_precision_outputs_are_widened_before_they_are_scaled() -> None:
@@ -57,34 +40,40 @@ def test_half_precision_outputs_are_widened_before_they_are_scaled() -> None:
     torch.testing.assert_close(objective(cosines, LABELS, ROWS), expected)
 
 
-@pytest.mark.usefixtures("counting")
 def test_what_a_loss_needs_to_know_comes_from_the_data() -> None:
-    made = make_objective("counting", {}, head="auto", class_counts=[3] * 9, rows=27).loss_fn
-    assert isinstance(made, Counting)
-    assert (made.class_counts, made.rows, made.k) == ([3] * 9, 27, 5)
+    counts = [3, 1, 2]
+    margin = make_objective("ldam", {}, head="auto", class_counts=counts, rows=6).loss_fn
+    assert margin.class_counts is not None
+    assert (margin.class_counts.tolist(), margin.rows) == (counts, None)
+    online = make_objective("role", {}, head="auto", class_counts=counts, rows=6).loss_fn
+    assert (online.class_counts, online.rows) == (None, 6)
 
 
-@pytest.mark.usefixtures("counting")
 def test_what_the_user_says_wins_over_the_data() -> None:
-    made = make_objective(
-        "counting", {"rows": 15, "k": 2}, head="auto", class_counts=[3, 3, 3], rows=9
-    ).loss_fn
-    assert isinstance(made, Counting)
-    assert (made.rows, made.k) == (15, 2)
+    given = {"rows": 15, "average_k": 2}
+    made = make_objective("role", given, head="auto", class_counts=[3, 3, 3], rows=9).loss_fn
+    assert (made.rows, made.average_k) == (15, 2)
+    counted = {"class_counts": [9, 8, 7]}
+    margin = make_objective("ldam", counted, head="auto", class_counts=[3, 3, 3], rows=9).loss_fn
+    assert margin.class_counts is not None
+    assert margin.class_counts.tolist() == [9, 8, 7]
 
 
-@pytest.mark.usefixtures("counting")
-def test_a_default_k_too_large_for_the_classes_is_lowered_and_said() -> None:
-    objective = make_objective("counting", {}, head="auto", class_counts=[3] * 5, rows=15)
-    assert isinstance(objective.loss_fn, Counting)
-    assert objective.loss_fn.k == 4
-    assert objective.notes == ("loss counting: k is 4, the largest for 5 classes",)
-    enough = make_objective("counting", {}, head="auto", class_counts=[3] * 6, rows=18)
-    assert enough.notes == ()
+@pytest.mark.parametrize(("name", "key"), [("smooth_top_k", "k"), ("role", "average_k")])
+def test_a_default_set_size_too_large_for_the_classes_is_lowered_and_said(
+    name: str, key: str
+) -> None:
+    objective = make_objective(name, {}, head="auto", class_counts=[3] * 5, rows=15)
+    assert getattr(objective.loss_fn, key) == 4
+    assert objective.notes == (f"loss {name}: {key} is 4, the largest for 5 classes",)
+    enough = make_objective(name, {}, head="auto", class_counts=[3] * 6, rows=18)
+    assert (getattr(enough.loss_fn, key), enough.notes) == (5, ())
 
 
 def test_a_forward_with_row_index_gets_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     class Rowwise(CrossEntropy):
+        takes_rows = True
+
         def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor) -> Tensor:  # type: ignore[override]  # as role does
             return row_index.float().sum() + 0 * logits.sum() + 0 * labels.sum()
 

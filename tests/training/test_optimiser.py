@@ -1,21 +1,19 @@
+import math
+
+import pytest
 import torch
 from torch import nn
 
 from models.backbones import build
-from training.config import OptimiserConfig
-from training.losses import build as build_loss
-from training.optimiser import make_optimiser, set_rate
+from training.config import OptimiserConfig, ScheduleConfig
+from training.optimiser import make_optimiser, rate_share, set_rate
 
 
-def _settings(
-    config: OptimiserConfig, loss_fn: nn.Module | None = None
-) -> dict[str, tuple[float, float]]:
+def _settings(config: OptimiserConfig) -> dict[str, tuple[float, float]]:
     """Weight decay and rate multiplier of each parameter by name."""
     network = build("tiny", 3, "two_head")
-    loss_fn = loss_fn or build_loss("two_head_average_k")
-    optimiser = make_optimiser(network, loss_fn, config)
+    optimiser = make_optimiser(network, config)
     names = {id(p): name for name, p in network.named_parameters()}
-    names |= {id(p): f"loss.{name}" for name, p in loss_fn.named_parameters()}
     return {
         names[id(parameter)]: (group["weight_decay"], group["multiplier"])
         for group in optimiser.param_groups
@@ -48,24 +46,17 @@ def test_the_multi_label_head_has_its_own_rate() -> None:
 def test_the_rate_is_set_group_by_group() -> None:
     network = build("tiny", 3, "two_head")
     config = OptimiserConfig(multi_label_rate=10.0)
-    optimiser = make_optimiser(network, nn.Identity(), config)
+    optimiser = make_optimiser(network, config)
     set_rate(optimiser, 0.02)
     for group in optimiser.param_groups:
         assert group["lr"] == 0.02 * group["multiplier"]
-
-
-def test_what_the_loss_learns_is_trained_without_decay() -> None:
-    loss_fn = nn.Module()
-    loss_fn.estimates = nn.Parameter(torch.zeros(4, 3))
-    loss_fn.rate_multiplier = 5.0  # type: ignore[assignment]  # modules type attributes as tensors
-    assert _settings(OptimiserConfig(), loss_fn)["loss.estimates"] == (0.0, 5.0)
 
 
 def test_one_step_is_nesterov_momentum_by_hand() -> None:
     layer = nn.Linear(1, 1, bias=False)
     layer.weight.data.fill_(1.0)
     config = OptimiserConfig(learning_rate=0.1, momentum=0.5, weight_decay=0.2)
-    optimiser = make_optimiser(layer, nn.Identity(), config)
+    optimiser = make_optimiser(layer, config)
     weight, velocity = 1.0, 0.0
     for step in range(3):
         set_rate(optimiser, 0.1)
@@ -76,3 +67,59 @@ def test_one_step_is_nesterov_momentum_by_hand() -> None:
         velocity = gradient if step == 0 else 0.5 * velocity + gradient
         weight -= 0.1 * (gradient + 0.5 * velocity)
         torch.testing.assert_close(layer.weight.item(), weight, rtol=1e-5, atol=1e-6)
+
+
+def _shares(schedule: ScheduleConfig, *, steps: int, epochs: int) -> list[float]:
+    return [
+        rate_share(schedule, step=step, steps_per_epoch=steps, epochs=epochs)
+        for step in range(steps * epochs)
+    ]
+
+
+def test_the_cosine_is_the_written_formula_at_every_step() -> None:
+    found = _shares(ScheduleConfig(name="cosine"), steps=4, epochs=3)
+    assert found == pytest.approx([(1 + math.cos(math.pi * t / 12)) / 2 for t in range(12)])
+
+
+def test_the_cosine_ends_at_its_final_share() -> None:
+    schedule = ScheduleConfig(name="cosine", final=0.2)
+    assert rate_share(schedule, step=12, steps_per_epoch=4, epochs=3) == pytest.approx(0.2)
+    assert rate_share(schedule, step=6, steps_per_epoch=4, epochs=3) == pytest.approx(0.6)
+
+
+def test_a_warm_up_rises_in_equal_parts_to_one() -> None:
+    schedule = ScheduleConfig(name="cosine", warmup_epochs=1.0)
+    found = _shares(schedule, steps=4, epochs=3)
+    assert found[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert found[4:] == pytest.approx([(1 + math.cos(math.pi * t / 8)) / 2 for t in range(8)])
+
+
+def test_steps_fall_at_their_milestones_exactly() -> None:
+    schedule = ScheduleConfig(name="step", milestones=(1.0, 2.0), factor=0.1)
+    found = _shares(schedule, steps=3, epochs=3)
+    assert found == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
+
+
+def test_a_milestone_may_lie_within_an_epoch() -> None:
+    schedule = ScheduleConfig(name="step", milestones=(0.5,), factor=0.5)
+    assert _shares(schedule, steps=4, epochs=1) == [1, 1, 0.5, 0.5]
+
+
+def test_the_rates_of_the_paper_on_cifar_fall_after_150_and_225_epochs() -> None:
+    schedule = ScheduleConfig(name="step", milestones=(150, 225), factor=0.1)
+    at = {
+        epoch: rate_share(schedule, step=epoch * 704, steps_per_epoch=704, epochs=300)
+        for epoch in (0, 149, 150, 224, 225, 299)
+    }
+    assert at == pytest.approx({0: 1, 149: 1, 150: 0.1, 224: 0.1, 225: 0.01, 299: 0.01})
+
+
+def test_constant_stays_at_one_after_its_warm_up() -> None:
+    schedule = ScheduleConfig(name="constant", warmup_epochs=0.5)
+    assert _shares(schedule, steps=4, epochs=2) == [0.5, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_a_warm_up_longer_than_the_run_only_rises() -> None:
+    schedule = ScheduleConfig(name="cosine", warmup_epochs=5)
+    found = _shares(schedule, steps=2, epochs=2)
+    assert found == [0.1, 0.2, 0.3, 0.4]

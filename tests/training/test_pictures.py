@@ -1,5 +1,5 @@
 import io
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,11 +7,9 @@ from PIL import Image
 
 from data.dataset import Split
 from models.errors import DataError
-from models.images import Preprocess, load
 from training.pictures import (
-    EvaluationDecoder,
     Pictures,
-    TrainingDecoder,
+    decode_for_training,
     keep_all,
     short_side,
     training_side,
@@ -21,6 +19,9 @@ from training.pictures import (
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
 )
+
+
+DECODER = partial(decode_for_training, side=8)
 
 
 def _png(width: int, height: int, seed: int = 0) -> bytes:
@@ -52,12 +53,6 @@ def _split(content: dict[int, bytes], rows: int) -> Split:
     )
 
 
-def test_evaluation_pictures_are_those_of_the_server() -> None:
-    preprocess = Preprocess(image_size=24, crop_fraction=0.8)
-    found = EvaluationDecoder(preprocess)(_png(50, 40))
-    np.testing.assert_array_equal(found, load(_png(50, 40), preprocess))
-
-
 @pytest.mark.parametrize(
     ("width", "height", "shape"),
     [
@@ -72,12 +67,12 @@ def test_evaluation_pictures_are_those_of_the_server() -> None:
 def test_training_pictures_keep_a_short_side_of_at_most_the_wanted_one(
     width: int, height: int, shape: tuple[int, ...]
 ) -> None:
-    assert TrainingDecoder(30)(_png(width, height)).shape == shape
+    assert decode_for_training(_png(width, height), side=30).shape == shape
 
 
 def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_middle() -> None:
     whole = np.array(Image.open(io.BytesIO(_png(50, 10))))
-    np.testing.assert_array_equal(TrainingDecoder(30)(_png(50, 10)), whole[:, 15:35])
+    np.testing.assert_array_equal(decode_for_training(_png(50, 10), side=30), whole[:, 15:35])
 
 
 def test_the_short_side_is_the_median_of_a_few_pictures() -> None:
@@ -102,17 +97,17 @@ def test_keeping_all_gives_the_same_pictures_in_order(
 ) -> None:
     monkeypatch.setattr("training.pictures.CHUNK", chunk)
     content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
-    lazy = Pictures(_split(content, 9), TrainingDecoder(8))
+    lazy = Pictures(_split(content, 9), DECODER)
     kept = keep_all(lazy, workers=workers)
     assert kept.kept is not None
     assert len(kept.kept) == 9
     for row in range(9):
-        np.testing.assert_array_equal(kept[row], lazy[row])
+        np.testing.assert_array_equal(kept.read(row), lazy.read(row))
 
 
 def test_every_unreadable_picture_is_named_with_its_reason() -> None:
     content = {0: _png(8, 8), 1: b"text", 3: _png(8, 8)[:60]}
-    pictures = Pictures(_split(content, 4), TrainingDecoder(8))
+    pictures = Pictures(_split(content, 4), DECODER)
     with pytest.raises(DataError) as caught:
         keep_all(pictures, workers=0)
     message = str(caught.value)
@@ -124,8 +119,7 @@ def test_every_unreadable_picture_is_named_with_its_reason() -> None:
 
 
 def test_a_single_unreadable_picture_is_named_when_it_is_asked_for() -> None:
-    with pytest.raises(DataError, match=r"photo1\.png"):
-        Pictures(_split({}, 2), TrainingDecoder(8))[1]
+    assert Pictures(_split({}, 2), DECODER).read(1) == "photo1.png: No such file or directory"
 
 
 def test_of_many_unreadable_pictures_ten_are_shown_and_the_rest_counted() -> None:
@@ -141,9 +135,4 @@ def test_exif_orientation_is_applied_to_training_pictures() -> None:
     exif[0x0112] = 6
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", exif=exif)
-    assert TrainingDecoder(30)(buffer.getvalue()).shape == (16, 10, 3)
-
-
-def test_reading_from_files_reports_their_paths(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(_png(8, 8))
-    assert TrainingDecoder(8)((tmp_path / "a.png").read_bytes()).shape == (8, 8, 3)
+    assert decode_for_training(buffer.getvalue(), side=30).shape == (16, 10, 3)

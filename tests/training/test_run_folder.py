@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def test_the_same_settings_may_resume(tmp_path: Path) -> None:
 
 
 def test_how_long_and_where_may_change(tmp_path: Path) -> None:
-    changed = replace(small_config("flora"), epochs=9, device="auto", workers=3, cache_mb=5)
+    changed = small_config("flora", epochs=9, device="auto", workers=3, cache_mb=5)
     _begun(tmp_path).check_resumable(changed, _classes())
 
 
@@ -72,7 +71,7 @@ def test_data_that_changed_meanwhile_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_settings_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"is no run folder: it has no config\.yaml"):
+    with pytest.raises(BundleError, match=r"is not a run folder: it has no config\.yaml"):
         RunFolder(tmp_path).read_config()
 
 

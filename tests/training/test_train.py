@@ -221,6 +221,8 @@ def test_a_loss_that_wants_rows_gets_those_of_the_batch(
     seen: list[int] = []
 
     class WithRows(CrossEntropy):
+        takes_rows = True
+
         def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor) -> Tensor:  # type: ignore[override]  # as role does
             seen.extend(row_index.tolist())
             assert torch.equal(labels, torch.arange(36).div(12, rounding_mode="floor")[row_index])
@@ -238,6 +240,7 @@ def test_a_cosine_head_takes_the_scale_of_its_loss(
 ) -> None:
     class Margin(CrossEntropy):
         head = "cosine"
+        scale: float
 
         def __init__(self, *, scale: float = 30.0) -> None:
             super().__init__()

@@ -1,13 +1,22 @@
-"""The losses by name: ``LOSSES`` as modules, and the functions of the same names.
+"""The losses by name: ``LOSSES`` as modules, and the pure functions of the same names.
 
-A function takes every parameter by keyword and returns one value per example, or a scalar
-where the loss is defined on the whole batch.
+Every function takes ``logits``, raw class scores, floating point, ``(batch, classes)``, then
+``labels``, true class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``, which
+mean ``sum_c t_c loss(., c)``; its parameters are keywords. It returns one loss per example,
+``(batch,)``, or a scalar where the loss is defined on the whole batch: in float32 for
+half-precision logits, in the type of the logits otherwise. A parameter out of range and tensors
+that do not fit are a ``ValueError``. A function defined on the whole batch also takes ``weight``
+and ``ignore_index``, which every module does; :class:`Loss` says what they mean. A docstring says
+what is particular to its loss.
+
+A module has the parameters of its function and the options of :class:`Loss`.
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from training.losses.base import Head, Loss, parameters
+from training.losses.base import Head, Loss
 from training.losses.entropy import CrossEntropy, Focal, cross_entropy, focal
 from training.losses.hinges import (
     CalibratedTopKHinge,
@@ -18,15 +27,14 @@ from training.losses.hinges import (
     top_k_hinge,
 )
 from training.losses.margins import Ldam, ldam
-from training.losses.mutual import role
 from training.losses.noise import (
     ImbalancedNoisedTopK,
     NoisedTopK,
     imbalanced_noised_top_k,
+    noised_kth_largest,
     noised_top_k,
 )
-from training.losses.online import Role
-from training.losses.perturbation import noised_kth_largest
+from training.losses.online import Role, role
 from training.losses.positives import (
     AssumeNegative,
     ExpectedPositive,
@@ -68,7 +76,7 @@ def build(name: str, **given: Any) -> Loss:
     """
     if name not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
-    allowed = parameters(LOSSES[name])
+    allowed = inspect.signature(LOSSES[name]).parameters
     unknown = [key for key in given if key not in allowed]
     missing = [
         key
@@ -82,38 +90,10 @@ def build(name: str, **given: Any) -> Loss:
 
 
 __all__ = [
-    "LOSSES",
-    "AssumeNegative",
-    "CalibratedTopKHinge",
-    "ConvexTopKHinge",
-    "CrossEntropy",
-    "ExpectedPositive",
-    "Focal",
-    "Head",
-    "ImbalancedNoisedTopK",
-    "Ldam",
-    "Loss",
-    "NoisedTopK",
-    "PositiveBce",
-    "Role",
-    "SmoothTopK",
-    "TopKHinge",
-    "TwoHeadAverageK",
-    "assume_negative",
-    "build",
-    "calibrated_top_k_hinge",
-    "convex_top_k_hinge",
-    "cross_entropy",
-    "expected_positive",
-    "focal",
-    "imbalanced_noised_top_k",
-    "ldam",
-    "noised_kth_largest",
-    "noised_top_k",
-    "positive_bce",
-    "role",
-    "smooth_top_k",
-    "top_k_hinge",
-    "top_k_probabilities",
-    "two_head_average_k",
-]
+    "LOSSES", "AssumeNegative", "CalibratedTopKHinge", "ConvexTopKHinge", "CrossEntropy",
+    "ExpectedPositive", "Focal", "Head", "ImbalancedNoisedTopK", "Ldam", "Loss", "NoisedTopK",
+    "PositiveBce", "Role", "SmoothTopK", "TopKHinge", "TwoHeadAverageK", "assume_negative", "build",
+    "calibrated_top_k_hinge", "convex_top_k_hinge", "cross_entropy", "expected_positive", "focal",
+    "imbalanced_noised_top_k", "ldam", "noised_kth_largest", "noised_top_k", "positive_bce", "role",
+    "smooth_top_k", "top_k_hinge", "top_k_probabilities", "two_head_average_k",
+]  # fmt: skip

@@ -1,48 +1,94 @@
-"""The options that every loss module shares: reduction, class weights, ignored labels."""
+"""What every loss module shares: its parameters, reduction, class weights, ignored labels."""
 
 import inspect
-from collections.abc import Sequence
-from typing import ClassVar, Literal, TypeAlias, TypedDict
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from training.losses.inputs import check_batch, class_weights, is_integer, whole
+from training.losses.inputs import (
+    check_batch,
+    check_parameters,
+    class_weights,
+    count_classes,
+    is_integer,
+    whole,
+)
 
 Head: TypeAlias = Literal["linear", "cosine", "two_head"]
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 Weight: TypeAlias = Tensor | Sequence[float] | np.ndarray | None
+Slopes = ParamSpec("Slopes")
+Result = TypeVar("Result")
+
+_OF_A_CALL = ("noise", "estimates", "weight", "ignore_index")
+"""Keywords of a function that are no parameters of its module."""
 
 
-class Options(TypedDict, total=False):
-    """The parameters that every loss module takes beside its own."""
-
-    reduction: Reduction
-    weight: Weight
-    ignore_index: int
+def _keywords(function: Callable[..., Any], without: Sequence[str] = ()) -> inspect.Signature:
+    """The keyword-only parameters of a function."""
+    found = inspect.signature(function).parameters.values()
+    kept = [p for p in found if p.kind is p.KEYWORD_ONLY and p.name not in without]
+    return inspect.Signature(kept)
 
 
 class Loss(nn.Module):
     """A loss as a module; ``LOSSES`` lists them by name.
 
+    ``class Focal(ExampleLoss, function=focal)`` takes every parameter of :func:`focal` by keyword,
+    with the same default and meaning, checks it when it is made and keeps it as an attribute.
+    Parameters that a subclass adds in its own ``__init__`` come after those.
+
     Args:
         reduction: ``"mean"``, ``"sum"`` or, where the loss is one value per example, ``"none"``.
+            The sum of a coupled loss is its mean times the counted rows.
         weight: One weight per class, shape ``(classes,)``. As in ``torch.nn.CrossEntropyLoss``
             the weighted mean divides by the weights of the labels met, or by the number of
-            rows with soft targets.
+            rows with soft targets. A coupled loss weights its terms of the label.
         ignore_index: Rows with this label count for nothing; soft targets have no such rows.
 
-    A batch without a counted row gives 0, with a gradient of 0. Values are computed and
-    returned in float32 for half-precision logits, in the type of the logits otherwise.
+    A batch without a counted row gives 0, with a gradient of 0.
     """
+
+    # what a training run has to know of a loss
 
     head: ClassVar[Head] = "linear"
     """The head of the network that fits this loss."""
 
-    reductions: ClassVar[tuple[Reduction, ...]] = ("mean", "sum", "none")
+    coupled: ClassVar[bool] = False
+    """Whether it is one value for the whole batch, so that there is none per example."""
 
+    takes_rows: ClassVar[bool] = False
+    """Whether its forward also takes ``row_index``, the rows of the batch in the training set."""
+
+    # parameters that depend on the data or the head; None where a loss has no such parameter
+
+    k: int | None = None
+    average_k: float | None = None
+    scale: float | None = None
+    rows: int | None = None
+    classes: int | None = None
+    class_counts: Tensor | None
     weight: Tensor | None
+
+    # of the subclass
+
+    function: ClassVar[Callable[..., Tensor]]
+    own: ClassVar[inspect.Signature] = inspect.Signature()  # the keywords of the function
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, function: Callable[..., Tensor] | None = None) -> None:
+        super().__init_subclass__()
+        if function is not None:
+            cls.function = staticmethod(function)
+            cls.own = _keywords(function, without=_OF_A_CALL)
+        added, shared = _keywords(cls.__init__), _keywords(Loss.__init__)
+        every = {**cls.own.parameters, **added.parameters, **shared.parameters}
+        cls.__signature__ = inspect.Signature(list(every.values()))
 
     def __init__(
         self,
@@ -50,21 +96,35 @@ class Loss(nn.Module):
         reduction: Reduction = "mean",
         weight: Weight = None,
         ignore_index: int = -100,
+        **given: Any,
     ) -> None:
         super().__init__()
-        if reduction not in self.reductions:
-            allowed = ", ".join(map(repr, self.reductions))
-            why = "" if "none" in self.reductions else ": it is one value for the whole batch"
-            raise ValueError(f"reduction must be one of {allowed}, got {reduction!r}{why}")
+        allowed = ("mean", "sum") if self.coupled else ("mean", "sum", "none")
+        if reduction not in allowed:
+            listed = ", ".join(map(repr, allowed))
+            why = ": it is one value for the whole batch" if self.coupled else ""
+            raise ValueError(f"reduction must be one of {listed}, got {reduction!r}{why}")
         if not is_integer(ignore_index):
             raise ValueError(f"ignore_index must be an integer, got {ignore_index}")
         self.reduction = reduction
         self.ignore_index = ignore_index
         self.register_buffer("weight", class_weights(weight))
+        self.register_buffer("class_counts", None)
+        bound = self.own.bind(**given)
+        bound.apply_defaults()
+        self._kept = tuple(bound.arguments)
+        for name, value in bound.arguments.items():
+            if value is not None or self.own.parameters[name].default is not None:
+                check_parameters(**{name: value})
+            setattr(self, name, count_classes(value) if name == "class_counts" else value)
+
+    def arguments(self) -> dict[str, Any]:
+        """The parameters of the function, as they were given."""
+        return {name: getattr(self, name) for name in self._kept}
 
     def extra_repr(self) -> str:
         """Numbers and words among the parameters, as they were given."""
-        shown = ((name, getattr(self, name, None)) for name in parameters(type(self)))
+        shown = ((name, getattr(self, name, None)) for name in self.__signature__.parameters)
         return ", ".join(f"{n}={v!r}" for n, v in shown if isinstance(v, int | float | str))
 
     def total(self, loss: Tensor, labels: Tensor) -> Tensor:
@@ -77,11 +137,11 @@ class Loss(nn.Module):
 
 
 class ExampleLoss(Loss):
-    """A loss with one value per example; a subclass says which in ``per_example``."""
+    """A loss with one value per example."""
 
     def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Unweighted values ``(batch,)``; ``labels`` int64 ``(batch,)`` or soft targets."""
-        raise NotImplementedError
+        return self.function(logits, labels, **self.arguments())
 
     def weighted(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         """Values ``(batch,)`` with the class weights in them.
@@ -97,18 +157,7 @@ class ExampleLoss(Loss):
         return values * weight.to(values.dtype)[labels]
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Loss of the batch.
-
-        Args:
-            logits: Raw class scores, shape ``(batch, classes)``, floating point.
-            labels: int64 ``(batch,)``, or soft targets ``(batch, classes)``.
-
-        Returns:
-            A scalar, or ``(batch,)`` for ``reduction="none"``.
-
-        Raises:
-            ValueError: Shapes, types or labels that do not fit.
-        """
+        """Loss of the batch: a scalar, or ``(batch,)`` for ``reduction="none"``."""
         check_weight(self.weight, logits)
         labels = whole(labels)
         if labels.is_floating_point():
@@ -123,14 +172,6 @@ class ExampleLoss(Loss):
         if self.weight is not None:
             counted = counted * self.weight.to(values.dtype)[safe]
         return _reduce(values, counted, self.reduction)
-
-
-def parameters(loss: type[Loss]) -> dict[str, inspect.Parameter]:
-    """The parameters of a loss by name: its own first, then the shared options."""
-    own = inspect.signature(loss).parameters
-    shared = inspect.signature(Loss).parameters
-    named = {**own, **shared}
-    return {n: p for n, p in named.items() if p.kind is not inspect.Parameter.VAR_KEYWORD}
 
 
 def check_weight(weight: Tensor | None, logits: Tensor) -> None:
@@ -161,3 +202,27 @@ def mix(values: Tensor, targets: Tensor) -> Tensor:
     """
     shares = targets.to(values.dtype)
     return (shares * values.masked_fill(shares == 0, 0.0)).sum(1)
+
+
+def first_derivative_only(
+    backward: Callable[Concatenate[Any, Slopes], Result],
+) -> Callable[Concatenate[Any, Slopes], Result]:
+    """Mark the ``backward`` of a ``torch.autograd.Function`` as one that cannot be derived.
+
+    ``once_differentiable`` alone refuses only where the incoming gradient asks for a gradient
+    itself; elsewhere, as beside another term, what is missing silently counts as 0.
+
+    Raises:
+        RuntimeError: The backward pass is asked for a graph (``create_graph=True``).
+    """
+    once = once_differentiable(backward)
+
+    @wraps(backward)
+    def checked(ctx: Any, /, *slopes: Slopes.args, **named: Slopes.kwargs) -> Result:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "this loss has no second derivative: call backward without create_graph"
+            )
+        return once(ctx, *slopes, **named)
+
+    return checked

@@ -1,13 +1,11 @@
 """Cross-entropy and its variant that looks away from easy examples."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Options, mix
-from training.losses.inputs import check_at_least, check_batch, check_number, working
+from training.losses.base import ExampleLoss, mix
+from training.losses.inputs import check_batch, check_parameters, working
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
@@ -16,15 +14,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
     .. math:: \ell(s, y) = -\log \frac{e^{s_y}}{\sum_j e^{s_j}}
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
         label_smoothing: Share of the target spread evenly over all classes, in ``[0, 1)``.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
-
-    Raises:
-        ValueError: ``label_smoothing`` outside its range, or tensors that do not fit.
 
     References:
         [A] eq. 3. Eq. 4 there prints the gradient of the softmax instead of this one's,
@@ -36,24 +26,16 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
         tensor([1.3863])
     """
     labels = check_batch(logits, labels)
-    _check_smoothing(label_smoothing)
+    check_parameters(label_smoothing=label_smoothing)
     scores = working(logits)
     targets = labels.to(scores.dtype) if labels.is_floating_point() else labels
     return F.cross_entropy(scores, targets, reduction="none", label_smoothing=label_smoothing)
 
 
-class CrossEntropy(ExampleLoss):
+class CrossEntropy(ExampleLoss, function=cross_entropy):
     """Module of :func:`cross_entropy`; the options behave as in ``torch.nn.CrossEntropyLoss``."""
 
-    def __init__(
-        self,
-        *,
-        label_smoothing: float = 0.0,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(**options)
-        _check_smoothing(label_smoothing)
-        self.label_smoothing = label_smoothing
+    label_smoothing: float
 
     def weighted(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         """The spread share of a smoothed label carries the weight of the class it goes to."""
@@ -67,12 +49,6 @@ class CrossEntropy(ExampleLoss):
         )
 
 
-def _check_smoothing(label_smoothing: float) -> None:
-    check_number("label_smoothing", label_smoothing)
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing}")
-
-
 def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
     r"""Focal loss: cross-entropy that counts an example less the surer it already is.
 
@@ -82,15 +58,7 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
     classes for a margin instead.
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
         gamma: How much sure examples fade, at least 0; 0 is cross-entropy.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
-
-    Raises:
-        ValueError: ``gamma`` out of range, or tensors that do not fit.
 
     References:
         Lin et al., "Focal loss for dense object detection", ICCV 2017. The row of [N] table 1
@@ -103,7 +71,7 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
         tensor([0.7798])
     """
     labels = check_batch(logits, labels)
-    check_at_least("gamma", gamma, 0)
+    check_parameters(gamma=gamma)
     scores = working(logits)
     if not labels.is_floating_point():
         return _fade(F.cross_entropy(scores, labels, reduction="none"), gamma)
@@ -121,14 +89,5 @@ def _fade(entropy: Tensor, gamma: float) -> Tensor:
     return (-torch.expm1(-entropy.clamp_max(limits.max))).pow(gamma) * entropy
 
 
-class Focal(ExampleLoss):
+class Focal(ExampleLoss, function=focal):
     """Module of :func:`focal`."""
-
-    def __init__(self, *, gamma: float = 2.0, **options: Unpack[Options]) -> None:
-        super().__init__(**options)
-        check_at_least("gamma", gamma, 0)
-        self.gamma = gamma
-
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`focal`."""
-        return focal(logits, labels, gamma=self.gamma)

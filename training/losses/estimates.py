@@ -1,8 +1,8 @@
 """A matrix of estimated labels, one row per training image, that need not fit on the GPU."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,21 @@ UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
 CHUNK = 1 << 22  # entries initialised at a time
 
 
-@dataclass(frozen=True, kw_only=True)
-class Observed:
-    """The labels of a batch as pairs, int64 ``(pairs,)`` each: row of the batch and class."""
+class Observed(NamedTuple):
+    """What the labels of a batch say, on the CPU, int64."""
 
-    rows: Tensor
-    classes: Tensor
+    kept: Tensor  # rows of the batch that count, (kept,)
+    rows: Tensor  # row of each label, (pairs,)
+    classes: Tensor  # class of each label, (pairs,)
+
+
+def observe(labels: Tensor, ignore_index: int) -> Observed:
+    """Which classes were seen for which rows of a batch."""
+    labels = labels.detach().cpu()
+    if labels.is_floating_point():
+        return Observed(torch.arange(len(labels)), *(labels > 0).nonzero().unbind(1))
+    kept = (labels != ignore_index).nonzero().flatten()
+    return Observed(kept, kept, labels[kept])
 
 
 class Estimates:
@@ -55,26 +64,20 @@ class Estimates:
     def read(self, row_index: Tensor, seen: Observed) -> Tensor:
         """Rows of the batch in float32, on the CPU, ``(batch, classes)``.
 
-        Args:
-            row_index: Positions of the images in the training set, int64 ``(batch,)``.
-            seen: The classes observed for them.
+        ``row_index``, int64 ``(batch,)``, are positions of the images in the training set.
         """
         rows = self.logits.index_select(0, row_index).float()
         new = ~self.seen[row_index[seen.rows]]
         rows[seen.rows[new], seen.classes[new]] = OBSERVED
         return rows
 
-    def add(self, row_index: Tensor, seen: Observed, kept: Tensor, step: Tensor) -> None:
-        """Add ``step`` to the rows of the batch; an image that comes twice takes both steps.
+    def add(self, row_index: Tensor, seen: Observed, step: Tensor) -> None:
+        """Add ``step``, ``(batch, classes)``; an image that comes twice takes both steps.
 
-        Args:
-            row_index: As in :meth:`read`.
-            seen: As in :meth:`read`.
-            kept: The rows of the batch that count, int64.
-            step: What to add, ``(batch, classes)``. Rows that are not finite, as after a
-                classifier that overflowed, are left out: they would never recover.
+        Rows that are not finite, as after a classifier that overflowed, are left out: they would
+        never recover.
         """
-        kept = kept[torch.isfinite(step.sum(1))[kept]]
+        kept = seen.kept[torch.isfinite(step.sum(1))[seen.kept]]
         new = ~self.seen[row_index[seen.rows]]
         self.logits[row_index[seen.rows[new]], seen.classes[new]] = OBSERVED
         self.seen[row_index[kept]] = True

@@ -1,11 +1,9 @@
 """Three top-k hinge losses that differ in what the true class is compared with."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
-from training.losses.base import ExampleLoss, Options
+from training.losses.base import ExampleLoss
 from training.losses.inputs import check_batch, check_k, working
 
 
@@ -20,15 +18,7 @@ def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
     classes instead.
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
         k: Size of the set, ``1 <= k < classes``.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
-
-    Raises:
-        ValueError: ``k`` out of range, or tensors that do not fit.
 
     References:
         Lapin et al., "Top-k multiclass SVM", NeurIPS 2015; [N] eq. 4, [B] eq. 6. [B] eq. 8
@@ -62,15 +52,7 @@ def convex_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
     A convex upper bound of ``top_k_hinge``; not top-k calibrated either.
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
         k: Size of the set, ``1 <= k < classes``.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
-
-    Raises:
-        ValueError: ``k`` out of range, or tensors that do not fit.
 
     References:
         Lapin et al., "Top-k multiclass SVM", NeurIPS 2015; [N] table 1.
@@ -102,15 +84,7 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
     smoothing.
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
         k: Size of the set, ``1 <= k < classes``.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
-
-    Raises:
-        ValueError: ``k`` out of range, or tensors that do not fit.
 
     References:
         Yang and Koyejo, "On the consistency of top-k surrogate losses", ICML 2020; [N] eq. 5.
@@ -168,34 +142,13 @@ def _means_for_each_class(scores: Tensor, k: int) -> Tensor:
     return (without_own + rival.maximum(scores)) / k
 
 
-class _TopK(ExampleLoss):
-    """A loss whose only parameter is ``k``."""
-
-    def __init__(self, *, k: int = 5, **options: Unpack[Options]) -> None:
-        super().__init__(**options)
-        check_k(k)
-        self.k = k
-
-
-class TopKHinge(_TopK):
+class TopKHinge(ExampleLoss, function=top_k_hinge):
     """Module of :func:`top_k_hinge`."""
 
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`top_k_hinge`."""
-        return top_k_hinge(logits, labels, k=self.k)
 
-
-class ConvexTopKHinge(_TopK):
+class ConvexTopKHinge(ExampleLoss, function=convex_top_k_hinge):
     """Module of :func:`convex_top_k_hinge`."""
 
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`convex_top_k_hinge`."""
-        return convex_top_k_hinge(logits, labels, k=self.k)
 
-
-class CalibratedTopKHinge(_TopK):
+class CalibratedTopKHinge(ExampleLoss, function=calibrated_top_k_hinge):
     """Module of :func:`calibrated_top_k_hinge`."""
-
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`calibrated_top_k_hinge`."""
-        return calibrated_top_k_hinge(logits, labels, k=self.k)

@@ -1,12 +1,13 @@
 """What every loss asks of its tensors and parameters, checked once and in the same words."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 ClassCounts: TypeAlias = Any
 """Training images per class: list, array, tensor, mapping from class index, or a data set."""
@@ -61,32 +62,51 @@ def check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     return labels
 
 
-def check_k(k: int, classes: int | None = None) -> None:
-    """Refuse a ``k`` that is no whole number or leaves no (k+1)-th class to compare with."""
-    if not is_integer(k) or k < 1:
-        raise ValueError(f"k must be an integer of at least 1, got {k}")
-    if classes is not None and k >= classes:
+_AT_LEAST_0 = ("alpha", "beta", "gamma", "margin", "max_margin", "reg_weight", "theta_lr")
+_POSITIVE = ("epsilon", "scale", "tau", "temperature")
+NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+    "average_k": ("finite and at least 1", lambda x: 1 <= x < math.inf),
+    "label_smoothing": ("in [0, 1)", lambda x: 0 <= x < 1),
+    **dict.fromkeys(_AT_LEAST_0, ("finite and at least 0", lambda x: 0 <= x < math.inf)),
+    **dict.fromkeys(_POSITIVE, ("finite and positive", lambda x: 0 < x < math.inf)),
+}
+WHOLE: Final = {"classes": 1, "k": 1, "noise_samples": 1, "recent_batches": 0, "rows": 1}
+WORDS: Final = {
+    "candidates": ("global", "local"),
+    "dtype": ("float32", "float16"),
+    "sharing": ("per_sample", "shared"),
+}
+
+
+def check_parameters(**given: Any) -> None:
+    """Refuse parameters of a loss out of range; a name has the same range in every loss."""
+    for name, value in given.items():
+        if name in NUMBERS:
+            words, holds = NUMBERS[name]
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ValueError(f"{name} must be a number, got {value!r}")
+            if not holds(value):  # NaN neither
+                raise ValueError(f"{name} must be {words}, got {value}")
+        elif name in WHOLE and (not is_integer(value) or value < WHOLE[name]):
+            raise ValueError(f"{name} must be an integer of at least {WHOLE[name]}, got {value}")
+        elif name in WORDS and value not in WORDS[name]:
+            words = " or ".join(map(repr, WORDS[name]))
+            raise ValueError(f"{name} must be {words}, got {value!r}")
+        elif name == "generator" and not isinstance(value, Generator | None):
+            raise ValueError(f"generator must be a torch.Generator, got {value!r}")
+
+
+def check_k(k: int, classes: int) -> None:
+    """Refuse a ``k`` that is not a whole number or leaves no (k+1)-th class to compare with."""
+    check_parameters(k=k)
+    if k >= classes:
         raise ValueError(f"k must be in [1, {classes - 1}] for {classes} classes, got {k}")
 
 
-def check_number(name: str, value: object) -> None:
-    """Refuse what is no real number: a string, a tensor, ``True``."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-
-
-def check_at_least(name: str, value: float, bound: float) -> None:
-    """Refuse NaN, infinity and anything below ``bound``."""
-    check_number(name, value)
-    if not bound <= value < float("inf"):
-        raise ValueError(f"{name} must be finite and at least {bound}, got {value}")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Refuse NaN, infinity, zero and negative values."""
-    check_number(name, value)
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be finite and positive, got {value}")
+def check_average_k(average_k: float, classes: int) -> None:
+    """Refuse a mean set size of more classes than there are."""
+    if average_k > classes:
+        raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
 
 
 def is_integer(value: object) -> bool:

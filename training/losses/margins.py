@@ -1,18 +1,16 @@
 """Margins that grow as a class gets rarer, and the cross-entropy that asks for them."""
 
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Head, Options, mix
-from training.losses.derivatives import first_derivative_only
+from training.losses.base import ExampleLoss, Head, first_derivative_only, mix
 from training.losses.inputs import (
     ClassCounts,
-    check_at_least,
     check_batch,
-    check_positive,
+    check_parameters,
     count_classes,
     working,
 )
@@ -53,7 +51,6 @@ def ldam(
 
     Args:
         logits: Scores of a cosine head, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
         class_counts: Training images per class, or the data set to count.
         max_margin: Margin of the rarest class, at least 0, in units of the cosine. [N] finds
             0.2 on Pl@ntNet-300K; the authors use 0.5 on small data and 0.3 on iNaturalist.
@@ -63,9 +60,6 @@ def ldam(
     Returns:
         One loss per example, shape ``(batch,)``; float32 for half-precision logits. With
         integer labels a second derivative is refused.
-
-    Raises:
-        ValueError: A parameter out of range, a class without images, tensors that do not fit.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
@@ -77,7 +71,7 @@ def ldam(
         tensor([0.9741])
     """
     labels = check_batch(logits, labels)
-    _check_parameters(max_margin, scale)
+    check_parameters(max_margin=max_margin, scale=scale)
     scores = working(logits)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
     if labels.is_floating_point():
@@ -126,38 +120,7 @@ def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:
     return mix(values, targets)
 
 
-class Ldam(ExampleLoss):
+class Ldam(ExampleLoss, function=ldam):
     """Module of :func:`ldam`; it keeps the counts, so that margins are as exact as the logits."""
 
     head: ClassVar[Head] = "cosine"
-
-    class_counts: Tensor
-
-    def __init__(
-        self,
-        *,
-        class_counts: ClassCounts,
-        max_margin: float = 0.5,
-        scale: float = 30.0,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(**options)
-        _check_parameters(max_margin, scale)
-        self.register_buffer("class_counts", count_classes(class_counts))
-        self.max_margin = max_margin
-        self.scale = scale
-
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`ldam`."""
-        return ldam(
-            logits,
-            labels,
-            class_counts=self.class_counts,
-            max_margin=self.max_margin,
-            scale=self.scale,
-        )
-
-
-def _check_parameters(max_margin: float, scale: float) -> None:
-    check_at_least("max_margin", max_margin, 0)
-    check_positive("scale", scale)

@@ -1,22 +1,38 @@
-"""Hinge losses whose top-k score is averaged over noise, balanced and for long tails."""
+"""The k-th largest score averaged over noise, and the hinge losses made of it."""
 
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
+import torch
 from torch import Generator, Tensor
 
-from training.losses.base import ExampleLoss, Head, Options
+from training.losses.base import ExampleLoss, Head, first_derivative_only
 from training.losses.hinges import hinge
 from training.losses.inputs import (
     ClassCounts,
-    check_at_least,
     check_batch,
     check_k,
-    check_positive,
+    check_matrix,
+    check_parameters,
     count_classes,
+    is_integer,
     working,
 )
 from training.losses.margins import class_margins
-from training.losses.perturbation import SAMPLES, Rank, Sharing, check_noise, kth_largest
+
+Sharing: TypeAlias = Literal["per_sample", "shared"]
+SAMPLES: Final = 5
+"""Noise vectors where nothing is said."""
+
+
+class Rank(NamedTuple):
+    """Which score is wanted, and under which noise."""
+
+    k: int
+    epsilon: float
+    noise_samples: int
+    sharing: Sharing
+    generator: Generator | None
+    noise: Tensor | None
 
 
 def noised_top_k(
@@ -41,7 +57,6 @@ def noised_top_k(
     every class instead. For long-tailed data see ``imbalanced_noised_top_k``.
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
         labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``;
             all classes of a soft target see the same noise.
         k: Size of the set, ``1 <= k < classes``.
@@ -58,9 +73,6 @@ def noised_top_k(
     Returns:
         One loss per example, shape ``(batch,)``; float32 for half-precision logits. A
         second derivative is refused: that of a sample is 0 and not that of the expectation.
-
-    Raises:
-        ValueError: A parameter out of range, or tensors that do not fit.
 
     References:
         [N] eq. 10; the gradient is eq. 12, which at fixed noise is the gradient of eq. 10. At
@@ -103,7 +115,6 @@ def imbalanced_noised_top_k(
 
     Args:
         logits: Scores of a cosine head, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
         class_counts: Training images per class, or the data set to count.
         k: Size of the set, ``1 <= k < classes``.
         epsilon: Size of the noise, positive, in units of the cosine.
@@ -114,12 +125,6 @@ def imbalanced_noised_top_k(
         sharing: As in :func:`noised_top_k`.
         generator: As in :func:`noised_top_k`.
         noise: As in :func:`noised_top_k`.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
-
-    Raises:
-        ValueError: A parameter out of range, a class without images, tensors that do not fit.
 
     References:
         [N] eq. 13. Where the paper multiplies the scores by the scale, the authors' code
@@ -134,8 +139,7 @@ def imbalanced_noised_top_k(
     """
     labels = check_batch(logits, labels)
     check_k(k, logits.shape[1])
-    check_at_least("max_margin", max_margin, 0)
-    check_positive("scale", scale)
+    check_parameters(max_margin=max_margin, scale=scale)
     scores = working(logits)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
     rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
@@ -149,88 +153,129 @@ def _noised_hinge(scores: Tensor, labels: Tensor, rank: Rank, margins: Tensor | 
     return (margin + kth_largest(scores, labels, rank)).clamp_min(0)
 
 
-class NoisedTopK(ExampleLoss):
-    """Module of :func:`noised_top_k`."""
-
-    def __init__(
-        self,
-        *,
-        k: int = 5,
-        epsilon: float = 0.2,
-        noise_samples: int = SAMPLES,
-        sharing: Sharing = "per_sample",
-        generator: Generator | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(**options)
-        check_k(k)
-        check_noise(epsilon, noise_samples, sharing)
-        if not isinstance(generator, Generator | None):
-            raise ValueError(f"generator must be a torch.Generator, got {generator!r}")
-        self.k = k
-        self.epsilon = epsilon
-        self.noise_samples = noise_samples
-        self.sharing: Sharing = sharing
-        self.generator = generator
-
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`noised_top_k`, with new noise at each call."""
-        return noised_top_k(
-            logits,
-            labels,
-            k=self.k,
-            epsilon=self.epsilon,
-            noise_samples=self.noise_samples,
-            sharing=self.sharing,
-            generator=self.generator,
-        )
+class NoisedTopK(ExampleLoss, function=noised_top_k):
+    """Module of :func:`noised_top_k`, with new noise at each call."""
 
 
-class ImbalancedNoisedTopK(NoisedTopK):
-    """Module of :func:`imbalanced_noised_top_k`."""
+class ImbalancedNoisedTopK(ExampleLoss, function=imbalanced_noised_top_k):
+    """Module of :func:`imbalanced_noised_top_k`, with new noise at each call."""
 
     head: ClassVar[Head] = "cosine"
 
-    class_counts: Tensor
 
-    def __init__(
-        self,
-        *,
-        class_counts: ClassCounts,
-        k: int = 5,
-        epsilon: float = 0.01,
-        noise_samples: int = SAMPLES,
-        max_margin: float = 0.2,
-        scale: float = 60.0,
-        sharing: Sharing = "per_sample",
-        generator: Generator | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(
-            k=k,
-            epsilon=epsilon,
-            noise_samples=noise_samples,
-            sharing=sharing,
-            generator=generator,
-            **options,
-        )
-        check_at_least("max_margin", max_margin, 0)
-        check_positive("scale", scale)
-        self.register_buffer("class_counts", count_classes(class_counts))
-        self.max_margin = max_margin
-        self.scale = scale
+def noised_kth_largest(
+    scores: Tensor,
+    *,
+    k: int,
+    epsilon: float,
+    noise_samples: int = SAMPLES,
+    sharing: Sharing = "per_sample",
+    generator: Generator | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
+    r"""Mean k-th largest score under noise, the operator :math:`\widehat{top}_{k,\epsilon,B}`.
 
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`imbalanced_noised_top_k`, with new noise at each call."""
-        return imbalanced_noised_top_k(
-            logits,
-            labels,
-            class_counts=self.class_counts,
-            k=self.k,
-            epsilon=self.epsilon,
-            noise_samples=self.noise_samples,
-            max_margin=self.max_margin,
-            scale=self.scale,
-            sharing=self.sharing,
-            generator=self.generator,
+    The k-th score itself: with k = 2 it is the worked example of [N], whereas the losses with
+    k = 2 use ``k=3`` here.
+
+    Args:
+        scores: Shape ``(batch, classes)``, floating point.
+        k: Rank, ``1 <= k <= classes``.
+        epsilon: Size of the noise, positive.
+        noise_samples: Noise vectors, at least 1.
+        sharing: ``"per_sample"`` or ``"shared"``.
+        generator: Source of the noise.
+        noise: ``(samples, batch, classes)`` or ``(samples, 1, classes)``, finite; nothing is
+            drawn then, and a ``noise_samples`` other than the default must be their number.
+
+    Returns:
+        Shape ``(batch,)``; float32 for half-precision scores. Its gradient is the share of
+        samples in which a class came k-th; a second derivative is refused.
+
+    References:
+        [N] section 3.2.
+    """
+    rank = Rank(k, epsilon, noise_samples, sharing, generator, noise)
+    classes = check_matrix(scores)
+    if not is_integer(k) or not 1 <= k <= classes:
+        raise ValueError(f"k must be an integer in [1, {classes}], got {k}")
+    return kth_largest(working(scores), None, rank)
+
+
+def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
+    """Mean k-th largest score under noise, less the score of the label where there is one."""
+    check_parameters(epsilon=rank.epsilon, noise_samples=rank.noise_samples, sharing=rank.sharing)
+    samples, noise = rank.noise_samples, rank.noise
+    if noise is not None:
+        _check_given_noise(noise, scores, samples)
+        samples = noise.shape[0]
+    shared = rank.sharing == "shared"
+    result: Tensor = _NoisedKthLargest.apply(
+        scores, labels, rank.k, rank.epsilon, samples, shared, rank.generator, noise
+    )
+    return result
+
+
+class _NoisedKthLargest(torch.autograd.Function):
+    """One sample at a time, and only wins are counted: memory does not grow with B.
+
+    The score of the label is taken off in here, which saves a second dense gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        labels: Tensor | None,
+        k: int,
+        epsilon: float,
+        noise_samples: int,
+        shared: bool,
+        generator: Generator | None,
+        noise: Tensor | None,
+    ) -> Tensor:
+        total, wins = torch.zeros_like(scores[:, 0]), torch.zeros_like(scores)
+        one = torch.ones_like(scores[:, :1])
+        # filled in the order of memory: with other strides a seed would give other noise
+        moved = torch.empty_like(scores, memory_format=torch.contiguous_format)
+        for sample in range(noise_samples):
+            if noise is not None:
+                torch.add(scores, noise[sample].to(scores), alpha=epsilon, out=moved)
+            elif shared:
+                drawn = torch.empty_like(scores[:1]).normal_(generator=generator)
+                torch.add(scores, drawn, alpha=epsilon, out=moved)
+            else:
+                moved.normal_(generator=generator).mul_(epsilon).add_(scores)
+            top = moved.topk(k)
+            total += top.values[:, -1]
+            wins.scatter_add_(1, top.indices[:, -1:], one)
+        mean = total / noise_samples
+        if labels is not None:
+            mean -= scores.gather(1, labels.unsqueeze(1)).squeeze(1)
+            wins.scatter_add_(1, labels.unsqueeze(1), -noise_samples * one)
+        ctx.save_for_backward(wins)
+        ctx.noise_samples = noise_samples
+        return mean
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (wins,) = ctx.saved_tensors  # how often each class came k-th
+        return wins * (grad / ctx.noise_samples).unsqueeze(1), *[None] * 7
+
+
+def _check_given_noise(noise: Tensor, scores: Tensor, samples: int) -> None:
+    rows, classes = scores.shape
+    if noise.dim() != 3 or not len(noise) or noise.shape[1:] not in ((rows, classes), (1, classes)):
+        raise ValueError(
+            f"noise must have shape (noise_samples, {rows}, {classes}) with at least one sample, "
+            f"got {tuple(noise.shape)}"
         )
+    if samples not in (SAMPLES, noise.shape[0]):
+        raise ValueError(
+            f"noise_samples must be {noise.shape[0]}, as many as noise holds, or left out, "
+            f"got {samples}"
+        )
+    readable = noise.device.type == "cpu" and not torch.compiler.is_compiling()
+    if readable and not bool(torch.isfinite(noise).all()):
+        raise ValueError("noise must be finite, got NaN or infinity")

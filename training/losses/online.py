@@ -1,23 +1,123 @@
-"""ROLE as a module: it keeps the estimates of all training images and moves those it met."""
+"""ROLE: a classifier and the estimated labels of all training images teach each other."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.nn import functional as F
 
 from models.errors import UsageError
-from training.losses.base import Loss, Options, Reduction
-from training.losses.estimates import Estimates, Observed
-from training.losses.inputs import check_at_least, check_batch, is_integer, whole, working
-from training.losses.mutual import check_parameters, half
-from training.losses.positives import expected_positive
+from training.losses.base import Loss, divide, first_derivative_only
+from training.losses.estimates import Estimates, observe
+from training.losses.inputs import check_batch, check_parameters, is_integer, whole, working
+from training.losses.positives import SOFTPLUS_LIMIT, expected_positive, label_term, surplus
 
 
-class Role(Loss):
+def role(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    estimates: Tensor,
+    average_k: float = 5.0,
+    reg_weight: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    r"""ROLE (regularised online label estimation): classifier and estimates teach each other.
+
+    With :math:`\theta` the estimates of this batch's images and :math:`\bar\sigma` a
+    probability taken as given:
+
+    .. math::
+        \ell &= \tfrac12 \big(h(z, \theta) + h(\theta, z)\big) \\
+        h(a, b) &= \frac{1}{|B|} \sum_i \Big(-\log \sigma(a_{i y_i})
+            + \sum_j \mathrm{BCE}\big(a_{ij}; \bar\sigma(b_{ij})\big)\Big)
+            + \frac{\lambda}{L} \Big(\frac{1}{|B|} \sum_{i,j} \sigma(a_{ij}) - K\Big)^2
+
+    Each half is ``expected_positive`` plus the wish to agree with the other. It needs a
+    number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch.
+
+    Args:
+        logits: Raw class scores :math:`z`, shape ``(batch, classes)``, floating point.
+        estimates: Logits :math:`\theta` of the estimated labels, ``(batch, classes)``.
+        average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``.
+        reg_weight: :math:`\lambda`, at least 0.
+
+    Returns:
+        A scalar with gradients to both ``logits`` and ``estimates``; a second derivative is
+        refused. A masked class (``-inf``) makes it infinite: the two sides never agree there.
+
+    References:
+        Cole et al., "Multi-label learning from single positive labels", CVPR 2021, eq. 10 and
+        11, times the number of classes, so that ``reg_weight=1`` is the default beta of
+        ``expected_positive``; [A] section 4.6. The ``lambda`` that [S] tunes for this loss is
+        not defined there; we read it as ``reg_weight``.
+
+    Example:
+        >>> import torch
+        >>> zeros = torch.zeros(2, 4)
+        >>> role(zeros, torch.tensor([0, 1]), estimates=zeros, average_k=2)
+        tensor(3.4657)
+    """
+    check_parameters(average_k=average_k, reg_weight=reg_weight)
+    if estimates.shape != logits.shape:
+        raise ValueError(
+            f"estimates must have the shape of the logits {tuple(logits.shape)}, "
+            f"got {tuple(estimates.shape)}"
+        )
+    settings = (labels, average_k, reg_weight, weight, ignore_index)
+    ours, theirs = working(logits), working(estimates)
+    p, q = torch.sigmoid(ours.detach()), torch.sigmoid(theirs.detach())
+    return (half(ours, p, q.to(p), *settings) + half(theirs, q, p.to(q), *settings)) / 2
+
+
+def half(
+    scores: Tensor,
+    own: Tensor,
+    taught: Tensor,
+    labels: Tensor,
+    average_k: float,
+    reg_weight: float,
+    weight: Tensor | None,
+    ignore_index: int,
+) -> Tensor:
+    """What one side learns while the other is taken as given, a scalar.
+
+    Args:
+        scores: The logits that learn.
+        own: Their sigmoid.
+        taught: Probabilities of the other side.
+    """
+    observed, kept = label_term(scores, labels, weight, ignore_index)
+    entropy, positives = _Agreement.apply(scores, own, taught)
+    agreement = divide(entropy.where(kept > 0, 0.0).sum(), kept.sum())
+    excess = surplus(positives, kept, average_k, scores.shape[1])
+    result: Tensor = observed + agreement + reg_weight / scores.shape[1] * excess.square()
+    return result
+
+
+class _Agreement(torch.autograd.Function):
+    """Per row, the binary cross-entropy to the taught probabilities and the sum of the own."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(own, taught)
+        entropy = F.softplus(scores, threshold=SOFTPLUS_LIMIT).sum(1)
+        return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, of_entropy: Tensor, of_sum: Tensor) -> tuple[Tensor, None, None]:
+        own, taught = ctx.saved_tensors
+        gradient = torch.addcmul(own, own, own, value=-1).mul_(of_sum.unsqueeze(1))
+        return gradient.addcmul_(own - taught, of_entropy.unsqueeze(1)), None, None
+
+
+class Role(Loss, function=role):
     """Module of :func:`training.losses.role`, with the estimates of all training images.
 
     The estimates stay in the memory of the CPU, or in a file, whatever ``.to()`` says; only
@@ -32,8 +132,6 @@ class Role(Loss):
     Args:
         rows: Training images, at least 1.
         classes: Number of classes; taken from the first batch where None.
-        average_k: Wanted mean number of positive classes.
-        reg_weight: Weight of that wish, at least 0.
         theta_lr: Step of an estimate along its own image's gradient, at least 0; it does not
             depend on batch size, loss scaling or the rate of the network. Where [A] and Cole
             et al. tie it to the optimiser of the network, an image is seen once an epoch and
@@ -42,34 +140,31 @@ class Role(Loss):
         memory_map: File to keep them in instead of memory, in a folder that exists; a file
             that is there is replaced. A pickled or deep copy keeps them in memory again.
         seed: Of their initial values.
-        reduction: ``"mean"``, or ``"sum"``: the mean times the counted rows.
-        weight: Class weights of the terms of the label.
-        ignore_index: Rows with this label count for nothing.
     """
 
-    reductions: ClassVar[tuple[Reduction, ...]] = ("mean", "sum")
+    coupled: ClassVar[bool] = True
+    takes_rows: ClassVar[bool] = True
+
+    average_k: float
+    reg_weight: float
+    rows: int
 
     def __init__(
         self,
         *,
         rows: int,
         classes: int | None = None,
-        average_k: float = 5.0,
-        reg_weight: float = 1.0,
         theta_lr: float = 1.0,
         dtype: str = "float32",
         memory_map: str | Path | None = None,
         seed: int = 0,
-        **options: Unpack[Options],
+        **given: Any,
     ) -> None:
-        super().__init__(**options)
-        check_parameters(average_k, reg_weight)
-        check_at_least("theta_lr", theta_lr, 0)
-        _check_storage(rows, classes, dtype, memory_map, seed)
+        super().__init__(**given)
+        check_parameters(rows=rows, theta_lr=theta_lr, dtype=dtype)
+        _check_storage(classes, memory_map, seed)
         self.rows = rows
         self.classes = classes
-        self.average_k = average_k
-        self.reg_weight = reg_weight
         self.theta_lr = theta_lr
         self.dtype = dtype
         self.memory_map = None if memory_map is None else Path(memory_map)
@@ -96,34 +191,22 @@ class Role(Loss):
             return self.total(self._without_estimates(logits, labels), labels)
         _refuse_several_processes()
         check_batch(logits, labels.masked_fill(labels == self.ignore_index, 0))
-        where, seen = self._locate(row_index, logits), self._seen(labels)
+        where, seen = self._locate(row_index, logits), observe(labels, self.ignore_index)
         if self.estimates is None:
             self.estimates = self._allocate(logits.shape[1])
-        theta = self.estimates.read(where, seen).to(working(logits))
-        classifier, estimator, step = self._both_halves(working(logits), theta, labels)
-        loss = (classifier + estimator) / 2
-        if step is not None:
-            kept = _counted(labels.cpu(), self.ignore_index).nonzero().flatten()
-            move = partial(self.estimates.add, where, seen, kept, step.cpu())
-            loss = _ThenMove.apply(loss, move)
-        return self.total(loss, labels)
-
-    def _both_halves(
-        self, scores: Tensor, theta: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Both values, and the step of each estimate along its own image's gradient.
-
-        There is no step in ``eval`` mode, nor where no gradient is taken.
-        """
+        scores = working(logits)
+        theta = self.estimates.read(where, seen).to(scores)
         settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
         p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
         classifier = half(scores, p, q, *settings)
         if not (classifier.requires_grad and self.training):
-            return classifier, half(theta, q, p, *settings).detach(), None
+            return self.total((classifier + half(theta, q, p, *settings).detach()) / 2, labels)
         estimator = half(theta.requires_grad_(), q, p, *settings)
         (slope,) = torch.autograd.grad(estimator, theta)
-        rows = int(_counted(labels, self.ignore_index).sum())
-        return classifier, estimator.detach(), slope.mul_(-self.theta_lr * rows / 2)
+        step = slope.mul_(-self.theta_lr * len(seen.kept) / 2)  # of each image's own gradient
+        move = partial(self.estimates.add, where, seen, step.cpu())
+        loss = _ThenMove.apply((classifier + estimator.detach()) / 2, move)
+        return self.total(loss, labels)
 
     def _without_estimates(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.training:
@@ -153,15 +236,6 @@ class Role(Loss):
         if self.classes is not None and logits.shape[1] != self.classes:
             raise ValueError(f"logits must have {self.classes} classes, got {logits.shape[1]}")
         return where
-
-    def _seen(self, labels: Tensor) -> Observed:
-        """Which classes were seen for which rows of the batch, on the CPU."""
-        labels = labels.detach().cpu()
-        if labels.is_floating_point():
-            rows, classes = (labels > 0).nonzero().unbind(1)
-            return Observed(rows=rows, classes=classes)
-        rows = _counted(labels, self.ignore_index).nonzero().flatten()
-        return Observed(rows=rows, classes=labels[rows])
 
     def _allocate(self, classes: int) -> Estimates:
         self.classes = classes
@@ -215,21 +289,9 @@ class _ThenMove(torch.autograd.Function):
         return grad, None
 
 
-def _counted(labels: Tensor, ignore_index: int) -> Tensor:
-    """Which rows count, bool ``(batch,)``."""
-    if labels.is_floating_point():
-        return torch.ones(labels.shape[0], dtype=torch.bool, device=labels.device)
-    return labels != ignore_index
-
-
-def _check_storage(
-    rows: int, classes: int | None, dtype: str, memory_map: str | Path | None, seed: int
-) -> None:
-    for name, value in (("rows", rows), ("classes", 1 if classes is None else classes)):
-        if not is_integer(value) or value < 1:
-            raise ValueError(f"{name} must be an integer of at least 1, got {value}")
-    if dtype not in ("float32", "float16"):
-        raise ValueError(f"dtype must be 'float32' or 'float16', got {dtype!r}")
+def _check_storage(classes: int | None, memory_map: str | Path | None, seed: int) -> None:
+    if classes is not None:
+        check_parameters(classes=classes)
     if not is_integer(seed):
         raise ValueError(f"seed must be an integer, got {seed!r}")
     if not -(2**63) <= seed < 2**64:

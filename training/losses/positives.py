@@ -1,21 +1,13 @@
 """Binary losses for one observed positive: what is assumed about all the other classes."""
 
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import (
-    ExampleLoss,
-    Loss,
-    Options,
-    Reduction,
-    check_weight,
-    divide,
-    mix,
-)
-from training.losses.inputs import check_at_least, check_batch, whole, working
+from training.losses.base import ExampleLoss, Loss, check_weight, divide, mix
+from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
 
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 
@@ -28,16 +20,6 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
 
     The plainest multi-label loss. It denies that an image may look like several classes;
     ``expected_positive`` and ``two_head_average_k`` do not.
-
-    Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
-
-    Raises:
-        ValueError: Tensors that do not fit.
 
     References:
         [A] eq. 5, the weighted form ("WAN") of Cole et al., "Multi-label learning from single
@@ -66,16 +48,6 @@ def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
 
     Alone it is minimal where every class is positive: it is a part of other losses, and a
     lower bound in comparisons.
-
-    Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits.
-
-    Raises:
-        ValueError: Tensors that do not fit.
 
     References:
         [A] eq. 6.
@@ -107,20 +79,13 @@ def expected_positive(
     ``two_head_average_k`` names them.
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``.
         average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``, may
             be fractional.
         beta: Weight of the constraint, at least 0; one over the number of classes where it is
             None. That is what [S] reports: 0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K.
-        weight: Class weights ``(classes,)`` of the term of the label.
-        ignore_index: Rows with this label count for nothing.
 
     Returns:
         A scalar; float32 for half-precision logits.
-
-    Raises:
-        ValueError: A parameter out of range, or tensors that do not fit.
 
     References:
         [A] eq. 8. With the default beta it is the loss of Cole et al., CVPR 2021, times the
@@ -131,7 +96,7 @@ def expected_positive(
         >>> expected_positive(torch.zeros(2, 4), torch.tensor([0, 1]), average_k=3, beta=0.5)
         tensor(1.1931)
     """
-    _check_parameters(average_k, beta)
+    check_parameters(average_k=average_k, beta=0 if beta is None else beta)
     scores = working(logits)
     observed, kept = label_term(logits, labels, weight, ignore_index)
     excess = surplus(torch.sigmoid(scores).sum(1), kept, average_k, scores.shape[1])
@@ -161,8 +126,7 @@ def label_term(
 
 def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> Tensor:
     """Mean number of positive classes over the counted rows, minus K; 0 without such rows."""
-    if average_k > classes:
-        raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
+    check_average_k(average_k, classes)
     counted = kept.sum()
     mean = divide(positives.where(kept > 0, 0.0).sum(), counted)
     return mean - average_k * (counted > 0).to(mean.dtype)  # a bool would take the default type
@@ -178,53 +142,20 @@ def _softplus(values: Tensor) -> Tensor:
     return F.softplus(values, threshold=SOFTPLUS_LIMIT)
 
 
-def _check_parameters(average_k: float, beta: float | None) -> None:
-    check_at_least("average_k", average_k, 1)
-    if beta is not None:
-        check_at_least("beta", beta, 0)
-
-
-class AssumeNegative(ExampleLoss):
+class AssumeNegative(ExampleLoss, function=assume_negative):
     """Module of :func:`assume_negative`."""
 
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`assume_negative`."""
-        return assume_negative(logits, labels)
 
-
-class PositiveBce(ExampleLoss):
+class PositiveBce(ExampleLoss, function=positive_bce):
     """Module of :func:`positive_bce`."""
 
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`positive_bce`."""
-        return positive_bce(logits, labels)
 
-
-class ExpectedPositive(Loss):
+class ExpectedPositive(Loss, function=expected_positive):
     """Module of :func:`expected_positive`."""
 
-    reductions: ClassVar[tuple[Reduction, ...]] = ("mean", "sum")
-
-    def __init__(
-        self,
-        *,
-        average_k: float = 5.0,
-        beta: float | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(**options)
-        _check_parameters(average_k, beta)
-        self.average_k = average_k
-        self.beta = beta
+    coupled: ClassVar[bool] = True
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Loss of the batch, a scalar; shapes and errors as in :func:`expected_positive`."""
-        loss = expected_positive(
-            logits,
-            labels,
-            average_k=self.average_k,
-            beta=self.beta,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-        )
-        return self.total(loss, labels)
+        """Loss of the batch, a scalar."""
+        options = {"weight": self.weight, "ignore_index": self.ignore_index}
+        return self.total(self.function(logits, labels, **self.arguments(), **options), labels)

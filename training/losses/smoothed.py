@@ -1,19 +1,17 @@
 """The smooth top-k loss of Berrada et al., and the top-k probabilities of the same sums."""
 
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Options
-from training.losses.derivatives import first_derivative_only
+from training.losses.base import ExampleLoss, first_derivative_only
 from training.losses.inputs import (
-    check_at_least,
     check_batch,
     check_k,
     check_matrix,
-    check_positive,
+    check_parameters,
     working,
 )
 from training.losses.symmetric import subsets
@@ -52,9 +50,6 @@ def smooth_top_k(
         second derivative is refused. Half-precision logits near 20 are spaced 0.02 (float16)
         or 0.125 (bfloat16): below tau = 0.1 that rounding dominates.
 
-    Raises:
-        ValueError: A parameter out of range, or tensors that do not fit.
-
     References:
         [B] eq. 9 and 10. Eq. 8, not [N] eq. 4, is the limit tau to 0: scores divided by k, the
         margin not. The row for this loss in [N] table 1 lacks :math:`A \ni y` in its second
@@ -67,7 +62,7 @@ def smooth_top_k(
         tensor([0.7500])
     """
     labels = check_batch(logits, labels)
-    _check_parameters(tau, margin)
+    check_parameters(tau=tau, margin=margin)
     check_k(k, logits.shape[1])
     result: Tensor = _SmoothTopK.apply(working(logits), labels, k, tau, margin)
     return result
@@ -80,7 +75,6 @@ def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> 
         \sum_{|A| = k} \prod_{i \in A} e^{s_i / T}
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point.
         k: Size of the set, ``1 <= k < classes``.
         temperature: :math:`T`, positive. [B] predicts at 1 whatever the loss was trained at.
 
@@ -100,28 +94,14 @@ def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> 
         tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
     """
     check_k(k, check_matrix(logits))
-    check_positive("temperature", temperature)
+    check_parameters(temperature=temperature)
     with torch.no_grad():
         expanded = subsets(working(logits), k, 1 / temperature)
         return expanded.inclusion(1.0, 0.0).clamp_(0, 1)
 
 
-class SmoothTopK(ExampleLoss):
+class SmoothTopK(ExampleLoss, function=smooth_top_k):
     """Module of :func:`smooth_top_k`."""
-
-    def __init__(
-        self, *, k: int = 5, tau: float = 1.0, margin: float = 1.0, **options: Unpack[Options]
-    ) -> None:
-        super().__init__(**options)
-        check_k(k)
-        _check_parameters(tau, margin)
-        self.k = k
-        self.tau = tau
-        self.margin = margin
-
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of :func:`smooth_top_k`."""
-        return smooth_top_k(logits, labels, k=self.k, tau=self.tau, margin=self.margin)
 
 
 class _SmoothTopK(torch.autograd.Function):
@@ -173,8 +153,3 @@ def _mixture(
         values.index_add_(0, rows, share * value)
         gradient.index_add_(0, rows, slope.mul_(share.unsqueeze(1)))
     return values, gradient
-
-
-def _check_parameters(tau: float, margin: float) -> None:
-    check_positive("tau", tau)
-    check_at_least("margin", margin, 0)

@@ -1,19 +1,19 @@
 """The two-head average-K loss: one head proposes candidate classes, the other learns the sets."""
 
 from collections import deque
-from typing import Any, ClassVar, Unpack
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 from torch.nn import functional as F
 
-from training.losses.base import Head, Loss, Options, Reduction
+from training.losses.base import Head, Loss, check_weight, first_derivative_only
 from training.losses.candidates import Scope, Selection, candidate_count, select, world_size
-from training.losses.derivatives import first_derivative_only
-from training.losses.inputs import check_at_least, is_integer, working
-from training.losses.labelled import LabelledEntries, read_labels
+from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
+from training.losses.positives import SOFTPLUS_LIMIT
 
-SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 TINY = 1e-30  # instead of a divisor of 0
 
 
@@ -41,20 +41,17 @@ def two_head_average_k(
           - \frac{\alpha}{|\mathcal S_c|} \sum_{(i,j) \in \mathcal S_c} \log \sigma(z_{ij})
           - \frac{\alpha}{|\mathcal N|} \sum_{(i,j) \in \mathcal N} \log (1 - \sigma(z_{ij}))
 
-    Ambiguous images so receive more pseudo-positives than clear ones, K classes on average
-    with the label.
+    So ambiguous images receive more pseudo-positives than clear ones, K classes on average with
+    the label.
 
     Args:
         multi_label_logits: Scores of the multi-label head, ``(batch, classes)``, floating point.
         sccp_logits: Scores of the SCCP head, same shape.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``:
-            they weight the terms of the label, and no class with a positive target is a
-            candidate or a negative.
+        labels: Soft targets weight the terms of the label, and no class with a positive target
+            is a candidate or a negative.
         average_k: Wanted mean size of a set, ``1 <= average_k <= classes``, may be fractional.
         alpha: Weight of the pseudo-labels beside the labels, at least 0. [A] searches 0.1 to
             10; [S] reports 0.3 for CIFAR-100 and 5 for Pl@ntNet-300K.
-        weight: Class weights ``(classes,)`` of the two terms of the label.
-        ignore_index: Rows with this label count for nothing.
         candidates: Under ``torch.distributed``, rank the entries of all ranks together
             (``"global"``) or of each rank for itself (``"local"``).
 
@@ -63,9 +60,6 @@ def two_head_average_k(
         candidates it is this rank's part times the number of ranks, so that the mean over
         ranks, which ``DistributedDataParallel`` takes of the gradients, is the loss of the
         global batch. A second derivative is refused.
-
-    Raises:
-        ValueError: A parameter out of range, or tensors that do not fit.
 
     References:
         [A] eq. 10-15. Departures from print: the sum of eq. 14 over
@@ -81,52 +75,38 @@ def two_head_average_k(
         >>> two_head_average_k(scores, scores, torch.tensor([0, 1]), average_k=2)
         tensor(3.4657)
     """
-    _check_parameters(average_k, alpha, candidates)
+    check_parameters(average_k=average_k, alpha=alpha, candidates=candidates)
     ranks = world_size(candidates)
     known = read_labels(sccp_logits, labels, weight, ignore_index, ranks)
-    count = candidate_count(_within(average_k, sccp_logits), known.rows)
+    check_average_k(average_k, sccp_logits.shape[-1])
+    count = candidate_count(average_k, known.rows)
     log_p = _log_softmax(sccp_logits)
     chosen = select(_keys(log_p, known), count, ranks=ranks)
     return _loss(multi_label_logits, log_p, known, chosen, alpha) * ranks
 
 
-class TwoHeadAverageK(Loss):
+class TwoHeadAverageK(Loss, function=two_head_average_k):
     """Module of :func:`two_head_average_k`, with an option for gradient accumulation.
 
     Args:
-        average_k: Wanted mean size of a set.
-        alpha: Weight of the pseudo-labels.
-        candidates: ``"global"`` or ``"local"`` under ``torch.distributed``.
         recent_batches: Earlier batches whose largest values compete for the candidates while
             training. With gradient accumulation over ``n`` small batches, ``n - 1`` chooses
             about as one large batch would; the values are as old as those batches.
-        reduction: ``"mean"``, or ``"sum"``: the mean times the counted rows of all ranks.
-        weight: Class weights of the two terms of the label.
-        ignore_index: Rows with this label count for nothing.
     """
 
     head: ClassVar[Head] = "two_head"
-    reductions: ClassVar[tuple[Reduction, ...]] = ("mean", "sum")
+    coupled: ClassVar[bool] = True
+
+    average_k: float
+    alpha: float
+    candidates: Scope
 
     mean_set_size: Tensor
     """Classes per image, label included, that the last batch was taught; for the log."""
 
-    def __init__(
-        self,
-        *,
-        average_k: float = 5.0,
-        alpha: float = 1.0,
-        candidates: Scope = "global",
-        recent_batches: int = 0,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(**options)
-        _check_parameters(average_k, alpha, candidates)
-        if not is_integer(recent_batches) or recent_batches < 0:
-            raise ValueError(f"recent_batches must be an integer >= 0, got {recent_batches}")
-        self.average_k = average_k
-        self.alpha = alpha
-        self.candidates: Scope = candidates
+    def __init__(self, *, recent_batches: int = 0, **given: Any) -> None:
+        super().__init__(**given)
+        check_parameters(recent_batches=recent_batches)
         self.recent_batches = recent_batches
         self._recent: deque[tuple[int, Tensor]] = deque(maxlen=recent_batches)
         self.register_buffer("mean_set_size", torch.tensor(0.0), persistent=False)
@@ -136,19 +116,19 @@ class TwoHeadAverageK(Loss):
         ranks = world_size(self.candidates)
         known = read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
         log_p = _log_softmax(sccp_logits)
-        chosen = self._select(_keys(log_p, known), known.rows, sccp_logits, ranks)
+        check_average_k(self.average_k, sccp_logits.shape[-1])
+        chosen = self._select(_keys(log_p, known), known.rows, ranks)
         if known.rows:
             self.mean_set_size.fill_(1 + chosen.total / known.rows)
         loss = _loss(multi_label_logits, log_p, known, chosen, self.alpha) * ranks
         return loss if self.reduction == "mean" else loss * known.rows
 
-    def _select(self, keys: Tensor, rows: int, logits: Tensor, ranks: int) -> Selection:
-        average_k = _within(self.average_k, logits)
+    def _select(self, keys: Tensor, rows: int, ranks: int) -> Selection:
         if not (self.recent_batches and self.training):
-            return select(keys, candidate_count(average_k, rows), ranks=ranks)
+            return select(keys, candidate_count(self.average_k, rows), ranks=ranks)
         window = rows + sum(rows for rows, _ in self._recent)
         recent = [values.to(keys) for _, values in self._recent]
-        count = candidate_count(average_k, window)
+        count = candidate_count(self.average_k, window)
         chosen = select(keys, count, ranks=ranks, recent=recent)
         self._recent.append((rows, chosen.sent))
         return chosen
@@ -160,6 +140,60 @@ class TwoHeadAverageK(Loss):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take up the recent values of a checkpoint."""
         self._recent = deque(state["recent"], maxlen=self.recent_batches)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledEntries:
+    """The entries that carry a label, and the counts that the sums are divided by."""
+
+    entries: Tensor  # flat positions, int64 (labels,)
+    shares: Tensor  # weight of each entry's terms, (labels,)
+    ignored: Tensor  # rows that count for nothing, int64 (ignored rows,)
+    divisor: Tensor  # scalar, over all ranks
+    rows: int  # counted rows of all ranks
+    unlabelled: int  # entries of the counted rows that carry no label, over all ranks
+
+
+def read_labels(
+    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, ranks: int
+) -> LabelledEntries:
+    """Find the labelled entries of this rank and count those of all ranks."""
+    check_weight(weight, logits)
+    labels = whole(labels)
+    classes = logits.shape[-1]
+    if labels.is_floating_point():
+        check_batch(logits, labels)
+        ignored = labels.new_empty(0, dtype=torch.int64)
+        entries = (labels.flatten() > 0).nonzero().flatten()
+        shares = working(labels).flatten()[entries]
+    else:
+        left_out = labels == ignore_index
+        check_batch(logits, labels.masked_fill(left_out, 0))
+        ignored, kept = left_out.nonzero().flatten(), (~left_out).nonzero().flatten()
+        entries = kept * classes + labels[kept]
+        shares = torch.ones_like(kept, dtype=working(logits).dtype)
+    if weight is not None:
+        shares = shares * weight.to(shares)[entries % classes]
+    rows = labels.shape[0] - ignored.numel()
+    divisor = shares.new_tensor(rows) if labels.is_floating_point() else shares.sum()
+    divisor, rows, labelled = _over_ranks(divisor, rows, entries.numel(), ranks)
+    return LabelledEntries(
+        entries=entries,
+        shares=shares,
+        ignored=ignored,
+        divisor=divisor,
+        rows=rows,
+        unlabelled=rows * classes - labelled,
+    )
+
+
+def _over_ranks(divisor: Tensor, rows: int, labelled: int, ranks: int) -> tuple[Tensor, int, int]:
+    """The three counts summed over all ranks: one message of three float64."""
+    if ranks == 1:
+        return divisor, rows, labelled
+    counts = torch.stack([divisor.double(), *divisor.new_tensor([rows, labelled]).double()])
+    dist.all_reduce(counts)
+    return counts[0].to(divisor.dtype), int(counts[1]), int(counts[2])
 
 
 def _log_softmax(sccp_logits: Tensor) -> Tensor:
@@ -224,17 +258,3 @@ class _MultiLabel(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad, None, None, None
-
-
-def _check_parameters(average_k: float, alpha: float, candidates: Scope) -> None:
-    check_at_least("average_k", average_k, 1)
-    check_at_least("alpha", alpha, 0)
-    if candidates not in ("global", "local"):
-        raise ValueError(f"candidates must be 'global' or 'local', got {candidates!r}")
-
-
-def _within(average_k: float, logits: Tensor) -> float:
-    classes = logits.shape[-1]
-    if average_k > classes:
-        raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
-    return average_k

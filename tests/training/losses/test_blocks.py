@@ -1,4 +1,4 @@
-"""What is worked off a block at a time: as many blocks as one likes, the last of one row."""
+"""What is computed a block at a time: any number of blocks, the last of one row."""
 
 import math
 

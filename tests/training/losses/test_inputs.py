@@ -9,10 +9,9 @@ import torch
 from torch.utils.data import Subset
 
 from training.losses.inputs import (
-    check_at_least,
     check_batch,
     check_k,
-    check_positive,
+    check_parameters,
     class_weights,
     count_classes,
     working,
@@ -99,7 +98,7 @@ def test_numbers_become_float64_weights_and_tensors_keep_their_type() -> None:
 @pytest.mark.parametrize("k", [0, -1, 2.0, 1.5, float("nan"), True, "3", None])
 def test_a_k_that_is_no_positive_whole_number_is_refused(k: Any) -> None:
     with pytest.raises(ValueError, match="k must be an integer of at least 1"):
-        check_k(k)
+        check_parameters(k=k)
 
 
 def test_a_k_must_leave_a_class_to_compare_with() -> None:
@@ -112,24 +111,24 @@ def test_a_k_must_leave_a_class_to_compare_with() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1])
 def test_a_number_outside_its_range_is_refused_by_name(value: float) -> None:
     with pytest.raises(ValueError, match="tau must be finite and positive"):
-        check_positive("tau", value)
+        check_parameters(tau=value)
     with pytest.raises(ValueError, match=r"alpha must be finite and at least 0"):
-        check_at_least("alpha", value, 0)
+        check_parameters(alpha=value)
 
 
 @pytest.mark.parametrize("value", ["1", None, True, torch.tensor(2.3), [1.0], 1j])
 def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
     with pytest.raises(ValueError, match="tau must be a number, got"):
-        check_positive("tau", value)
+        check_parameters(tau=value)
     with pytest.raises(ValueError, match="alpha must be a number, got"):
-        check_at_least("alpha", value, 0)
+        check_parameters(alpha=value)
 
 
 def test_zero_is_not_positive_but_at_least_zero() -> None:
-    check_at_least("alpha", 0.0, 0)
-    check_at_least("alpha", np.float32(0.5), 0)  # type: ignore[arg-type]
+    check_parameters(alpha=0.0)
+    check_parameters(alpha=np.float32(0.5))
     with pytest.raises(ValueError, match=r"epsilon .* got 0"):
-        check_positive("epsilon", 0.0)
+        check_parameters(epsilon=0.0)
 
 
 def test_logits_must_be_a_floating_point_matrix() -> None:

@@ -20,6 +20,7 @@ from training.losses import (
     noised_kth_largest,
     noised_top_k,
 )
+from training.losses.base import ExampleLoss
 
 EXAMPLE = torch.tensor([[2.4, 2.6, 2.3, 0.5]], dtype=torch.float64)
 EXAMPLE_NOISE = torch.tensor(
@@ -148,11 +149,12 @@ def test_each_sample_brings_noise_of_its_own() -> None:
 def test_memory_does_not_grow_with_the_samples(samples: int, sharing: str, soft: bool) -> None:
     logits, labels = torch.randn(64, 500, requires_grad=True), torch.arange(64)
     targets = torch.rand(64, 500) if soft else labels
-    plain = NoisedTopK(noise_samples=samples, sharing=sharing)  # type: ignore[arg-type]
+    plain = NoisedTopK(noise_samples=samples, sharing=sharing)
     tailed = ImbalancedNoisedTopK(class_counts=[3] * 500, noise_samples=samples)
-    for loss in (plain, tailed):
+    losses: tuple[ExampleLoss, ...] = (plain, tailed)
+    for loss in losses:
 
-        def step(loss: NoisedTopK = loss) -> None:
+        def step(loss: ExampleLoss = loss) -> None:
             logits.grad = None
             loss(logits, targets).backward()
 

@@ -12,7 +12,7 @@ from models.errors import UsageError
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
 from training.losses import Role, expected_positive, role
-from training.losses.estimates import CHUNK, OBSERVED, UNOBSERVED, Estimates
+from training.losses.estimates import CHUNK, OBSERVED, UNOBSERVED, Estimates, Observed, observe
 
 ROWS, CLASSES = 12, 5
 LABELS = torch.tensor([0, 3, 4])
@@ -168,10 +168,8 @@ def test_an_image_that_comes_twice_takes_both_steps() -> None:
     torch.testing.assert_close(stored(twice)[7], start[0] + 2 * step)
 
 
-def _pairs() -> Any:
-    from training.losses.estimates import Observed
-
-    return Observed(rows=torch.tensor([0]), classes=LABELS[:1])
+def _pairs() -> Observed:
+    return observe(LABELS[:1], -100)
 
 
 def test_ignored_rows_keep_their_estimates() -> None:

@@ -1,0 +1,38 @@
+"""The table of settings in ``docs/training.md``, made from the fields.
+
+``python -m tests.training.write_settings`` writes it; a test compares.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from training.config import DEFAULT_LOSS, allowed, fields
+
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
+
+
+def table() -> str:
+    """One row for each setting: name, default, what it takes, meaning."""
+    lines = ["| setting | default | takes | meaning |", "|---|---|---|---|"]
+    for name, field in fields().items():
+        takes, meaning = allowed(field), " ".join(field["description"].split())
+        lines.append(f"| `{name}` | {_default(name, field)} | {takes} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(name: str, field: dict[str, Any]) -> str:
+    default = DEFAULT_LOSS if name == "loss" else field.get("default", "")
+    shown = default if isinstance(default, str) else json.dumps(default)
+    return f"`{shown}`" if shown else ""
+
+
+def page() -> str:
+    """The whole page with the table as it should be."""
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    return before + BEGIN + table() + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
