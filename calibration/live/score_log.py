@@ -37,7 +37,7 @@ class LogHeader(BaseModel):
         model_sha256: Of the graph.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format: Literal["florilege-scores"] = "florilege-scores"
     version: Literal[2] = 2
