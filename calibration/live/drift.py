@@ -6,7 +6,6 @@ measures accuracy; for that a few labels are needed (`calibration.live.audit`).
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite, log, sqrt
 
@@ -36,10 +35,8 @@ class Expected:
             that its set is empty, or the closest lower edge of the record's histogram where a set
             always holds its best class.
         faint_rate: Share of faint photos.
-        edges: Lower edges of the bins of the best scores.
-        best_scores: Photos by their best score.
-        logsumexp_edges: The same for log sum exp of the logits; empty where it is not watched.
-        logsumexp: Photos by it.
+        edges: Lower edges of the bins of the best scores, and ``best_scores`` the photos in each.
+        logsumexp_edges: The same for ``logsumexp`` of the logits; empty where it is not watched.
     """
 
     calibration_id: str
@@ -139,25 +136,19 @@ class Monitor:
     """
 
     def __init__(
-        self,
-        expected: Expected,
-        *,
-        alpha: float = 0.05,
-        z: float = TOLERANCE_Z,
-        seed: int = 0,
+        self, expected: Expected, *, alpha: float = 0.05, z: float = TOLERANCE_Z, seed: int = 0
     ) -> None:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.alarms, self.rows = expected, list[Alarm](), 0
+        edges, energies = expected.logsumexp_edges, expected.logsumexp
         self.tests: dict[str, MeanTest | DistributionTest] = {
             "set_size": _size_test(expected, z),
             "faint_photos": _faint_test(expected, z),
             "best_score": DistributionTest(expected.edges, expected.best_scores, seed=seed),
         }
-        if expected.logsumexp_edges:
-            self.tests["logsumexp"] = DistributionTest(
-                expected.logsumexp_edges, expected.logsumexp, seed=seed
-            )
+        if edges:
+            self.tests["logsumexp"] = DistributionTest(edges, energies, seed=seed)
         self._alarm_at = log(len(self.tests) / alpha)
 
     def update(
@@ -219,14 +210,16 @@ class Monitor:
             whose = (state["schema_version"], state["calibration_id"])
             if whose != (STATE_VERSION, self.expected.calibration_id):
                 raise BundleError(
-                    "the monitor's state belongs to another calibration: start it anew"
+                    "the monitor's state belongs to another calibration: start it again"
                 )
             alarms = [Alarm(**alarm) for alarm in state["alarms"]]
             for name, test in self.tests.items():
                 test.restore(state["tests"][name])
             self.rows, self.alarms = int(state["rows"]), alarms
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BundleError(f"the monitor's state is damaged ({error}): start it anew") from error
+            raise BundleError(
+                f"the monitor's state is damaged ({error}): start it again"
+            ) from error
 
     def _alarm(self, name: str, evidence: NDArray[np.float64]) -> Alarm | None:
         reached = np.flatnonzero(evidence >= self._alarm_at)
@@ -261,7 +254,7 @@ def _faint_test(expected: Expected, z: float) -> MeanTest:
 
 
 def _check(seen: dict[str, NDArray[np.float64]]) -> None:
-    shapes: Sequence[tuple[int, ...]] = [values.shape for values in seen.values()]
+    shapes = [values.shape for values in seen.values()]
     if any(shape != shapes[0] or len(shape) != 1 for shape in shapes):
         raise ValueError(f"sizes and scores must have one shape (rows,), got {shapes}")
     for name, values in seen.items():

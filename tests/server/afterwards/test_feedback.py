@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from calibration.live.feedback import audit_file
+from calibration.live.audit import audit_file
 from server.afterwards import feedback
 from server.app import create_app
 from server.settings import Settings
