@@ -42,14 +42,12 @@ class Recalibration:
 
     Attributes:
         found: The difference to the calibration in use.
-        photos: Requests in the log by their number of photos.
         torn: Photos of the log that could not be used.
         record: The new record, now in the bundle; None where nothing was approved.
         notes: What else a person should know, one sentence each.
     """
 
     found: TrafficThresholds
-    photos: dict[int, int]
     torn: int
     record: CalibrationRecord | None
     notes: tuple[str, ...]
@@ -127,9 +125,7 @@ def recalibrate_bundle(
         if approve:
             new = record_from_traffic(traffic, found)
             replace_files(path, updated_files(read_papers(bundle), new))
-    return Recalibration(
-        found=found, photos=opened.requests, torn=opened.torn, record=new, notes=notes
-    )
+    return Recalibration(found=found, torn=opened.torn, record=new, notes=notes)
 
 
 def _check(record: CalibrationRecord) -> None:

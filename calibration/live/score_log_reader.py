@@ -1,9 +1,9 @@
 """Reading a score log back, in blocks, so that memory does not grow with the traffic."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,35 +61,35 @@ def open_score_log(folder: str | Path, *, model_sha256: str | None = None) -> Sc
     Raises:
         DataError: No file of this network, or one that is no score log of this version.
     """
-    headers = {path: found for path in numbered_files(folder, NAME) if (found := header_of(path))}
-    if not headers:
+    found = [file for path in numbered_files(folder, NAME) if (file := _look_at(path)) is not None]
+    if not found:
         raise DataError(
             f"{folder} holds no score log: start the server with a score log and wait for traffic"
         )
-    wanted = model_sha256 or list(headers.values())[-1].model_sha256
-    matching = [header for header in headers.values() if header.model_sha256 == wanted]
+    wanted = model_sha256 or found[-1][0].model_sha256
+    matching = [header for header, _, _ in found if header.model_sha256 == wanted]
     if not matching:
         raise DataError(
             f"the score log in {folder} was written by another network than the bundle's: "
             "collect traffic with this bundle first"
         )
     header = matching[-1]
-    files = tuple((path, _size(path)) for path in headers if headers[path] == header)
+    files = tuple((path, size) for its, path, size in found if its == header)
     requests, torn = _count(files, header)
     return ScoreLog(header=header, requests=requests, torn=torn, files=files)
 
 
-def header_of(path: Path) -> LogHeader | None:
-    """What the first line says; None where the file is empty, ends within it, or is gone."""
+def _look_at(path: Path) -> tuple[LogHeader, Path, int] | None:
+    """A file with its header and size; None where it ends within the header, or is gone."""
     try:
         with path.open("rb") as file:
-            line = file.readline(HEADER_BYTES)
+            line, size = file.readline(HEADER_BYTES), file.seek(0, os.SEEK_END)
     except FileNotFoundError:  # rotated away since it was listed
         return None
     if not line.endswith(b"\n"):
         return None
     try:
-        return LogHeader.model_validate_json(line)
+        return LogHeader.model_validate_json(line), path, size
     except ValidationError as error:
         raise DataError(
             f"{path}: the first line is no header of a score log, or an earlier version of "
@@ -108,16 +108,17 @@ def _count(files: tuple[tuple[Path, int], ...], header: LogHeader) -> tuple[dict
     return {int(n): int(photos[n]) // int(n) for n in np.flatnonzero(photos)}, torn
 
 
-def _size(path: Path) -> int:
-    with _opened(path) as file:
-        return file.seek(0, 2)
-
-
 def _read(path: Path, size: int, header: LogHeader) -> Iterator[NDArray[np.void]]:
     """The photos of a file in blocks that end with a request."""
     start, kept = len(header.line()), np.empty(0, dtype=header.photo)
     left = (size - start) // header.photo.itemsize
-    with _opened(path) as file:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path} was rotated away while it was read: copy the folder and read the copy"
+        ) from error
+    with file:
         file.seek(start)
         while left > 0:
             found = np.fromfile(file, header.photo, min(left, PHOTOS_AT_ONCE))
@@ -130,19 +131,11 @@ def _read(path: Path, size: int, header: LogHeader) -> Iterator[NDArray[np.void]
     yield kept  # of a request that is torn
 
 
-def _opened(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{path} was rotated away while it was read: copy the folder and read the copy"
-        ) from error
-
-
 def _whole(block: NDArray[np.void]) -> NDArray[np.intp]:
     """Rows of the photos whose request is whole."""
     rows = np.flatnonzero(block["number"] < block["photos"])
     photos = block["photos"][rows].astype(np.intp)
     request = (rows - block["number"][rows]) * 256 + photos  # where it begins, and how long it is
     _, which, counts = np.unique(request, return_inverse=True, return_counts=True)
-    return rows[counts[which] == photos]
+    whole: NDArray[np.intp] = rows[counts[which] == photos]
+    return whole

@@ -67,4 +67,5 @@ class Traffic:
         if self.judge is None:
             return np.ones(len(logits), dtype=np.bool_)
         found = self.judge.familiarity(logits.reshape(-1, logits.shape[2]))
-        return found.reshape(logits.shape[:2]).max(axis=1) >= self.judge.threshold
+        best: NDArray[np.float64] = found.reshape(logits.shape[:2]).max(axis=1)
+        return best >= self.judge.threshold
