@@ -26,41 +26,28 @@ HALVINGS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What a labelled sample says.
+    """What a labelled sample says."""
 
-    Attributes:
-        rows: Labelled requests.
-        hits: Sets among them that hold the true class.
-        skipped: Requests without a label.
-        hit_rate: Share of hits.
-        fixed: Interval that is valid where the number of rows was fixed beforehand.
-        anytime: Interval that stays valid however often one looks and whenever one stops.
-        level: Confidence of both.
-    """
-
-    rows: int
-    hits: int
-    skipped: int
+    rows: int  # labelled requests
+    hits: int  # sets among them that hold the true class
+    skipped: int  # requests without a label
     hit_rate: float
-    fixed: Interval
-    anytime: Interval
-    level: float
+    fixed: Interval  # valid where the number of rows was fixed beforehand
+    anytime: Interval  # valid however often one looks and whenever one stops
+    level: float  # confidence of both
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport:
     """What labelled requests say about a bundle.
 
-    Attributes:
-        audits: By the rule and value that answered, such as ``average_k k=3``, rejected photos,
-            whose set is empty, apart; ``sets`` where the rows do not say.
-        other_calibrations: Rows left out, because another calibration answered them.
-        damaged: Lines left out, because they are torn or no JSON object.
+    Audits are named after the rule and value that answered, such as ``average_k k=3``, rejected
+    photos, whose set is empty, apart; ``sets`` where the rows do not say.
     """
 
     audits: dict[str, Audit]
-    other_calibrations: int
-    damaged: int
+    other_calibrations: int  # rows left out, because another calibration answered them
+    damaged: int  # lines left out, because they are torn or no JSON object
 
     def to_plain(self) -> dict[str, Any]:
         """For json."""
@@ -245,21 +232,15 @@ def _read(path: Path) -> tuple[list[Row], int]:
     damaged = 0
     for file in files:
         for line in filter(bytes.strip, file.read_bytes().splitlines()):
-            row = _row(line)
-            if row is None:
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                latest[str(row["request_id"]) if "request_id" in row else len(latest)] = row
+            else:
                 damaged += 1
-                continue
-            named = "request_id" in row
-            latest[str(row["request_id"]) if named else len(latest)] = row
     return list(latest.values()), damaged
-
-
-def _row(line: bytes) -> Row | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
 
 
 def _rule(row: Row) -> str:

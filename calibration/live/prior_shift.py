@@ -34,22 +34,16 @@ and with 4 a correction lowered the hit rate under every change of frequencies t
 class PriorShift:
     """What unlabelled photos say about the class frequencies.
 
-    Attributes:
-        old_prior: Frequencies behind the scores, shape ``(classes,)``.
-        new_prior: Estimated frequencies in the traffic, shape ``(classes,)``.
-        rows: Photos used.
-        steps: Steps taken.
-        gain: How much better the new frequencies explain the photos than the old ones: mean log
-            likelihood ratio of a photo, in nats; close to 0 where nothing changed.
-        old_rows: Photos that the old frequencies were estimated from; None where they are known.
+    ``gain`` is how much better the new frequencies explain the photos than the old ones: mean log
+    likelihood ratio of a photo, in nats; close to 0 where nothing changed.
     """
 
-    old_prior: Floats
-    new_prior: Floats
-    rows: int
-    steps: int
+    old_prior: Floats  # (classes,): the frequencies behind the scores
+    new_prior: Floats  # (classes,): those estimated in the traffic
+    rows: int  # photos used
+    steps: int  # steps taken
     gain: float
-    old_rows: int | None
+    old_rows: int | None  # photos that old_prior was estimated from, if it is not known exactly
 
     @property
     def distance(self) -> float:

@@ -38,19 +38,12 @@ NOT_EXPLAINED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Recalibration:
-    """What traffic says, and what was done about it.
-
-    Attributes:
-        found: The difference to the calibration in use.
-        torn: Photos of the log that could not be used.
-        record: The new record, now in the bundle; None where nothing was approved.
-        notes: What else a person should know, one sentence each.
-    """
+    """What traffic says, and what was done about it."""
 
     found: TrafficThresholds
-    torn: int
-    record: CalibrationRecord | None
-    notes: tuple[str, ...]
+    torn: int  # photos of the log that could not be used
+    record: CalibrationRecord | None  # the new one, now in the bundle, where it was approved
+    notes: tuple[str, ...]  # what else a person should know, one sentence each
 
     def lines(self) -> list[str]:
         """The difference in words."""

@@ -28,22 +28,15 @@ MOST_PHOTOS = 255
 
 
 class LogHeader(BaseModel):
-    """The first line of a file: which network spoke.
-
-    Attributes:
-        classes: Number of classes.
-        head: The served head.
-        score_kind: How its logits become scores.
-        model_sha256: Of the graph.
-    """
+    """The first line of a file: which network spoke."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format: Literal["florilege-scores"] = "florilege-scores"
     version: Literal[2] = 2
     classes: PositiveInt
-    head: str
-    score_kind: str
+    head: str  # the served one
+    score_kind: str  # what its logits become
     model_sha256: str
 
     @classmethod

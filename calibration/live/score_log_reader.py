@@ -21,19 +21,12 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreLog:
-    """A log on disk, as it was when it was opened.
-
-    Attributes:
-        header: Which network spoke.
-        requests: Whole requests by their number of photos.
-        torn: Photos left out: torn, or of a request that is not whole.
-        files: Those that are read, the oldest first, with their sizes.
-    """
+    """A log on disk, as it was when it was opened."""
 
     header: LogHeader
-    requests: dict[int, int]
-    torn: int
-    files: tuple[tuple[Path, int], ...]
+    requests: dict[int, int]  # how many are whole, by their number of photos
+    torn: int  # photos left out: torn, or of a request that is not whole
+    files: tuple[tuple[Path, int], ...]  # those that are read, the oldest first, with their sizes
 
     def blocks(self, *, photos: int = 1) -> Iterator[Logits]:
         """Logits of the requests with so many photos, the oldest first.

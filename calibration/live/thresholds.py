@@ -31,46 +31,31 @@ PRIOR_ROWS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class NewThreshold:
-    """One threshold before and after.
+    """One threshold before and after, with the mean sizes both give on the traffic."""
 
-    Attributes:
-        k: Wanted mean size.
-        old_lambda: The threshold of the record, and ``old_size`` the mean size it gives on the
-            traffic, scores as they are.
-        new_lambda: The threshold from the traffic, and ``new_size`` its mean size there; it
-            compares corrected scores where there is a shift.
-    """
-
-    k: float
+    k: float  # wanted mean size
     old_lambda: float
-    old_size: float
+    old_size: float  # scores as they were served
     new_lambda: float
-    new_size: float
+    new_size: float  # corrected scores where there is a shift
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficThresholds:
     """What traffic says about the thresholds of ``average_k``; nothing is changed yet.
 
-    Attributes:
-        calibration_id: The calibration they are compared with.
-        rows: Photos used.
-        left_out: Photos that look like none of our classes.
-        thresholds: One for each K.
-        shift: The class frequencies that scores were corrected for, or None.
-        likelihood: How likely the logits are if nothing but the frequencies changed, unfamiliar
-            photos included unless the record is of traffic without them; None without a correction.
-        log_ratios: What is added to the logits from now on, shape ``(classes,)``: the change just
-            found and those found before; None for nothing.
+    ``likelihood`` says how likely the logits are if nothing but the frequencies changed, unfamiliar
+    photos included unless the record is of traffic without them. ``log_ratios`` are added to the
+    logits from now on: the change just found and those found before.
     """
 
-    calibration_id: str
-    rows: int
-    left_out: int
+    calibration_id: str  # of the calibration they are compared with
+    rows: int  # photos used
+    left_out: int  # photos that look like none of our classes
     thresholds: tuple[NewThreshold, ...]
-    shift: PriorShift | None
+    shift: PriorShift | None  # of the frequencies that scores are corrected for
     likelihood: float | None
-    log_ratios: tuple[float, ...] | None
+    log_ratios: tuple[float, ...] | None  # (classes,)
 
     @property
     def explained(self) -> bool:

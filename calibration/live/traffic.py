@@ -20,15 +20,12 @@ Requests = Callable[[], Iterator[NDArray[Any]]]
 class Traffic:
     """Requests of one number of photos, read as often as wanted.
 
-    Attributes:
-        requests: Their logits, such as ``log.blocks`` of a score log.
-        record: The calibration that serves them.
-        judge: Requests without a photo that is familiar to it are left out, by a rule that was
-            fixed before the traffic was seen; none are where it is None.
+    Those without a photo that is familiar to the judge are left out, by a rule that was fixed
+    before the traffic was seen; without a judge none are.
     """
 
-    requests: Requests
-    record: CalibrationRecord
+    requests: Requests  # such as log.blocks of a score log
+    record: CalibrationRecord  # the calibration that serves them
     judge: Rejection | None
 
     def logits(self) -> Iterator[NDArray[Any]]:
