@@ -64,7 +64,7 @@ class Photos:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class DrawFigures:
     """What one way to choose the threshold does on one draw of photos."""
 
     size: float
@@ -147,7 +147,7 @@ def drawn(
 def _line(
     name: str, every: Photos, weigh: Weigh | None, record: CalibrationRecord, repeats: int
 ) -> str:
-    seen, verdicts = defaultdict[str, list[Figures]](list), Counter[str]()
+    seen, verdicts = defaultdict[str, list[DrawFigures]](list), Counter[str]()
     alarms = defaultdict[str, list[int]](list)
     for draw in range(repeats):
         photos = every.at(drawn(every.labels, weigh, np.random.default_rng(draw)))
@@ -168,7 +168,7 @@ def _line(
     return f"| {name} | {' | '.join(cells)} | {', '.join(rung) or 'none'} |"
 
 
-def _cell(found: list[Figures], rows: int) -> str:
+def _cell(found: list[DrawFigures], rows: int) -> str:
     rate = statistics.fmean(one.hit_rate for one in found)
     low, high = wilson(round(rate * rows), rows)
     size = statistics.fmean(one.size for one in found)
@@ -185,7 +185,7 @@ def recalibrated(live: Photos, record: CalibrationRecord, *, correct: bool) -> T
     return thresholds_from(traffic, ks=[K], correct_prior=correct)
 
 
-def _on(new: Photos, record: CalibrationRecord, found: TrafficThresholds | None) -> Figures:
+def _on(new: Photos, record: CalibrationRecord, found: TrafficThresholds | None) -> DrawFigures:
     point = record.point("average_k", k=K)
     ratios = None
     if found is not None:
@@ -194,7 +194,7 @@ def _on(new: Photos, record: CalibrationRecord, found: TrafficThresholds | None)
     assert point.lambda_val is not None
     values = replace(record, log_ratios=ratios).scores(new.logits)
     sets = point.sets(values)
-    return Figures(
+    return DrawFigures(
         size=float(sets.sum(axis=1).mean()),
         hit_rate=float(sets[np.arange(len(new.labels)), new.labels].mean()),
         above_none=float((values.max(axis=1) < point.lambda_val).mean()),

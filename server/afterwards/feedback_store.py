@@ -39,7 +39,7 @@ class FeedbackStore:
         line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
         with self._lock:
             path = self._file()
-            handle = os.open(path, os.O_RDWR | os.O_APPEND)
+            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 size = os.fstat(handle).st_size
                 if size and os.pread(handle, 1, size - 1) != b"\n":
