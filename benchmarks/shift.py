@@ -28,9 +28,9 @@ from PIL import Image, ImageFilter
 from calibration.distribution import logsumexp
 from calibration.intervals import wilson
 from calibration.live.drift import Monitor, expected_of
-from calibration.live.shift_check import FEWEST_A_CLASS
-from calibration.live.traffic import Recalibration, recalibrate
-from calibration.live.traffic_scores import Guard
+from calibration.live.prior_shift import FEWEST_A_CLASS
+from calibration.live.thresholds import TrafficThresholds, thresholds_from
+from calibration.live.traffic import Traffic
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from data.dataset import Split
@@ -64,8 +64,8 @@ class Photos:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """One way to choose the threshold, on one draw of photos."""
+class DrawFigures:
+    """What one way to choose the threshold does on one draw of photos."""
 
     size: float
     hit_rate: float
@@ -149,7 +149,7 @@ def drawn(
 def _line(
     name: str, every: Photos, weigh: Weigh | None, record: CalibrationRecord, repeats: int
 ) -> str:
-    seen, verdicts = defaultdict[str, list[Seen]](list), Counter[str]()
+    seen, verdicts = defaultdict[str, list[DrawFigures]](list), Counter[str]()
     alarms = defaultdict[str, list[int]](list)
     for draw in range(repeats):
         photos = every.at(drawn(every.labels, weigh, np.random.default_rng(draw)))
@@ -170,26 +170,24 @@ def _line(
     return f"| {name} | {' | '.join(cells)} | {', '.join(rung) or 'none'} |"
 
 
-def _cell(found: list[Seen], rows: int) -> str:
+def _cell(found: list[DrawFigures], rows: int) -> str:
     rate = statistics.fmean(one.hit_rate for one in found)
     low, high = wilson(round(rate * rows), rows)
     size = statistics.fmean(one.size for one in found)
     return f"{size:.2f}, {rate:.3f} ({low:.3f}-{high:.3f})"
 
 
-def recalibrated(live: Photos, record: CalibrationRecord, *, correct: bool) -> Recalibration:
+def recalibrated(live: Photos, record: CalibrationRecord, *, correct: bool) -> TrafficThresholds:
     """Thresholds from live photos; corrected also where the command refuses."""
-    judge = record.rejection and record.rejection.from_logits
-    return recalibrate(
-        lambda: iter([live.logits[:, np.newaxis]]),
-        record,
-        ks=[K],
-        guard=None if judge is None else Guard(method=judge.method, threshold=judge.threshold),
-        correct_prior=correct,
+    traffic = Traffic(
+        requests=lambda: iter([live.logits[:, np.newaxis]]),
+        record=record,
+        judge=record.rejection and record.rejection.from_logits,
     )
+    return thresholds_from(traffic, ks=[K], correct_prior=correct)
 
 
-def _on(new: Photos, record: CalibrationRecord, found: Recalibration | None) -> Seen:
+def _on(new: Photos, record: CalibrationRecord, found: TrafficThresholds | None) -> DrawFigures:
     point = record.point("average_k", k=K)
     ratios = None
     if found is not None:
@@ -198,14 +196,14 @@ def _on(new: Photos, record: CalibrationRecord, found: Recalibration | None) -> 
     assert point.lambda_val is not None
     values = replace(record, log_ratios=ratios).scores(new.logits)
     sets = point.sets(values)
-    return Seen(
+    return DrawFigures(
         size=float(sets.sum(axis=1).mean()),
         hit_rate=float(sets[np.arange(len(new.labels)), new.labels].mean()),
         above_none=float((values.max(axis=1) < point.lambda_val).mean()),
     )
 
 
-def verdict_of(found: Recalibration) -> str:
+def verdict_of(found: TrafficThresholds) -> str:
     """What the command says of a correction, few calibration photos apart."""
     assert found.shift is not None
     if not found.shift.evident:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from calibration.live.feedback import audit_file
+from calibration.live.audit import audit_file
 from calibration.live.recalibrate import recalibrate_bundle
 from calibration.offline.calibrate import calibrate_bundle, cautions
 from calibration.offline.evaluate import evaluation_of

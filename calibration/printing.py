@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 
 from calibration.comparison import Change, Comparison
 from calibration.guarantees import usual_guarantee
-from calibration.live.feedback import AuditReport
+from calibration.live.audit import AuditReport
 from calibration.offline.calibrate import cautions
 from calibration.offline.evaluate import Evaluation, RuleResult, asked_points, promised_points
 from calibration.record import CalibrationRecord

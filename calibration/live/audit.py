@@ -1,47 +1,101 @@
 """How often sets hold the truth, from a small sample of requests that a person has labelled.
 
 The only one of the checks after deployment that measures accuracy. It is as good as the sample:
-requests have to be drawn at random and every one of them labelled. Feedback that people give of
-their own accord is no such sample; its share of hits can be shown, its intervals mean nothing.
+requests have to be drawn at random and every one of them labelled. Feedback that people give when
+they feel like it is no such sample; its share of hits can be shown, its intervals mean nothing.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from math import lgamma, log
+from dataclasses import asdict, dataclass
+from math import inf, lgamma, log, log1p
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Interval = tuple[float, float]
+from calibration.guarantees import usual_guarantee
+from models.errors import DataError
 
-_HALVINGS = 60
+Interval = tuple[float, float]
+Row = Mapping[str, Any]
+
+HALVINGS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What a labelled sample says.
+    """What a labelled sample says."""
 
-    Attributes:
-        rows: Labelled requests.
-        hits: Sets among them that hold the true class.
-        skipped: Requests without a label.
-        hit_rate: Share of hits.
-        fixed: Interval that is valid where the number of rows was fixed beforehand.
-        anytime: Interval that stays valid however often one looks and whenever one stops.
-        level: Confidence of both.
+    rows: int  # labelled requests
+    hits: int  # sets among them that hold the true class
+    skipped: int  # requests without a label
+    hit_rate: float
+    fixed: Interval  # valid where the number of rows was fixed beforehand
+    anytime: Interval  # valid however often one looks and whenever one stops
+    level: float  # confidence of both
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """What labelled requests say about a bundle.
+
+    Audits are named after the rule and value that answered, such as ``average_k k=3``, rejected
+    photos, whose set is empty, apart; ``sets`` where the rows do not say.
     """
 
-    rows: int
-    hits: int
-    skipped: int
-    hit_rate: float
-    fixed: Interval
-    anytime: Interval
-    level: float
+    audits: dict[str, Audit]
+    other_calibrations: int  # rows left out, because another calibration answered them
+    damaged: int  # lines left out, because they are torn or no JSON object
+
+    def to_plain(self) -> dict[str, Any]:
+        """For json."""
+        return {
+            "audits": [{"rule": name, **asdict(found)} for name, found in self.audits.items()],
+            "other_calibrations": self.other_calibrations,
+            "damaged": self.damaged,
+        }
 
 
-def audit(feedback: Iterable[Mapping[str, Any]], *, level: float = 0.95) -> Audit:
+def audit_file(
+    path: str | Path, *, calibration_id: str | None = None, level: float = 0.95
+) -> AuditReport:
+    """Measure hit rates on the requests that a person has labelled.
+
+    Of several rows with one ``request_id`` the last counts.
+
+    Args:
+        path: Lines of JSON, each with ``class_id`` and ``set`` as for :func:`audit`; or a folder of
+            such files (``*.jsonl``), as the server's feedback store is.
+        calibration_id: Leave out rows that name another one.
+        level: Confidence of the intervals, in (0, 1).
+
+    Raises:
+        DataError: It cannot be read, a row lacks one of the two, or no request is labelled.
+    """
+    try:
+        rows, damaged = _read(Path(path))
+        ours = [row for row in rows if row.get("calibration_id", calibration_id) == calibration_id]
+        chosen = rows if calibration_id is None else ours
+        if not any(row.get("class_id") is not None for row in chosen):
+            raise ValueError(f"no request of this calibration is labelled, of {len(rows)} rows")
+        groups: dict[str, list[Row]] = {}
+        for row in chosen:
+            groups.setdefault(_rule(row), []).append(row)
+        audits = {
+            name: audit(found, level=level)
+            for name, found in groups.items()
+            if any(row.get("class_id", "missing") is not None for row in found)
+        }
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
+    return AuditReport(audits=audits, other_calibrations=len(rows) - len(chosen), damaged=damaged)
+
+
+def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:
     """Measure the hit rate on labelled requests.
 
     Args:
@@ -111,7 +165,7 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     interval holds every ``p`` against which the capital stays below ``1 / (1 - level)``.
 
     Raises:
-        ValueError: ``rows`` below 1, ``hits`` outside ``[0, rows]`` or ``level`` outside (0, 1).
+        ValueError: As :func:`clopper_pearson`.
 
     References:
         Robbins, "Statistical methods related to the law of the iterated logarithm", 1970;
@@ -122,53 +176,45 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
         [0.7717, 0.9712]
     """
     _check(hits, rows, level)
-    misses, share = rows - hits, hits / rows
+    misses = rows - hits
     capital = lgamma(hits + 1) + lgamma(misses + 1) - lgamma(rows + 2)
     limit = capital + log(1 - level)  # the log likelihood below which p is ruled out
 
     def held(p: float) -> bool:
-        likelihood = (hits * log(p) if hits else 0.0) + (misses * log1m(p) if misses else 0.0)
+        likelihood = (hits * log(p) if hits else 0.0) + (misses * _log1m(p) if misses else 0.0)
         return likelihood > limit
 
-    low = 0.0 if hits == 0 else _border(held, share, 0.0)
-    high = 1.0 if misses == 0 else _border(held, share, 1.0)
+    low = 0.0 if hits == 0 else _border(held, hits / rows, 0.0)
+    high = 1.0 if misses == 0 else _border(held, hits / rows, 1.0)
     return low, high
-
-
-def log1m(p: float) -> float:
-    """``log(1 - p)``."""
-    return float(np.log1p(-p))
 
 
 def _border(held: Callable[[float], bool], inside: float, outside: float) -> float:
     """Where ``held`` turns false on the way, rounded outwards."""
-    near, far = inside, outside
-    for _ in range(_HALVINGS):
-        middle = (near + far) / 2
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
         if held(middle):
-            near = middle
+            inside = middle
         else:
-            far = middle
-    return far
+            outside = middle
+    return outside
 
 
 def _upper(hits: int, rows: int, tail: float) -> float:
     """The probability at which ``hits`` or fewer hits have the probability ``tail``."""
-    ways = _log_ways(rows, hits)
-    return _border(lambda p: _at_most(ways, rows, p) > tail, hits / rows, 1.0)
+    taken, count = np.arange(1, hits + 1), np.arange(hits + 1)
+    ways = np.cumsum(np.log(rows - taken + 1) - np.log(taken))
+    log_ways = np.concatenate([[0.0], ways])  # to have 0 to ``hits`` hits
+
+    def held(p: float) -> bool:
+        chances: NDArray[np.float64] = log_ways + count * log(p) + (rows - count) * _log1m(p)
+        return float(np.exp(chances).sum()) > tail
+
+    return _border(held, hits / rows, 1.0)
 
 
-def _log_ways(rows: int, hits: int) -> NDArray[np.float64]:
-    """Log of the number of ways to have 0 to ``hits`` hits."""
-    taken = np.arange(1, hits + 1)
-    return np.concatenate([[0.0], np.cumsum(np.log(rows - taken + 1) - np.log(taken))])
-
-
-def _at_most(log_ways: NDArray[np.float64], rows: int, p: float) -> float:
-    count = np.arange(log_ways.size)
-    if not 0 < p < 1:
-        return 1.0 if p <= 0 else 0.0
-    return float(np.exp(log_ways + count * log(p) + (rows - count) * log1m(p)).sum())
+def _log1m(p: float) -> float:
+    return log1p(-p) if p < 1 else -inf  # the middle of p and 1 may be rounded to 1
 
 
 def _check(hits: int, rows: int, level: float) -> None:
@@ -177,3 +223,37 @@ def _check(hits: int, rows: int, level: float) -> None:
             "hits must be in [0, rows], rows at least 1 and level in (0, 1), got "
             f"{hits} of {rows} at {level}"
         )
+
+
+def _read(path: Path) -> tuple[list[Row], int]:
+    """Rows, of each request the last, and the number of damaged lines."""
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    latest: dict[object, Row] = {}
+    damaged = 0
+    for file in files:
+        for line in filter(bytes.strip, file.read_bytes().splitlines()):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                latest[str(row["request_id"]) if "request_id" in row else len(latest)] = row
+            else:
+                damaged += 1
+    return list(latest.values()), damaged
+
+
+def _rule(row: Row) -> str:
+    if not isinstance(row.get("rule"), str):
+        return "sets"
+    by_size = row.get("coverage") is None
+    value = row.get("k") if by_size else row["coverage"]
+    if isinstance(value, int | float):
+        value = f"{value:g}"
+    name = f"{row['rule']} {'k' if by_size else 'coverage'}={value}"
+    promise = row.get("guarantee")
+    if promise not in (None, usual_guarantee(row["rule"])):
+        name += f" guarantee={promise}"
+    if row.get("images", 1) != 1:
+        name += f", {row['images']} photos"
+    return f"{name}, rejected" if row.get("verdict") == "rejected" else name

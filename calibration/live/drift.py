@@ -6,7 +6,6 @@ measures accuracy; for that a few labels are needed (`calibration.live.audit`).
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite, log, sqrt
 
@@ -20,54 +19,44 @@ from models.errors import BundleError
 TOLERANCE_Z = 3.0
 """Standard errors of the record's own figures within which nothing is called a change."""
 STATE_VERSION = 1
+WATCHED = {
+    "set_size": "sets are larger or smaller than they were on validation photos",
+    "faint_photos": "more or fewer photos than on validation have no class above the threshold",
+    "best_score": "best scores are distributed otherwise than on validation photos",
+    "logsumexp": "logits are larger or smaller than they were on validation photos",
+}
+"""What is watched, and what an alarm says."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
     """What sets and scores were like on validation photos.
 
-    Attributes:
-        calibration_id: The calibration this comes from.
-        rows: Validation photos.
-        mean_size: Their mean set size.
-        size_deviation: Its standard deviation over the photos.
-        largest_size: No set can be larger.
-        faint_below: A photo is faint when its best score is below this: the threshold itself, so
-            that its set is empty, or the closest lower edge of the record's histogram where a set
-            always holds its best class.
-        faint_rate: Share of faint photos.
-        edges: Lower edges of the bins of the best scores.
-        best_scores: Photos by their best score.
-        logsumexp_edges: The same for log sum exp of the logits; empty where it is not watched.
-        logsumexp: Photos by it.
+    A photo is faint when its best score is below ``faint_below``: the threshold itself, so that its
+    set is empty, or the closest lower edge of the record's histogram where a set always holds its
+    best class.
     """
 
-    calibration_id: str
-    rows: int
-    mean_size: float
-    size_deviation: float
-    largest_size: int
+    calibration_id: str  # the calibration this comes from
+    rows: int  # validation photos
+    mean_size: float  # of their sets
+    size_deviation: float  # standard deviation of the size over the photos
+    largest_size: int  # no set can be larger
     faint_below: float
-    faint_rate: float
-    edges: tuple[float, ...]
-    best_scores: tuple[int, ...]
-    logsumexp_edges: tuple[float, ...] = ()
-    logsumexp: tuple[int, ...] = ()
+    faint_rate: float  # share of faint photos
+    edges: tuple[float, ...]  # lower edges of the bins of the best scores
+    best_scores: tuple[int, ...]  # photos in each
+    logsumexp_edges: tuple[float, ...] = ()  # of log sum exp of the logits; empty: not watched
+    logsumexp: tuple[int, ...] = ()  # photos in each
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A change that was noticed.
+    """A change that was noticed."""
 
-    Attributes:
-        watched: ``set_size``, ``faint_photos``, ``best_score`` or ``logsumexp``.
-        row: Photos seen when it was, from 1.
-        message: What a person should know.
-    """
-
-    watched: str
-    row: int
-    message: str
+    watched: str  # a name in WATCHED
+    row: int  # photos seen when it was, from 1
+    message: str  # what a person should know
 
 
 def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expected:
@@ -139,25 +128,19 @@ class Monitor:
     """
 
     def __init__(
-        self,
-        expected: Expected,
-        *,
-        alpha: float = 0.05,
-        z: float = TOLERANCE_Z,
-        seed: int = 0,
+        self, expected: Expected, *, alpha: float = 0.05, z: float = TOLERANCE_Z, seed: int = 0
     ) -> None:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.alarms, self.rows = expected, list[Alarm](), 0
+        edges, energies = expected.logsumexp_edges, expected.logsumexp
         self.tests: dict[str, MeanTest | DistributionTest] = {
             "set_size": _size_test(expected, z),
             "faint_photos": _faint_test(expected, z),
             "best_score": DistributionTest(expected.edges, expected.best_scores, seed=seed),
         }
-        if expected.logsumexp_edges:
-            self.tests["logsumexp"] = DistributionTest(
-                expected.logsumexp_edges, expected.logsumexp, seed=seed
-            )
+        if edges:
+            self.tests["logsumexp"] = DistributionTest(edges, energies, seed=seed)
         self._alarm_at = log(len(self.tests) / alpha)
 
     def update(
@@ -219,29 +202,23 @@ class Monitor:
             whose = (state["schema_version"], state["calibration_id"])
             if whose != (STATE_VERSION, self.expected.calibration_id):
                 raise BundleError(
-                    "the monitor's state belongs to another calibration: start it anew"
+                    "the monitor's state belongs to another calibration: start it again"
                 )
             alarms = [Alarm(**alarm) for alarm in state["alarms"]]
             for name, test in self.tests.items():
                 test.restore(state["tests"][name])
             self.rows, self.alarms = int(state["rows"]), alarms
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BundleError(f"the monitor's state is damaged ({error}): start it anew") from error
+            raise BundleError(
+                f"the monitor's state is damaged ({error}): start it again"
+            ) from error
 
     def _alarm(self, name: str, evidence: NDArray[np.float64]) -> Alarm | None:
         reached = np.flatnonzero(evidence >= self._alarm_at)
         if not reached.size or name in (alarm.watched for alarm in self.alarms):
             return None
         row = self.rows + int(reached[0]) + 1
-        return Alarm(watched=name, row=row, message=f"{_WHAT[name]} (noticed at photo {row:,})")
-
-
-_WHAT = {
-    "set_size": "sets are larger or smaller than they were on validation photos",
-    "faint_photos": "more or fewer photos than on validation have no class above the threshold",
-    "best_score": "best scores are distributed otherwise than on validation photos",
-    "logsumexp": "logits are larger or smaller than they were on validation photos",
-}
+        return Alarm(watched=name, row=row, message=f"{WATCHED[name]} (noticed at photo {row:,})")
 
 
 def _size_test(expected: Expected, z: float) -> MeanTest:
@@ -261,7 +238,7 @@ def _faint_test(expected: Expected, z: float) -> MeanTest:
 
 
 def _check(seen: dict[str, NDArray[np.float64]]) -> None:
-    shapes: Sequence[tuple[int, ...]] = [values.shape for values in seen.values()]
+    shapes = [values.shape for values in seen.values()]
     if any(shape != shapes[0] or len(shape) != 1 for shape in shapes):
         raise ValueError(f"sizes and scores must have one shape (rows,), got {shapes}")
     for name, values in seen.items():

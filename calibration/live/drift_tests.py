@@ -1,12 +1,27 @@
-"""Two tests without labels that may be looked at after every photo, for as long as one likes."""
+"""Two tests without labels that may be looked at after every photo, for as long as one likes.
+
+Players bet against a claim. A player starts with a capital of 1 and bets on each new row at odds
+that are fair, or worse than fair, while the claim holds. Then the capital is a non-negative
+supermartingale, and by Ville's inequality the probability that it *ever* reaches ``1 / alpha`` is
+at most ``alpha``, however long one watches and whenever one stops.
+
+A plain product of gains would sink for as long as the claim holds, and a change after a quiet year
+would take as long to be noticed. So the players hold money back and start afresh at every row: the
+share ``1 / (k (k + 1))`` of the capital enters at row ``k``. The shares sum to one, the guarantee
+stays what it was, and a change after ``n`` quiet rows costs a factor of about ``n ** 2`` only.
+
+References:
+    Ville, "Étude critique de la notion de collectif", 1939. Waudby-Smith and Ramdas, "Estimating
+    means of bounded random variables by betting", 2024. Shin, Ramdas and Rinaldo, "E-detectors",
+    2023. For the ranks Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005,
+    chapter 7.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from calibration.live.betting import Capital
 
 Floats = NDArray[np.float64]
 
@@ -17,7 +32,58 @@ SWINGS = np.array([0.9, 0.5, 0.2, 0.05])
 ROWS_AT_ONCE = 1024
 
 
-class MeanTest:
+class Capital:
+    """What some players own together, each with a bet of their own and an equal start.
+
+    Attributes:
+        rows: Rows played so far.
+        logs: Log of what each player has in the game, shape ``(players,)``.
+    """
+
+    def __init__(self, players: int) -> None:
+        self.rows = 0
+        self.logs: Floats = np.full(players, -np.log(2.0))  # the share of row 1
+
+    def play(self, log_gains: Floats) -> Floats:
+        """Play some rows.
+
+        Args:
+            log_gains: Log of the factor by which each player's stake changes at each row, shape
+                ``(rows, players)``. While the claim holds no factor may exceed 1 on average.
+
+        Returns:
+            Log of the capital after each row, shape ``(rows,)``; it started at 0.
+        """
+        count = self.rows + np.arange(1, len(log_gains) + 1)  # rows played after each
+        entering = -np.log(count + 1.0) - np.log(count + 2.0)  # the share of the row to come
+        gains = np.cumsum(log_gains, axis=0)  # (rows, players)
+        started = np.concatenate([self.logs[np.newaxis], entering[:, np.newaxis] - gains])
+        in_game = gains + np.logaddexp.accumulate(started, axis=0)[1:]  # (rows, players)
+        if len(in_game):
+            self.logs, self.rows = in_game[-1].copy(), int(count[-1])
+        mean = np.logaddexp.reduce(in_game, axis=1) - np.log(self.logs.size)
+        held_back = -np.log(count + 2.0)
+        return np.asarray(np.logaddexp(mean, held_back))
+
+    def to_plain(self) -> dict[str, Any]:
+        """What to keep between two runs."""
+        return {"rows": self.rows, "logs": self.logs.tolist()}
+
+    def restore(self, plain: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_plain` gave.
+
+        Raises:
+            ValueError: It belongs to another number of players, or is no finite number.
+        """
+        logs = np.asarray(plain["logs"], dtype=np.float64)
+        if logs.shape != self.logs.shape or not np.isfinite(logs).all():
+            raise ValueError(
+                f"logs must be {self.logs.size} finite numbers, got shape {logs.shape}"
+            )
+        self.logs, self.rows = logs, int(plain["rows"])
+
+
+class MeanTest(Capital):
     """Bets against the claim that each row's mean lies in ``[low, high]``.
 
     Promise: while the mean of every row, given the rows before it, lies in ``[low, high]``, the
@@ -41,30 +107,18 @@ class MeanTest:
                 "a claim needs 0 <= low <= high, 0 < high and low < largest, got "
                 f"{low}, {high} and {largest}"
             )
+        super().__init__(2 * STAKES.size)
         self.low, self.high, self.largest = low, high, largest
-        self.capital = Capital(2 * STAKES.size)
 
     def update(self, values: ArrayLike) -> Floats:
-        """Log of the capital after each of some more rows.
-
-        Args:
-            values: Shape ``(rows,)``, 0 or more.
-        """
+        """Log of the capital after each of some more values, 0 or more, shape ``(rows,)``."""
         rows = np.minimum(np.asarray(values, dtype=np.float64), self.largest)[:, np.newaxis]
         higher = np.log1p(STAKES / self.high * (rows - self.high))  # (rows, stakes)
         lower = np.log1p(STAKES / (self.largest - self.low) * (self.low - rows))
-        return self.capital.play(np.concatenate([higher, lower], axis=1))
-
-    def to_plain(self) -> dict[str, Any]:
-        """What to keep between two runs."""
-        return capital_to_plain(self.capital)
-
-    def restore(self, plain: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`to_plain` gave."""
-        restore_capital(self.capital, plain)
+        return self.play(np.concatenate([higher, lower], axis=1))
 
 
-class DistributionTest:
+class DistributionTest(Capital):
     """Bets against the claim that new values are drawn like those counted in a histogram.
 
     Promise: while the counted values and the new ones are exchangeable, the probability that the
@@ -81,12 +135,10 @@ class DistributionTest:
 
     Raises:
         ValueError: Edges and counts do not fit, or nothing was counted.
-
-    References:
-        Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005, chapter 7.
     """
 
     def __init__(self, edges: Sequence[float], counts: Sequence[int], *, seed: int = 0) -> None:
+        super().__init__(2 * WAVES.size * SWINGS.size)
         self.edges = np.asarray(edges, dtype=np.float64)
         self.counts = np.asarray(counts, dtype=np.int64).copy()
         if self.edges.shape != self.counts.shape or self.counts.sum() < 1 or self.counts.min() < 0:
@@ -94,19 +146,18 @@ class DistributionTest:
         if (np.diff(self.edges) <= 0).any():
             raise ValueError("edges must ascend")
         self.seed = seed
-        self.capital = Capital(2 * WAVES.size * SWINGS.size)
 
     def update(self, values: ArrayLike) -> Floats:
         """Log of the capital after each of some more values, shape ``(rows,)``."""
         rows = np.asarray(values, dtype=np.float64)
         parts = [rows[at : at + ROWS_AT_ONCE] for at in range(0, len(rows), ROWS_AT_ONCE)]
-        return np.concatenate([np.empty(0), *(self._play(part) for part in parts)])
+        return np.concatenate([np.empty(0), *(self._bet(part) for part in parts)])
 
-    def _play(self, values: Floats) -> Floats:
+    def _bet(self, values: Floats) -> Floats:
         ranks = self.ranks(values)[:, np.newaxis]
         waves = np.repeat(np.cos(np.pi * WAVES * ranks), SWINGS.size, axis=1)
         bets = np.tile(SWINGS, WAVES.size) * waves
-        return self.capital.play(np.log1p(np.concatenate([bets, -bets], axis=1)))
+        return self.play(np.log1p(np.concatenate([bets, -bets], axis=1)))
 
     def ranks(self, values: Floats) -> Floats:
         """Share of all values so far that are larger, each counting itself, ties at random."""
@@ -124,34 +175,17 @@ class DistributionTest:
     def _chance(self, rows: int) -> Floats:
         """One number a row that depends on the seed and the row alone, not on the batches."""
         stream = np.random.PCG64(self.seed)
-        stream.advance(self.capital.rows)
+        stream.advance(self.rows)
         return np.random.Generator(stream).random(rows)
 
     def to_plain(self) -> dict[str, Any]:
         """What to keep between two runs."""
-        return {**capital_to_plain(self.capital), "counts": self.counts.tolist()}
+        return {**super().to_plain(), "counts": self.counts.tolist()}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`to_plain` gave."""
+        """Go on from what :meth:`to_plain` gave; ValueError where it is of another test."""
         counts = np.asarray(plain["counts"], dtype=np.int64)
         if counts.shape != self.counts.shape:
             raise ValueError(f"counts must have {self.counts.size} bins, got {counts.size}")
-        restore_capital(self.capital, plain)
+        super().restore(plain)
         self.counts = counts
-
-
-def capital_to_plain(capital: Capital) -> dict[str, Any]:
-    """Numbers for json."""
-    return {"rows": capital.rows, "logs": capital.logs.tolist()}
-
-
-def restore_capital(capital: Capital, plain: Mapping[str, Any]) -> None:
-    """Put back what :func:`capital_to_plain` gave.
-
-    Raises:
-        ValueError: It belongs to another number of players, or is no finite number.
-    """
-    logs = np.asarray(plain["logs"], dtype=np.float64)
-    if logs.shape != capital.logs.shape or not np.isfinite(logs).all():
-        raise ValueError(f"logs must be {capital.logs.size} finite numbers, got shape {logs.shape}")
-    capital.logs, capital.rows = logs, int(plain["rows"])

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.distribution import Distribution, DistributionOf
-from calibration.live.traffic import FEWEST_ROWS, Recalibration
-from calibration.live.traffic_scores import Traffic
+from calibration.live.thresholds import FEWEST_REQUESTS, TrafficThresholds
+from calibration.live.traffic import Traffic
 from calibration.offline.promise import promised_tables
 from calibration.offline.settings import DEFAULT_DELTA, Settings
 from calibration.offline.tabulate import Source, tabulate
@@ -24,20 +24,19 @@ from calibration.record import CalibrationRecord
 from calibration.record.columns import Table
 from calibration.record.origin import TRAFFIC, Measured
 from calibration.rules.balance import class_weights
-from calibration.scores import adjusted, scores
 
 
 def record_from_traffic(
-    traffic: Mapping[int, Traffic], record: CalibrationRecord, found: Recalibration
+    traffic: Mapping[int, Traffic], found: TrafficThresholds
 ) -> CalibrationRecord:
     """The record that goes into the bundle once a person has approved what was found.
 
     Args:
         traffic: By the number of photos in a request; 1 is there. Other numbers get thresholds
-            where 500 requests of them pass the guard.
-        record: The calibration in use.
-        found: What ``live.traffic.recalibrate`` says about the requests of one photo.
+            where 500 requests of them are not left out.
+        found: What the requests of one photo say.
     """
+    record = traffic[1].record
     sure = record.point("average_k", guarantee="probability")
     settings = Settings(
         classes=record.classes,
@@ -51,8 +50,8 @@ def record_from_traffic(
     tables = list[Table]()
     for images, requests in sorted(traffic.items()):
         rows, _ = requests.count()
-        if rows >= FEWEST_ROWS:
-            tables += _tables(requests, rows, images, settings, record, found)
+        if rows >= FEWEST_REQUESTS:
+            tables += _tables(requests, rows, images, settings, found)
     distribution, sha256 = _distribution(traffic[1], found)
     return replace(
         record,
@@ -75,14 +74,10 @@ def record_from_traffic(
 
 
 def _tables(
-    traffic: Traffic,
-    rows: int,
-    images: int,
-    settings: Settings,
-    record: CalibrationRecord,
-    found: Recalibration,
+    traffic: Traffic, rows: int, images: int, settings: Settings, found: TrafficThresholds
 ) -> list[Table]:
     """Tables of the rules that need no labels, without hits."""
+    record = traffic.record
 
     def blocks() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
         for values in traffic.scores(found.log_ratios):
@@ -113,12 +108,12 @@ def _without_hits(table: Table) -> Table:
     return replace(table, columns=columns)
 
 
-def _distribution(traffic: Traffic, found: Recalibration) -> tuple[Distribution, str]:
+def _distribution(traffic: Traffic, found: TrafficThresholds) -> tuple[Distribution, str]:
     """How the scores of single photos are distributed, and the hash of their logits."""
     gathered, digest = DistributionOf(), hashlib.sha256()
+    served = replace(traffic.record, log_ratios=found.log_ratios)
     for requests in traffic.logits():
         logits = requests[:, 0]
-        served = adjusted(logits, temperature=traffic.temperature, log_ratios=found.log_ratios)
-        gathered.update(logits, scores(served, traffic.score_kind))
+        gathered.update(logits, served.scores(logits))
         digest.update(np.ascontiguousarray(logits).tobytes())
     return gathered.result(), digest.hexdigest()

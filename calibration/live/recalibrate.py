@@ -2,14 +2,15 @@
 
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from calibration.live.new_record import record_from_traffic
+from calibration.live.prior_shift import FEWEST_A_CLASS
 from calibration.live.score_log_reader import ScoreLog, open_score_log
-from calibration.live.shift_check import FEWEST_A_CLASS
-from calibration.live.traffic import Recalibration, check_correctable, recalibrate
-from calibration.live.traffic_scores import Guard, Traffic
+from calibration.live.thresholds import TrafficThresholds, check_correctable, thresholds_from
+from calibration.live.traffic import Traffic
 from calibration.offline.card import read_papers, updated_files
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
@@ -28,6 +29,7 @@ ONLY_FREQUENCIES = (
     "scores are corrected as if nothing but the frequencies had changed, which the logits bear "
     "out: look at some photos all the same"
 )
+NOT_EVIDENT = "no change of class frequencies is evident: scores are not corrected for one"
 NOT_EXPLAINED = (
     "changed class frequencies do not explain its logits, so that a correction would do harm: "
     "look for blur, another camera or new species, or leave out --correct-prior"
@@ -35,22 +37,13 @@ NOT_EXPLAINED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What traffic says, and what was done about it.
+class Recalibration:
+    """What traffic says, and what was done about it."""
 
-    Attributes:
-        found: The difference to the calibration in use.
-        photos: Requests in the log by their number of photos.
-        torn: Photos of the log that could not be used.
-        record: The new record, now in the bundle; None where nothing was approved.
-        notes: What else a person should know, one sentence each.
-    """
-
-    found: Recalibration
-    photos: dict[int, int]
-    torn: int
-    record: CalibrationRecord | None
-    notes: tuple[str, ...]
+    found: TrafficThresholds
+    torn: int  # photos of the log that could not be used
+    record: CalibrationRecord | None  # the new one, now in the bundle, where it was approved
+    notes: tuple[str, ...]  # what else a person should know, one sentence each
 
     def lines(self) -> list[str]:
         """The difference in words."""
@@ -58,26 +51,26 @@ class Outcome:
         if self.record is None:
             done = "nothing was changed: repeat with --approve to put this into the bundle"
         not_restored = [f"not restored: {what}" for what in NOT_RESTORED]
-        return [*self.found.lines()[:-1], *self.notes, *not_restored, done]
+        return [*self.found.lines(), *self.notes, *not_restored, done]
 
     def to_plain(self) -> dict[str, Any]:
         """For json."""
-        shift = self.found.shift
+        found, shift = self.found, self.found.shift
         return {
-            "calibration_id": self.found.calibration_id,
+            "calibration_id": found.calibration_id,
             "approved": self.record is not None,
             "new_calibration_id": None if self.record is None else self.record.calibration_id,
-            "rows": self.found.rows,
-            "left_out": self.found.left_out,
+            "rows": found.rows,
+            "left_out": found.left_out,
             "torn": self.torn,
-            "thresholds": [asdict(threshold) for threshold in self.found.thresholds],
+            "thresholds": [asdict(threshold) for threshold in found.thresholds],
             "shift": None
             if shift is None
             else {
                 "distance": shift.distance,
                 "evident": shift.evident,
                 "gain": shift.gain,
-                "likelihood": self.found.likelihood,
+                "likelihood": found.likelihood,
             },
             "notes": list(self.notes),
             "not_restored": list(NOT_RESTORED),
@@ -86,8 +79,8 @@ class Outcome:
 
 def recalibrate_bundle(
     path: str | Path, log: str | Path, *, correct_prior: bool = False, approve: bool = False
-) -> Outcome:
-    """Choose thresholds anew from a score log; with ``approve`` put them into the bundle.
+) -> Recalibration:
+    """Choose thresholds again from a score log; with ``approve`` put them into the bundle.
 
     Args:
         path: The bundle's folder.
@@ -115,18 +108,17 @@ def recalibrate_bundle(
                 f"{record.head!r}: collect traffic with this calibration first"
             )
         traffic = _traffic(opened, record)
-        notes = [] if record.rejection else ["no photo was left out: the bundle judges none"]
         try:
-            found, told = _found(traffic[1], record, correct_prior=correct_prior)
+            found, notes = _found(traffic[1], correct_prior=correct_prior)
         except ValueError as error:
             raise DataError(f"the score log in {log}: {error}") from error
+        if record.rejection is None:
+            notes = ("no photo was left out: the bundle judges none", *notes)
         new = None
         if approve:
-            new = record_from_traffic(traffic, record, found)
+            new = record_from_traffic(traffic, found)
             replace_files(path, updated_files(read_papers(bundle), new))
-    return Outcome(
-        found=found, photos=opened.requests, torn=opened.torn, record=new, notes=(*notes, *told)
-    )
+    return Recalibration(found=found, torn=opened.torn, record=new, notes=notes)
 
 
 def _check(record: CalibrationRecord) -> None:
@@ -142,35 +134,24 @@ def _check(record: CalibrationRecord) -> None:
         )
 
 
-def _found(
-    traffic: Traffic, record: CalibrationRecord, *, correct_prior: bool
-) -> tuple[Recalibration, list[str]]:
-    found = recalibrate(
-        traffic.requests,
-        record,
-        guard=traffic.guard,
-        correct_prior=correct_prior,
-    )
-    if found.shift is None:
-        return found, []
-    if found.shift.evident and not found.explained:
-        raise ValueError(NOT_EXPLAINED)
-    if found.shift.evident:
-        return found, [ONLY_FREQUENCIES]
-    plain = recalibrate(traffic.requests, record, guard=traffic.guard)
-    return plain, ["no change of class frequencies is evident: scores are not corrected for one"]
-
-
 def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
+    """By the number of photos in a request: 1, and those in the log that are calibrated."""
     judge = record.rejection and record.rejection.from_logits  # the log holds nothing else
-    guard = None if judge is None else Guard(method=judge.method, threshold=judge.threshold)
+    served = range(2, max(record.images, default=1) + 1)
     return {
-        photos: Traffic(
-            requests=lambda photos=photos: log.blocks(photos=photos),  # type: ignore[misc]  # the default binds
-            score_kind=record.score_kind,
-            temperature=record.temperature,
-            guard=guard,
-        )
-        for photos in sorted({1, *log.requests})
-        if photos <= max(record.images, default=1) or photos == 1
+        photos: Traffic(requests=partial(log.blocks, photos=photos), record=record, judge=judge)
+        for photos in (1, *served)
+        if photos == 1 or photos in log.requests
     }
+
+
+def _found(traffic: Traffic, *, correct_prior: bool) -> tuple[TrafficThresholds, tuple[str, ...]]:
+    """The thresholds, and what to say about a correction."""
+    found = thresholds_from(traffic, correct_prior=correct_prior)
+    if found.shift is None:
+        return found, ()
+    if not found.shift.evident:
+        return thresholds_from(traffic), (NOT_EVIDENT,)
+    if not found.explained:
+        raise ValueError(NOT_EXPLAINED)
+    return found, (ONLY_FREQUENCIES,)

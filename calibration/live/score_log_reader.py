@@ -4,15 +4,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
-from calibration.live.score_log import LogHeader, checksums, log_files
+from calibration.live.score_log import NAME, LogHeader
 from models.errors import DataError
+from models.rotating import numbered_files
 
-ROWS_AT_ONCE = 512
+PHOTOS_AT_ONCE = 512
 HEADER_BYTES = 4096
 
 Logits = NDArray[np.float32]
@@ -20,162 +21,114 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreLog:
-    """A log on disk, as it was when it was opened.
-
-    Attributes:
-        header: Which network spoke.
-        requests: Whole requests by their number of photos.
-        torn: Photos left out: torn, damaged, or of a request that is not whole.
-        other_models: Files left out, because another network spoke.
-        files: Those that are read, the oldest first, with their sizes.
-    """
+    """A log on disk, as it was when it was opened."""
 
     header: LogHeader
-    requests: dict[int, int]
-    torn: int
-    other_models: int
-    files: tuple[tuple[Path, int], ...]
+    requests: dict[int, int]  # how many are whole, by their number of photos
+    torn: int  # photos left out: torn, or of a request that is not whole
+    files: tuple[tuple[Path, int], ...]  # those that are read, the oldest first, with their sizes
 
     def blocks(self, *, photos: int = 1) -> Iterator[Logits]:
         """Logits of the requests with so many photos, the oldest first.
 
         Yields:
-            float32, shape ``(requests, photos, classes)``, at most 512 photos at once.
+            float32, shape ``(requests, photos, classes)``, about 512 photos at once.
         """
         for path, size in self.files:
-            for records in _read(path, size, self.header):
-                whole, _ = _requests(records)
-                rows = whole.get(photos)
-                if rows is not None:
-                    yield records["logits"][rows]
+            for block in _read(path, size, self.header):
+                rows = _whole(block)
+                chosen = rows[block["photos"][rows] == photos]
+                if chosen.size:
+                    yield block["logits"][chosen].reshape(-1, photos, self.header.classes)
 
 
 def open_score_log(folder: str | Path, *, model_sha256: str | None = None) -> ScoreLog:
     """Open the log in a folder and count what is in it.
 
-    A torn end of a file, which a crash leaves, and records whose checksum is wrong are left out
-    and counted.
+    The torn end of a file, which a crash leaves, is left out and counted.
 
     Args:
         folder: Where the server wrote it.
         model_sha256: Of the graph that is to be calibrated; by default that of the newest file.
 
     Raises:
-        DataError: No file of this network, or one that is no score log.
+        DataError: No file of this network, or one that is no score log of this version.
     """
-    paths = log_files(folder)
-    headers = {path: header for path in paths if (header := header_of(path)) is not None}
-    if not headers:
+    found = [file for path in numbered_files(folder, NAME) if (file := _look_at(path)) is not None]
+    if not found:
         raise DataError(
             f"{folder} holds no score log: start the server with a score log and wait for traffic"
         )
-    wanted = model_sha256 or list(headers.values())[-1].model_sha256
-    matching = [path for path in headers if headers[path].model_sha256 == wanted]
+    wanted = model_sha256 or found[-1][0].model_sha256
+    matching = [header for header, _, _ in found if header.model_sha256 == wanted]
     if not matching:
         raise DataError(
             f"the score log in {folder} was written by another network than the bundle's: "
             "collect traffic with this bundle first"
         )
-    header = headers[matching[-1]]
-    files = tuple((path, _size(path)) for path in matching if headers[path] == header)
+    header = matching[-1]
+    files = tuple((path, size) for its, path, size in found if its == header)
     requests, torn = _count(files, header)
-    return ScoreLog(
-        header=header,
-        requests=requests,
-        torn=torn,
-        other_models=len(headers) - len(files),
-        files=files,
-    )
+    return ScoreLog(header=header, requests=requests, torn=torn, files=files)
 
 
-def _count(files: tuple[tuple[Path, int], ...], header: LogHeader) -> tuple[dict[int, int], int]:
-    requests: dict[int, int] = {}
-    torn = 0
-    for path, size in files:
-        torn += (size - len(header.line())) % header.record.itemsize > 0
-        for records in _read(path, size, header):
-            whole, left_out = _requests(records)
-            torn += left_out
-            for photos, rows in whole.items():
-                requests[photos] = requests.get(photos, 0) + len(rows)
-    return dict(sorted(requests.items())), torn
-
-
-def header_of(path: Path) -> LogHeader | None:
-    """What the first line says; None where the file is empty, ends within it, or is gone."""
+def _look_at(path: Path) -> tuple[LogHeader, Path, int] | None:
+    """A file with its header and size; None where it ends within the header, or is gone."""
     try:
         with path.open("rb") as file:
-            line = file.readline(HEADER_BYTES)
+            line, size = file.readline(HEADER_BYTES), file.seek(0, os.SEEK_END)
     except FileNotFoundError:  # rotated away since it was listed
         return None
     if not line.endswith(b"\n"):
         return None
     try:
-        return LogHeader.of_line(line)
-    except ValueError as error:
-        raise DataError(f"{path}: {error}; remove the file") from error
+        return LogHeader.model_validate_json(line), path, size
+    except ValidationError as error:
+        raise DataError(
+            f"{path}: the first line is no header of a score log, or an earlier version of "
+            "florilege wrote it: remove the file, or have the server log to a new folder"
+        ) from error
 
 
-def _size(path: Path) -> int:
-    with _opened(path) as file:
-        return file.seek(0, os.SEEK_END)
+def _count(files: tuple[tuple[Path, int], ...], header: LogHeader) -> tuple[dict[int, int], int]:
+    photos, torn = np.zeros(256, dtype=np.int64), 0
+    for path, size in files:
+        torn += (size - len(header.line())) % header.photo.itemsize > 0
+        for block in _read(path, size, header):
+            rows = _whole(block)
+            torn += len(block) - len(rows)
+            photos += np.bincount(block["photos"][rows], minlength=256)
+    return {int(n): int(photos[n]) // int(n) for n in np.flatnonzero(photos)}, torn
 
 
 def _read(path: Path, size: int, header: LogHeader) -> Iterator[NDArray[np.void]]:
-    """Records in blocks that end with a request."""
-    record, start = header.record, len(header.line())
-    left, kept = (size - start) // record.itemsize, np.empty(0, dtype=record)
-    with _opened(path) as file:
-        file.seek(start)
-        while left > 0:
-            content = file.read(min(left, ROWS_AT_ONCE) * record.itemsize)
-            whole = len(content) // record.itemsize
-            if not whole:  # shortened since it was opened
-                break
-            left -= whole
-            records = np.frombuffer(content[: whole * record.itemsize], dtype=record)
-            records = np.concatenate([kept, records])
-            end = _last_end(records) if left else len(records)
-            kept = records[end:]
-            if end:
-                yield records[:end]
-    if len(kept):
-        yield kept
-
-
-def _opened(path: Path) -> BinaryIO:
+    """The photos of a file in blocks that end with a request."""
+    start, kept = len(header.line()), np.empty(0, dtype=header.photo)
+    left = (size - start) // header.photo.itemsize
     try:
-        return path.open("rb")
+        file = path.open("rb")
     except FileNotFoundError as error:
         raise DataError(
             f"{path} was rotated away while it was read: copy the folder and read the copy"
         ) from error
+    with file:
+        file.seek(start)
+        while left > 0:
+            found = np.fromfile(file, header.photo, min(left, PHOTOS_AT_ONCE))
+            left = left - len(found) if len(found) else 0  # or it was shortened since it was opened
+            block = np.concatenate([kept, found])
+            ends = np.flatnonzero(block["number"] + 1 == block["photos"])
+            end = int(ends[-1]) + 1 if ends.size else 0
+            kept = block[end:]
+            yield block[:end]
+    yield kept  # of a request that is torn
 
 
-def _last_end(records: NDArray[np.void]) -> int:
-    """Where the last request that ends among the records ends."""
-    ends = np.flatnonzero(records["number"] + 1 == records["photos"])
-    return int(ends[-1]) + 1 if ends.size else 0
-
-
-def _requests(records: NDArray[np.void]) -> tuple[dict[int, NDArray[np.int64]], int]:
-    """Rows of whole requests by their number of photos, each ``(requests, photos)``."""
-    sound = records["checksum"] == checksums(records)
-    found: dict[int, list[NDArray[np.int64]]] = {}
-    row, used = 0, 0
-    while row < len(records):
-        photos = int(records["photos"][row]) if sound[row] else 0
-        rows = np.arange(row, row + photos)
-        if photos and _whole(records, sound, rows):
-            found.setdefault(photos, []).append(rows)
-            row, used = row + photos, used + photos
-        else:
-            row += 1
-    return {photos: np.stack(rows) for photos, rows in found.items()}, len(records) - used
-
-
-def _whole(records: NDArray[np.void], sound: NDArray[np.bool_], rows: NDArray[np.int64]) -> bool:
-    if rows[-1] >= len(records) or not sound[rows].all():
-        return False
-    same = (records["photos"][rows] == rows.size).all()
-    return bool(same and (records["number"][rows] == np.arange(rows.size)).all())
+def _whole(block: NDArray[np.void]) -> NDArray[np.intp]:
+    """Rows of the photos whose request is whole."""
+    rows = np.flatnonzero(block["number"] < block["photos"])
+    photos = block["photos"][rows].astype(np.intp)
+    request = (rows - block["number"][rows]) * 256 + photos  # where it begins, and how long it is
+    _, which, counts = np.unique(request, return_inverse=True, return_counts=True)
+    whole: NDArray[np.intp] = rows[counts[which] == photos]
+    return whole

@@ -1,11 +1,12 @@
 """What a server keeps or watches, as far as its settings ask for it."""
 
+from calibration.live.score_log import LogHeader, ScoreLogWriter
 from models.errors import UsageError
 from server.afterwards.afterwards import Afterwards, Listener
 from server.afterwards.feedback import Feedback
 from server.afterwards.feedback_store import FeedbackStore
 from server.afterwards.folders import writable_folder
-from server.afterwards.score_logging import ScoreLog
+from server.afterwards.score_logging import ScoreLogging
 from server.afterwards.watching import Watch
 from server.answers.pipeline import Pipeline
 from server.metrics import Metrics
@@ -33,15 +34,13 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
     listeners: list[Listener] = []
     if settings.score_log is not None:
         folder = writable_folder(settings.score_log, "--score-log")
-        listeners.append(
-            ScoreLog.open(
-                folder,
-                pipeline.record,
-                metrics,
-                max_bytes=settings.score_log_max_bytes,
-                max_files=settings.score_log_files,
-            )
+        writer = ScoreLogWriter(
+            folder,
+            LogHeader.of(pipeline.record),
+            max_bytes=settings.score_log_max_bytes,
+            max_files=settings.score_log_files,
         )
+        listeners.append(ScoreLogging(writer, metrics))
     if settings.watch:
         if settings.watch_state is not None:
             writable_folder(settings.watch_state.parent, "--watch-state")

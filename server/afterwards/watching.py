@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.distribution import logsumexp
-from calibration.live.drift import Expected, Monitor, expected_of
+from calibration.live.drift import WATCHED, Expected, Monitor, expected_of
 from calibration.record import CalibrationRecord
 from calibration.record.origin import TRAFFIC
 from models.errors import BundleError
@@ -20,7 +20,6 @@ log = logging.getLogger("florilege.server")
 
 ROWS_AT_ONCE = 64
 SAVE_EVERY_S = 60.0
-WATCHED = ("set_size", "faint_photos", "best_score", "logsumexp")
 
 
 class Watch:

@@ -1,4 +1,5 @@
-"""Class frequencies from unlabelled photos, on exact posteriors of the flora under label shift."""
+"""Class frequencies from unlabelled photos, on exact posteriors of the flora under label shift;
+a change of frequencies explains the logits where it is one, and not where photos changed."""
 
 import numpy as np
 import pytest
@@ -6,16 +7,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from calibration.live.prior_shift import PriorShift, corrected, estimate_prior
+import calibration.live.prior_shift
+from calibration.distribution import DistributionOf, traits
+from calibration.live.prior_shift import (
+    MOST_STEPS,
+    UNLIKELY,
+    PriorShift,
+    estimate_prior,
+    likelihood_of_logits,
+)
 from calibration.rules import calibrate
+from calibration.scores import scores as scores_of
 from data.flora import Flora
 from data.flora.species import prior
-from tests.calibration.simulation import draw
+from tests.calibration.simulation import CLASSES, MEANS, PRIOR, corrected, draw
 
 Floats = NDArray[np.float64]
 
 FLORA = Flora(0, {"train": 1, "val": 8000, "test": 30_000})
 OLD = prior()
+OLD_ROWS = 2000
 POSTERIOR, LABELS = FLORA.posterior("test"), FLORA.labels("test")
 
 
@@ -35,9 +46,15 @@ def hit_rate(calibration: Floats, scores: Floats, labels: NDArray[np.int64]) -> 
 
 
 def truth(new: Floats) -> PriorShift:
-    return PriorShift(
-        old_prior=OLD, new_prior=new, rows=0, left_out=0, steps=0, converged=True, gain=0.0
-    )
+    return PriorShift(old_prior=OLD, new_prior=new, rows=0, steps=0, gain=0.0, old_rows=None)
+
+
+def after(steps: int, scores: Floats, old: Floats, weight: float) -> PriorShift:
+    """What so many steps find."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration.live.prior_shift, "MOST_STEPS", steps)
+        patch.setattr(calibration.live.prior_shift, "SMALLEST_STEP", 0.0)
+        return estimate_prior(scores, old, pseudo_photos=weight)
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,13 +64,13 @@ def test_each_step_is_the_mean_of_the_corrected_scores(
 ) -> None:
     random = np.random.default_rng(seed)
     scores, old = random.dirichlet(np.ones(4), 9), random.dirichlet(np.full(4, 3.0))
-    found = estimate_prior(scores, old, pseudo_photos=weight, most_steps=steps, tolerance=0.0)
+    found = after(steps, scores, old, weight)
     new = old
     for _ in range(steps):
         rows = [row * new / old / (row * new / old).sum() for row in scores]
         new = (sum(rows) + weight * old) / (len(rows) + weight)
     assert found.new_prior == pytest.approx(new)
-    assert (found.steps, found.converged, found.rows) == (steps, False, 9)
+    assert (found.steps, found.rows) == (steps, 9)
     by_row = [np.log((row * new / old).sum() / row.sum()) for row in scores]
     assert found.gain == pytest.approx(np.mean(by_row))
     assert corrected(scores, found) == pytest.approx(
@@ -63,10 +80,7 @@ def test_each_step_is_the_mean_of_the_corrected_scores(
 
 def test_more_steps_never_explain_the_photos_worse() -> None:
     scores = shifted(np.random.default_rng(1), OLD[::-1], 500)[0]
-    gains = [
-        estimate_prior(scores, OLD, pseudo_photos=0, most_steps=steps, tolerance=0).gain
-        for steps in (1, 2, 4, 8, 16)
-    ]
+    gains = [after(steps, scores, OLD, 0).gain for steps in (1, 2, 4, 8, 16)]
     assert (np.diff([0.0, *gains]) > 0).all()
 
 
@@ -77,7 +91,7 @@ def test_correcting_wins_back_what_label_shift_took() -> None:
         traffic, _ = shifted(random, OLD[::-1], 4000)
         scores, labels = shifted(random, OLD[::-1], 4000)
         shift = estimate_prior(traffic, OLD)
-        assert shift.converged
+        assert shift.steps < MOST_STEPS
         assert shift.evident
         old.append(hit_rate(FLORA.posterior("val"), scores, labels))
         again.append(hit_rate(traffic, scores, labels))
@@ -109,20 +123,14 @@ def test_a_season_is_evident_with_a_thousand_photos() -> None:
     assert np.corrcoef(np.log(shift.new_prior / OLD), np.log(new / OLD))[0, 1] > 0.5
 
 
-def test_photos_of_nothing_known_mislead_unless_they_are_left_out() -> None:
-    """A clear photo of an unknown plant often looks like one species; a frozen rule drops it."""
+def test_photos_of_nothing_known_mislead() -> None:
+    """A clear photo of an unknown plant often looks like one species."""
     random = np.random.default_rng(5)
     ours, _ = shifted(random, OLD, 3000)
     strange = np.full((600, OLD.size), 0.3 / (OLD.size - 1))
     strange[:, 7] = 0.7
-    mixed = np.concatenate([ours, strange])
-    accepted = np.arange(3600) < 3000
-    fooled, guarded = estimate_prior(mixed, OLD), estimate_prior(mixed, OLD, accepted=accepted)
-    alone = estimate_prior(ours, OLD)
-    assert fooled.new_prior[7] > 0.1
-    assert guarded.new_prior == pytest.approx(alone.new_prior)
-    assert (guarded.rows, guarded.left_out) == (3000, 600)
-    assert guarded.new_prior[7] < 0.05
+    assert estimate_prior(np.concatenate([ours, strange]), OLD).new_prior[7] > 0.1
+    assert estimate_prior(ours, OLD).new_prior[7] < 0.05
 
 
 def test_a_class_without_a_photo_is_not_ruled_out() -> None:
@@ -142,18 +150,10 @@ def test_wrong_arguments_are_named() -> None:
         estimate_prior(scores, [1, 1, 1])
     with pytest.raises(ValueError, match="softmax scores"):
         estimate_prior([[0.5, 0.9]], [1, 1])
-    with pytest.raises(ValueError, match="none was accepted"):
-        estimate_prior(scores, [1, 1], accepted=[False, False])
-    with pytest.raises(ValueError, match="accepted must be bool"):
-        estimate_prior(scores, [1, 1], accepted=[1, 0])
+    with pytest.raises(ValueError, match="at least one row"):
+        estimate_prior(np.empty((0, 2)), [1, 1])
     with pytest.raises(ValueError, match="pseudo_photos"):
         estimate_prior(scores, [1, 1], pseudo_photos=-1)
-    ruled_out = PriorShift(
-        old_prior=np.array([0.5, 0.5]), new_prior=np.array([1.0, 0.0]), rows=1, left_out=0,
-        steps=1, converged=True, gain=0.0,
-    )  # fmt: skip
-    with pytest.raises(ValueError, match="row 1 has scores only for classes that are ruled out"):
-        corrected([[0.5, 0.5], [0.0, 1.0]], ruled_out)
 
 
 def test_frequencies_that_are_an_estimate_themselves_are_no_evidence() -> None:
@@ -174,3 +174,98 @@ def test_a_real_change_stays_evident_beside_an_estimate() -> None:
     sample = draw(random, 4000)
     kept = sample.labels % 2 == 0  # half of the species are gone
     assert estimate_prior(sample.scores[kept], old, old_rows=1000).evident
+
+
+def logits_of(
+    random: np.random.Generator, rows: int, prior: Floats = PRIOR, noise: float = 1.0
+) -> NDArray[np.float32]:
+    """Exact logits where ``noise`` is 1; more of it is what a blurred photo is to a network."""
+    labels = random.choice(CLASSES, rows, p=prior)
+    points = MEANS[labels] + noise * random.standard_normal((rows, 4))
+    squared = ((points[:, np.newaxis] - MEANS) ** 2).sum(axis=2)
+    return np.asarray(np.log(PRIOR) - squared / 2, dtype=np.float32)
+
+
+def known(random: np.random.Generator, rows: int = OLD_ROWS) -> tuple[Floats, Floats]:
+    """What a record tells of validation photos: mean scores, and mean traits by class."""
+    logits, gathered = logits_of(random, rows), DistributionOf()
+    for block in np.array_split(logits, 3):
+        gathered.update(block, scores_of(block, "softmax"))
+    found = gathered.result()
+    by_class = np.stack([found.class_logsumexp, found.class_spread], axis=1)
+    return np.array(found.mean_scores), by_class
+
+
+def likelihood(random: np.random.Generator, live: NDArray[np.float32]) -> float:
+    old, by_class = known(random)
+    values = scores_of(live, "softmax")
+    shift = estimate_prior(values, old, old_rows=OLD_ROWS)
+    return likelihood_of_logits(live, values, shift, by_class)
+
+
+def new_prior(random: np.random.Generator) -> Floats:
+    return np.asarray(random.dirichlet(np.ones(CLASSES)))
+
+
+def test_changed_frequencies_are_refused_once_in_twenty_at_most() -> None:
+    random, trials = np.random.default_rng(0), 100
+    refused = sum(
+        likelihood(random, logits_of(random, 1000, new_prior(random))) < UNLIKELY
+        for _ in range(trials)
+    )
+    assert refused / trials <= UNLIKELY + 2 * np.sqrt(UNLIKELY * (1 - UNLIKELY) / trials)
+
+
+@pytest.mark.parametrize("prior", ["old", "new"])
+def test_photos_that_look_otherwise_are_refused(prior: str) -> None:
+    random = np.random.default_rng(1)
+    for _ in range(20):
+        frequencies = PRIOR if prior == "old" else new_prior(random)
+        live = logits_of(random, 1000, frequencies, noise=1.3)
+        assert likelihood(random, live) < UNLIKELY
+
+
+def test_it_is_the_chi_squared_test_of_the_mean_traits() -> None:
+    random = np.random.default_rng(2)
+    live, (old, by_class) = logits_of(random, 300, PRIOR[::-1]), known(random)
+    values = scores_of(live, "softmax")
+    shift = PriorShift(
+        old_prior=old / old.sum(), new_prior=PRIOR[::-1], rows=300, steps=1, gain=0.1,
+        old_rows=OLD_ROWS,
+    )  # fmt: skip
+    found, variance, gap = traits(live), np.zeros((2, 2)), np.zeros(2)
+    expected = sum(PRIOR[::-1][label] * by_class[label] for label in range(CLASSES))
+    for row in range(300):
+        off = found[row] - expected
+        weight = sum(values[row] * PRIOR[::-1] / (old / old.sum()))
+        around = found[row] - found.mean(axis=0)
+        variance += np.outer(around, around) / 299 * (1 / 300 + 0.03**2)
+        variance += weight * np.outer(off, off) / 300 / OLD_ROWS
+        gap += off / 300
+    statistic = gap @ np.linalg.inv(variance) @ gap
+    assert likelihood_of_logits(live, values, shift, by_class) == pytest.approx(
+        np.exp(-statistic / 2)
+    )
+
+
+def test_the_traits_of_a_class_are_means_weighted_by_its_scores_of() -> None:
+    random = np.random.default_rng(3)
+    logits, gathered = logits_of(random, 90), DistributionOf()
+    values = scores_of(logits, "softmax")
+    gathered.update(logits[:40], values[:40])
+    gathered.update(logits[40:], values[40:])
+    found, every = gathered.result(), traits(logits)
+    for column, told in enumerate((found.class_logsumexp, found.class_spread)):
+        means = [np.average(every[:, column], weights=values[:, j]) for j in range(CLASSES)]
+        np.testing.assert_allclose(told, means, rtol=1e-5)
+    assert every[7] == pytest.approx(
+        [np.log(np.exp(logits[7].astype(float)).sum()), logits[7].astype(float).std()]
+    )
+
+
+def test_a_class_that_no_photo_gives_a_score_has_the_mean_traits() -> None:
+    logits = np.array([[0.0, 1.0, -5000.0], [2.0, 0.0, -5000.0]], dtype=np.float32)
+    gathered = DistributionOf()
+    gathered.update(logits, scores_of(logits, "softmax"))
+    found, every = gathered.result(), traits(logits).mean(axis=0)
+    assert (found.class_logsumexp[2], found.class_spread[2]) == pytest.approx(every, rel=1e-5)

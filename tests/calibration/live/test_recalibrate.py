@@ -13,10 +13,11 @@ from calibration.cli import app
 from calibration.distribution import in_bins
 from calibration.guarantees import Guarantee
 from calibration.live.drift import Monitor, expected_of
-from calibration.live.prior_shift import corrected, estimate_prior
+from calibration.live.prior_shift import estimate_prior
 from calibration.live.recalibrate import recalibrate_bundle
 from calibration.live.score_log import LogHeader, ScoreLogWriter
-from calibration.live.traffic import FEWEST_ROWS
+from calibration.live.score_log_reader import open_score_log
+from calibration.live.thresholds import FEWEST_REQUESTS
 from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.charts import write_pictures
 from calibration.record.reading import read_record
@@ -26,6 +27,7 @@ from calibration.scores import scores
 from models.bundle.bundle import MODEL, Bundle, open_bundle
 from models.errors import DataError, UsageError
 from models.session import Session
+from tests.calibration.simulation import corrected
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
 
 Logits = NDArray[np.float32]
@@ -65,7 +67,7 @@ def write_log(bundle: Bundle, folder: Path, logits: Logits, *, photos: int = 1) 
     )
     writer = ScoreLogWriter(folder, header)
     for request in logits.reshape(-1, photos, CLASSES):
-        assert writer.append(request)
+        writer.append(request)
     writer.close()
     return folder
 
@@ -260,7 +262,7 @@ def test_requests_of_several_photos_get_thresholds_of_their_own(
     write_log(bundle, log, pairs, photos=2)
     write_log(bundle, log, live(bundle, 300, seed=4)[0], photos=3)  # 100 requests: too few
     outcome = recalibrate_bundle(bundle.path, log, approve=True)
-    assert outcome.photos == {1: 700, 2: 600, 3: 100}
+    assert open_score_log(log).requests == {1: 700, 2: 600, 3: 100}
     record = outcome.record
     assert record is not None
     assert record.images == (1, 2)
@@ -277,16 +279,16 @@ def test_requests_of_several_photos_get_thresholds_of_their_own(
     )
 
 
-@pytest.mark.parametrize("pairs", [FEWEST_ROWS - 1, FEWEST_ROWS])
+@pytest.mark.parametrize("pairs", [FEWEST_REQUESTS - 1, FEWEST_REQUESTS])
 def test_few_requests_of_several_photos_get_no_thresholds(
     bundle: Bundle, data: str, tmp_path: Path, pairs: int
 ) -> None:
     calibrate_bundle(bundle.path, data, head="sccp", score_kind="softmax", rejection_method=None)
-    log = write_log(bundle, tmp_path / "log", live(bundle, FEWEST_ROWS)[0])
+    log = write_log(bundle, tmp_path / "log", live(bundle, FEWEST_REQUESTS)[0])
     write_log(bundle, log, live(bundle, 2 * pairs, seed=3)[0], photos=2)
     record = recalibrate_bundle(bundle.path, log, approve=True).record
     assert record is not None
-    assert record.images == ((1, 2) if pairs == FEWEST_ROWS else (1,))
+    assert record.images == ((1, 2) if pairs == FEWEST_REQUESTS else (1,))
 
 
 def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path: Path) -> None:

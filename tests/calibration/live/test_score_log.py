@@ -4,7 +4,6 @@ import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calibration.live.score_log_reader
-from calibration.live.score_log import LogHeader, ScoreLogWriter, log_files
-from calibration.live.score_log_reader import ROWS_AT_ONCE, ScoreLog, open_score_log
+from calibration.live.score_log import NAME, LogHeader, ScoreLogWriter
+from calibration.live.score_log_reader import PHOTOS_AT_ONCE, ScoreLog, open_score_log
 from models.errors import DataError
+from models.rotating import numbered_files
 
 HEADER = LogHeader(classes=3, head="linear", score_kind="softmax", model_sha256="m" * 64)
-RECORD = HEADER.record.itemsize
+RECORD = HEADER.photo.itemsize
 
 
 def logits_of(request: int, photos: int = 1) -> np.ndarray:
     return (np.arange(photos * 3).reshape(photos, 3) / 7 - request).astype(np.float32)
+
+
+def log_files(folder: Path) -> list[Path]:
+    return numbered_files(folder, NAME)
 
 
 def read(log: ScoreLog, photos: int = 1) -> np.ndarray:
@@ -40,10 +44,11 @@ def test_every_request_is_read_back_bit_for_bit_in_order(
     folder = tmp_path_factory.mktemp("log")
     writer = ScoreLogWriter(folder, HEADER, max_bytes=max_bytes, max_files=100)
     written = [logits_of(request, count) for request, count in enumerate(photos)]
-    assert all(writer.append(logits) for logits in written)
+    for logits in written:
+        writer.append(logits)
     writer.close()
     log = open_score_log(folder)
-    assert (log.torn, log.other_models, log.header) == (0, 0, HEADER)
+    assert (log.torn, log.header) == (0, HEADER)
     assert log.requests == {count: photos.count(count) for count in sorted(set(photos))}
     for count in range(1, 6):
         expected = [logits.tolist() for logits in written if len(logits) == count]
@@ -58,7 +63,7 @@ def test_blocks_are_bounded_and_requests_are_whole_across_them(tmp_path: Path) -
     for count in range(1, 6):
         blocks = list(log.blocks(photos=count))
         assert len(blocks) > 1
-        assert all(block.shape[0] * count <= ROWS_AT_ONCE + 5 for block in blocks)
+        assert all(block.shape[0] * count <= PHOTOS_AT_ONCE + 5 for block in blocks)
         assert len(np.concatenate(blocks)) == log.requests[count] == 140
 
 
@@ -79,11 +84,11 @@ def test_blocks_of_any_length_give_the_same_requests(
     [path] = log_files(folder)
     content = bytearray(path.read_bytes())
     for record in damaged & set(range(sum(photos))):
-        content[len(HEADER.line()) + record * RECORD + record % RECORD] ^= 1
+        content[len(HEADER.line()) + record * RECORD + record % 2] ^= 1
     path.write_bytes(content)
     expected = open_score_log(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration.live.score_log_reader, "ROWS_AT_ONCE", at_once)
+        patch.setattr(calibration.live.score_log_reader, "PHOTOS_AT_ONCE", at_once)
         found = open_score_log(folder)
         assert (found.requests, found.torn) == (expected.requests, expected.torn)
         several = [read(found, count).tolist() for count in range(1, 6)]
@@ -124,13 +129,14 @@ def test_a_torn_end_is_left_out_at_every_byte(tmp_path: Path) -> None:
         open_score_log(tmp_path)
 
 
-def test_a_damaged_record_costs_its_request_only(tmp_path: Path) -> None:
+def test_a_photo_that_is_of_no_whole_request_costs_its_request_only(tmp_path: Path) -> None:
     writer = ScoreLogWriter(tmp_path, HEADER)
     for request in range(3):
         writer.append(logits_of(request, 2))
     (path,) = log_files(tmp_path)
     sound = path.read_bytes()
-    for at in range(len(HEADER.line()) + 2 * RECORD, len(HEADER.line()) + 4 * RECORD):
+    start = len(HEADER.line())
+    for at in (start + photo * RECORD + byte for photo in (2, 3) for byte in (0, 1)):
         content = bytearray(sound)
         content[at] ^= 4
         path.write_bytes(content)
@@ -173,7 +179,7 @@ def test_two_writers_never_share_a_file(tmp_path: Path) -> None:
 def test_a_number_that_another_process_took_meanwhile_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calibration.live.score_log.log_files", lambda folder: [])
+    monkeypatch.setattr("models.rotating.numbered_files", lambda folder, name: [])
     for request in range(2):
         ScoreLogWriter(tmp_path, HEADER).append(logits_of(request))
     assert [path.name for path in log_files(tmp_path)] == [
@@ -184,10 +190,9 @@ def test_a_number_that_another_process_took_meanwhile_is_passed_over(
 
 
 def test_many_threads_may_write(tmp_path: Path) -> None:
-    writer = ScoreLogWriter(tmp_path, HEADER, max_bytes=2000)
-    writer.max_files = 1000
+    writer = ScoreLogWriter(tmp_path, HEADER, max_bytes=2000, max_files=1000)
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda n: writer.append(logits_of(n, 1 + n % 3)), range(600)))
+        list(pool.map(lambda n: writer.append(logits_of(n, 1 + n % 3)), range(600)))
     log = open_score_log(tmp_path)
     assert (log.requests, log.torn) == ({1: 200, 2: 200, 3: 200}, 0)
     assert sorted(read(log)[:, 0, 0].tolist()) == [-float(n) for n in range(597, -1, -3)]
@@ -203,14 +208,17 @@ def test_only_numbers_are_kept_and_only_for_the_owner(tmp_path: Path) -> None:
     assert set(json.loads(line)) == {
         "format", "version", "classes", "head", "score_kind", "model_sha256",
     }  # fmt: skip
-    assert len(rest) == RECORD == 2 + 3 * 4 + 4
+    assert len(rest) == RECORD == 2 + 3 * 4
+    (photo,) = np.fromfile(path, HEADER.photo, offset=len(line) + 1)
+    assert (photo["photos"], photo["number"]) == (1, 0)
+    assert photo["logits"].tolist() == logits_of(0)[0].tolist()
 
 
-def test_a_disk_that_is_full_fails_no_request_and_spoils_no_record(
+def test_a_disk_that_is_full_is_an_error_and_spoils_nothing_written_before_or_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = ScoreLogWriter(tmp_path, HEADER)
-    assert writer.append(logits_of(0, 2))
+    writer.append(logits_of(0, 2))
     write = os.write
 
     def short(file: int, content: bytes) -> int:
@@ -219,14 +227,12 @@ def test_a_disk_that_is_full_fails_no_request_and_spoils_no_record(
     def full(file: int, content: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    for broken in (short, full):
+    for broken, message in ((short, "bytes were written"), (full, "No space")):
         monkeypatch.setattr("calibration.live.score_log.os.write", broken)
-        assert not writer.append(logits_of(1, 2))
+        with pytest.raises(OSError, match=message):
+            writer.append(logits_of(1, 2))
     monkeypatch.undo()
-    assert writer.failed == 2
-    assert writer.problem is not None
-    assert "No space" in writer.problem
-    assert writer.append(logits_of(2, 2))
+    writer.append(logits_of(2, 2))
     log = open_score_log(tmp_path)
     assert log.requests == {2: 2}
     assert log.torn > 0
@@ -238,17 +244,17 @@ def test_only_files_of_the_wanted_network_are_read(tmp_path: Path) -> None:
     ScoreLogWriter(tmp_path, HEADER).append(logits_of(0))
     ScoreLogWriter(tmp_path, other).append(np.zeros((1, 5)))
     newest = open_score_log(tmp_path)
-    assert (newest.header, newest.requests, newest.other_models) == (other, {1: 1}, 1)
+    assert (newest.header, newest.requests) == (other, {1: 1})
     assert open_score_log(tmp_path, model_sha256="m" * 64).header == HEADER
     with pytest.raises(DataError, match="another network"):
         open_score_log(tmp_path, model_sha256="x" * 64)
 
 
 def test_another_head_of_the_same_network_is_not_mixed_in(tmp_path: Path) -> None:
-    ScoreLogWriter(tmp_path, replace(HEADER, head="sccp")).append(logits_of(0))
+    ScoreLogWriter(tmp_path, HEADER.model_copy(update={"head": "sccp"})).append(logits_of(0))
     ScoreLogWriter(tmp_path, HEADER).append(logits_of(1))
     log = open_score_log(tmp_path)
-    assert (log.header.head, log.other_models) == ("linear", 1)
+    assert (log.header.head, log.requests) == ("linear", {1: 1})
     assert read(log)[:, 0, 0].tolist() == [-1.0]
 
 
@@ -267,18 +273,11 @@ def test_files_that_are_rotated_away_while_a_log_is_opened(
     for request in range(3):
         writer.append(logits_of(request))
     listed = log_files(tmp_path)
-    monkeypatch.setattr(calibration.live.score_log_reader, "log_files", lambda folder: listed)
+    monkeypatch.setattr(
+        calibration.live.score_log_reader, "numbered_files", lambda folder, name: listed
+    )
     listed[0].unlink()  # listed and gone before its header was read
     assert len(read(open_score_log(tmp_path))) == 2
-
-    def gone(path: Path) -> LogHeader | None:
-        path.unlink()
-        return HEADER
-
-    del listed[0]
-    monkeypatch.setattr(calibration.live.score_log_reader, "header_of", gone)
-    with pytest.raises(DataError, match="rotated away"):  # gone before its size was
-        open_score_log(tmp_path)
 
 
 def test_a_file_that_was_rotated_away_is_named(tmp_path: Path) -> None:
@@ -295,8 +294,8 @@ def test_a_file_that_was_rotated_away_is_named(tmp_path: Path) -> None:
         b"no json\n",
         b"[]\n",
         b'{"format": "florilege-scores", "version": 2}\n',
-        HEADER.line().replace(b'"classes": 3', b'"classes": 0'),
-        HEADER.line().replace(b'"classes": 3', b'"classes": "3"'),
+        HEADER.line().replace(b'"classes":3', b'"classes":0'),
+        HEADER.line().replace(b'"classes":3', b'"classes":"3"'),
         HEADER.line().replace(b'"head"', b'"tail"'),
     ],
 )
@@ -304,6 +303,22 @@ def test_another_file_under_the_name_is_refused(tmp_path: Path, line: bytes) -> 
     (tmp_path / "scores-000001.log").write_bytes(line)
     with pytest.raises(DataError, match=r"scores-000001\.log: the first line is no header"):
         open_score_log(tmp_path)
+
+
+def test_a_log_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    line = HEADER.line().replace(b'"version":2', b'"version":1')
+    (tmp_path / "scores-000001.log").write_bytes(line + bytes(18))
+    ScoreLogWriter(tmp_path, HEADER).append(logits_of(0))
+    with pytest.raises(DataError, match=r"an earlier version of .* log to a new folder"):
+        open_score_log(tmp_path)
+
+
+def test_an_end_of_zeros_as_a_power_cut_may_leave_is_left_out(tmp_path: Path) -> None:
+    ScoreLogWriter(tmp_path, HEADER).append(logits_of(0, 2))
+    with log_files(tmp_path)[0].open("ab") as file:
+        file.write(bytes(3 * RECORD + 5))
+    log = open_score_log(tmp_path)
+    assert (log.requests, log.torn, len(read(log, 2))) == ({2: 1}, 4, 1)
 
 
 def test_an_empty_or_missing_folder_says_what_to_do(tmp_path: Path) -> None:

@@ -308,13 +308,7 @@ def test_traffic_is_guarded_by_logits_and_keeps_the_rejection(
     bundle = open_bundle(copy)
     record = read_record(bundle)
     judge = judged(record)
-    header = LogHeader(
-        classes=CLASSES,
-        head=record.head,
-        score_kind=record.score_kind,
-        model_sha256=record.measured.model_sha256,
-    )
-    writer, left_out = ScoreLogWriter(tmp_path / "log", header), 0
+    writer, left_out = ScoreLogWriter(tmp_path / "log", LogHeader.of(record)), 0
     seen = features_of(bundle, data, "test", range(ROWS * CLASSES))
     for _ in range(5):
         for logits, _features in [*seen, (np.zeros((1, CLASSES), np.float32), None)]:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from calibration.live.feedback import audit_file
+from calibration.live.audit import audit_file
 from server.afterwards import feedback
-from server.afterwards.feedback_store import feedback_files
 from server.app import create_app
 from server.settings import Settings
 from tests.server import garden
-from tests.server.afterwards.test_feedback_store import lines_of
+from tests.server.afterwards.test_feedback_store import feedback_files, lines_of
 from tests.server.test_problems import check
 
 VIOLET = garden.photo(5, blur=0.5, other=6)

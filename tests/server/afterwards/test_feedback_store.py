@@ -15,8 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.afterwards.feedback_store import FeedbackStore, feedback_files
+from models.rotating import numbered_files
+from server.afterwards.feedback_store import NAME, FeedbackStore
 from server.afterwards.remembered import LastAnswers, Remembered
+
+
+def feedback_files(folder: Path) -> list[Path]:
+    return numbered_files(folder, NAME)
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:

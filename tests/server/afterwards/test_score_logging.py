@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from calibration.live.score_log import LogHeader, ScoreLogWriter
 from calibration.live.score_log_reader import open_score_log
 from calibration.record import CalibrationRecord
 from models.bundle import open_bundle
 from models.errors import UsageError
 from server.afterwards.afterwards import Seen
-from server.afterwards.score_logging import ScoreLog
+from server.afterwards.score_logging import ScoreLogging
 from server.answers.answer import Ask
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
@@ -67,7 +68,7 @@ def test_nothing_but_numbers_is_written(bundle: Path, tmp_path: Path) -> None:
         answer = client.post("/v1/identify", files=files, headers={"X-Request-Id": "r-42"}).json()
     (path,) = tmp_path.iterdir()
     header, _, rest = path.read_bytes().partition(b"\n")
-    assert len(rest) == 2 + 12 * 4 + 4  # which photo of how many, logits, checksum
+    assert len(rest) == 2 + 12 * 4  # which photo of how many, logits
     for word in (b"my-garden", b"r-42", b"testclient", answer["best_match"].encode()):
         assert word not in header + rest
 
@@ -96,7 +97,7 @@ def test_a_disk_that_fails_costs_rows_and_is_said_once(
     metrics = Metrics()
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the folder was")
-    log = ScoreLog.open(blocked, record, metrics, max_bytes=1000, max_files=2)
+    log = ScoreLogging(ScoreLogWriter(blocked, LogHeader.of(record)), metrics)
     seen = Seen(logits=np.zeros((2, 12), dtype=np.float32))
     for _ in range(3):
         log.hear(seen)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from calibration.live.drift import WATCHED
 from calibration.record import CalibrationRecord
 from models.bundle import open_bundle
 from models.errors import UsageError
 from models.session import Session
 from server.afterwards import watching
 from server.afterwards.afterwards import Seen
-from server.afterwards.watching import WATCHED, Watch
+from server.afterwards.watching import Watch
 from server.app import create_app
 from server.metrics import Metrics
 from server.settings import Settings
