@@ -14,7 +14,8 @@ from enum import Enum
 from time import monotonic, perf_counter
 
 from server.afterwards.afterwards import Afterwards, Seen
-from server.answers.answer import Ask, operating_point
+from server.answers.answer import operating_point
+from server.answers.ask import Ask
 from server.answers.pipeline import Outcome, Pipeline, Stages
 from server.answers.warm_up import sample_photo
 from server.errors import Draining, Loading, Overloaded, QueueTimeout

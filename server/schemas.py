@@ -1,6 +1,6 @@
 """The shapes of the answers. Every key is always present; null means not asked for or unknown."""
 
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,7 +20,14 @@ class Shape(BaseModel):
         frozen=True,
         protected_namespaces=(),
         json_schema_serialization_defaults_required=True,
+        from_attributes=True,  # so that an `Estimate` is taken for a `Measured`
     )
+
+    @classmethod
+    def of(cls, source: object, **fields: Any) -> Self:
+        """The shape of ``source``, whose attributes have the names of the fields not given."""
+        named = {name: getattr(source, name) for name in cls.model_fields if name not in fields}
+        return cls(**named, **fields)
 
 
 class Model(Shape):

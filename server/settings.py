@@ -3,7 +3,7 @@
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,7 +11,6 @@ from models import flags
 from server.answers.budget import MAX_DECODING_PIXELS
 
 Device = Literal["auto", "cpu", "cuda"]
-DEVICES = get_args(Device)
 MEBIBYTE = 2**20
 
 

@@ -28,6 +28,11 @@ def accepted_languages(header: str) -> list[str]:
     return [tag for _, _, tag in sorted(weighted)]
 
 
+def wanted_languages(lang: str | None, accept_language: str) -> tuple[str, ...]:
+    """The languages to look for, the most wanted first: ``lang``, or what the header accepts."""
+    return (lang,) if lang else tuple(accepted_languages(accept_language)) or (FALLBACK,)
+
+
 def _weight(parameter: str) -> float:
     if not parameter:
         return 1.0

@@ -16,7 +16,8 @@ from models.images.decoding import MAX_PIXELS, load
 from models.images.errors import ImageError, UnsupportedImage
 from models.images.errors import ImageTooLarge as TooManyPixels
 from models.session import Outputs, Session
-from server.answers.answer import Ask, Drawn, describe, draw, judge
+from server.answers.answer import describe, draw, judge
+from server.answers.ask import Ask
 from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
 from server.schemas import Answer, Model
@@ -41,12 +42,12 @@ class Outcome:
 
     Attributes:
         answer: What the caller gets.
-        drawn: The set it describes, never cut.
+        inside: Which classes are in its set, ``(classes,)``.
         logits: Of the served head, float32 ``(photos, classes)``.
     """
 
     answer: Answer
-    drawn: Drawn
+    inside: NDArray[np.bool_]
     logits: NDArray[np.float32]
 
 
@@ -112,16 +113,10 @@ class Pipeline:
             reference=self.reference,
         )
         drawn = draw(logits, ask, self.record, rejection)
-        answer = describe(
-            drawn,
-            logits,
-            ask,
-            classes=self.bundle.classes,
-            model=self.model,
-            request_id=request_id,
-        )
+        classes = self.bundle.classes
+        answer = describe(drawn, ask, classes=classes, model=self.model, request_id=request_id)
         stages.add("decide", started)
-        return Outcome(answer=answer, drawn=drawn, logits=logits[self.record.head])
+        return Outcome(answer=answer, inside=drawn.inside, logits=logits[self.record.head])
 
     def _outputs(
         self, photo: bytes, number: int | None, stages: Stages, check: Callable[[], None]

@@ -1,7 +1,10 @@
-"""Turning what is raised inside into problem documents."""
+"""Turning what is raised inside into problem documents (RFC 9457)."""
+
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from server.engine import Engine
@@ -12,8 +15,30 @@ from server.errors import (
     NotFound,
     Problem,
     UnknownParameter,
-    problem_response,
 )
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem_response(problem: Problem, request_id: str) -> JSONResponse:
+    """Render one problem; ``limit`` and ``allowed`` appear only where they exist."""
+    document: dict[str, Any] = {
+        "type": f"/problems/{problem.code}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": request_id,
+        "code": problem.code,
+        "retryable": problem.retryable,
+    }
+    if problem.limit is not None:
+        document["limit"] = problem.limit
+    if problem.allowed is not None:
+        document["allowed"] = problem.allowed
+    headers = dict(problem.headers)
+    if problem.retry_after is not None:
+        headers["Retry-After"] = str(problem.retry_after)
+    return JSONResponse(document, problem.status, headers, media_type=MEDIA_TYPE)
 
 
 async def on_problem(request: Request, error: Exception) -> Response:

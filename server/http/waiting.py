@@ -3,10 +3,10 @@
 import asyncio
 
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from server.answers.pipeline import Outcome
 from server.engine import Engine, Job
-from server.http.body import Receive
 
 
 async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> Outcome:

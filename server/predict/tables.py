@@ -18,7 +18,6 @@ from server.predict.files import Predicted, shown
 from server.schemas import Answer
 
 Format = Literal["table", "csv", "jsonl", "parquet"]
-FORMATS = ("table", "csv", "jsonl", "parquet")
 COLUMNS: dict[str, str] = {
     "path": "string",
     "rank": "int64",

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from server.answers import pipeline
-from server.answers.answer import Ask
+from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
 from tests.server import garden
 

@@ -239,9 +239,8 @@ def test_predict_gives_the_same_sets(promising: Promising, tmp_path: Path) -> No
     rows = list(csv.DictReader(result.stdout.splitlines()))
     assert {row["guarantee"] for row in rows} == {"probability"}
     assert len(rows) == found["set"]["size"]
-    for wrong in (["--guarantee", "surely"], ["--guarantee", "mean", "--k", "2.5"]):
-        result = CliRunner().invoke(app, [*command, *wrong])
-        assert isinstance(result.exception, UsageError)
+    result = CliRunner().invoke(app, [*command, "--guarantee", "mean", "--k", "2.5"])
+    assert isinstance(result.exception, UsageError)
 
 
 def test_feedback_tells_guaranteed_sets_from_others(promising: Promising, tmp_path: Path) -> None:

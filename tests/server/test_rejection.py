@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from calibration.record import CalibrationRecord
 from calibration.rejection.familiarity import METHODS
 from models.bundle import open_bundle
-from server.answers.answer import Ask
+from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.cli import app

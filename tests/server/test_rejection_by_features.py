@@ -18,7 +18,8 @@ from models.bundle import open_bundle, replace_files
 from models.errors import BundleError
 from models.images import load
 from models.session import Session
-from server.answers.answer import Ask, judge
+from server.answers.answer import judge
+from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.cli import app
