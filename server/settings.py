@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from models import flags
+from models.images.decoding import MAX_PIXELS
 from server.answers.budget import MAX_DECODING_PIXELS
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -38,15 +39,21 @@ class Settings(flags.Settings):
     bundle: Annotated[Path, flags.Flag(argument=True)] = Field(
         description="Folder of a calibrated bundle."
     )
-    device: Device = Field(default="auto", description="auto, cpu or cuda.")
+    device: Device = Field(
+        default="auto", description="cpu or cuda; auto takes a GPU where one can be used."
+    )
     threads: int | None = Field(
         default=None, ge=1, description="Photos worked on at once; by default one for each core."
     )
     max_body_bytes: int = Field(
-        default=32 * MEBIBYTE, ge=1, description="Largest request body, checked while it is read."
+        default=32 * MEBIBYTE,
+        ge=1,
+        description="Largest request body, checked before it is read and while it arrives.",
     )
     max_pixels: int = Field(
-        default=50_000_000, ge=1, description="Most pixels of one photo, told from its header."
+        default=MAX_PIXELS,
+        ge=1,
+        description="Most pixels of one photo, told from its header, before it is decoded.",
     )
     max_decoding_pixels: int = Field(
         default=MAX_DECODING_PIXELS,
@@ -56,17 +63,20 @@ class Settings(flags.Settings):
     max_images: int = Field(default=5, ge=1, description="Most photos in one request.")
     upload_deadline_s: Seconds = Field(default=20.0, description="Seconds an upload may take.")
     max_held_bytes: int = Field(
-        default=256 * MEBIBYTE,
-        ge=1,
-        description="Bytes of all uploads held at once.",
+        default=256 * MEBIBYTE, ge=1, description="Bytes of all uploads held at once."
     )
     queue_limit: int | None = Field(
         default=None,
         ge=1,
-        description="Photos waiting or worked on; by default a second of work, 16 to 300.",
+        description="Photos waiting or worked on; by default a second of work as measured at the "
+        "start, 16 to 300.",
     )
-    queue_timeout_s: Seconds = Field(default=10.0, description="Seconds a photo may wait.")
-    drain_s: Seconds = Field(default=30.0, description="Seconds for the last answers at a stop.")
+    queue_timeout_s: Seconds = Field(
+        default=10.0, description="Seconds a photo may wait before it is begun."
+    )
+    drain_s: Seconds = Field(
+        default=30.0, description="Seconds for the last answers when stopping."
+    )
     drain_notice_s: float = Field(
         default=1.0,
         ge=0,

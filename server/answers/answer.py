@@ -87,7 +87,7 @@ def draw(logits: Logits, ask: Ask, record: CalibrationRecord, rejection: Rejecti
 
 
 def best_first(ranked: Floats, inside: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Indices of the classes: members first, by falling rank, of equals the first; ``(classes,)``."""
+    """Indices of the classes, ``(classes,)``: members first, best first, equals as they come."""
     return np.lexsort((-ranked, ~inside))
 
 

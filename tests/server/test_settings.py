@@ -1,15 +1,11 @@
 """Settings: the defaults of the design, and what is refused."""
 
-import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from server.cli import app
 from server.settings import Settings, _quota, cores
-
-ROOT = Path(__file__).parents[2]
+from tests.server import write_settings
 
 
 def test_the_default_limits_are_those_of_the_documentation() -> None:
@@ -56,14 +52,12 @@ def test_nothing_is_kept_on_disk_unless_asked_for() -> None:
     assert settings.watch
 
 
-def test_every_setting_is_a_flag_of_serve_and_in_the_documentation() -> None:
-    help_text = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
-    documentation = (ROOT / "docs" / "http.md").read_text()
-    for name in Settings.model_fields:
-        flag = "--" + name.removesuffix("s" if name == "cors_origins" else "").replace("_", "-")
-        if name != "bundle":
-            assert re.search(rf"{flag}\b", help_text), flag
-            assert f"`{flag}" in documentation, flag
+def test_every_setting_stands_in_the_documentation_with_its_default_and_help() -> None:
+    """After a change of a field: `python -m tests.server.write_settings`."""
+    text = write_settings.DOCUMENTATION.read_text()
+    assert write_settings.described(text) == text
+    for name, field in Settings.model_fields.items():
+        assert name == "bundle" or f"| {field.description} |\n" in text, name
 
 
 def test_a_cpu_quota_is_rounded_up_and_max_means_none(tmp_path: Path) -> None:
