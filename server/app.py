@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +12,7 @@ from models.images.decoding import ACCEPTED
 from server.afterwards.opening import open_afterwards, open_feedback
 from server.answers.about import model_card
 from server.answers.pipeline import open_pipeline
+from server.doctor import installed
 from server.engine import Engine
 from server.errors import Problem
 from server.http.body import Held
@@ -51,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(
         title="Florilege",
-        version=_version(),
+        version=installed("florilege") or "0",
         summary="Sets of candidate species for a photo, K on average.",
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
@@ -80,10 +80,3 @@ def create_app(settings: Settings) -> FastAPI:
         )
     app.add_middleware(Edge, metrics=metrics)
     return app
-
-
-def _version() -> str:
-    try:
-        return version("florilege")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "0"

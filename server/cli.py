@@ -19,7 +19,7 @@ from server.app import create_app
 from server.doctor import examine, print_report
 from server.memory import return_large_blocks
 from server.predict.files import Predicted, predict_all, shown
-from server.predict.inputs import Listing, find_photos
+from server.predict.inputs import find_photos
 from server.predict.tables import Format, write_predictions
 from server.serve import bind, make_server
 from server.settings import Device, Settings
@@ -41,7 +41,7 @@ def serve(
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return_large_blocks()
     listening = bind(host, port)
-    make_server(create_app(settings), settings).run(sockets=[listening])
+    make_server(create_app(settings)).run(sockets=[listening])
 
 
 @app.command()
@@ -62,19 +62,22 @@ def predict(
     ] = None,
 ) -> None:
     """Print the prediction set of each photo, as the server would answer it."""
-    listing = find_photos(paths, _stdin())
-    _say_what_is_skipped(listing)
-    if not listing.photos:
+    photos, skipped = find_photos(paths, _stdin())
+    if skipped:
+        typer.echo(
+            f"skipped {len(skipped)} files that are not named like pictures, "
+            f"such as {shown(skipped[0])}",
+            err=True,
+        )
+    if not photos:
         places = ", ".join("standard input" if path == "-" else path for path in paths)
         raise DataError(f"no photos found under {places}")
     return_large_blocks()
     pipeline = open_pipeline(bundle, device=device)
-    predicted = predict_all(pipeline, listing.photos, question.ask(), threads=threads)
+    predicted = predict_all(pipeline, photos, question.ask(), threads=threads)
     failed = write_predictions(_named(predicted), format, output)
     if failed:
-        raise SomeInputsFailed(
-            f"{failed} of {len(listing.photos)} photos failed, each listed above"
-        )
+        raise SomeInputsFailed(f"{failed} of {len(photos)} photos failed, each listed above")
 
 
 @app.command()
@@ -94,15 +97,6 @@ def _stdin() -> Iterable[str]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin or ()
-
-
-def _say_what_is_skipped(listing: Listing) -> None:
-    if listing.skipped:
-        typer.echo(
-            f"skipped {len(listing.skipped)} files that are not named like pictures, "
-            f"such as {shown(listing.skipped[0])}",
-            err=True,
-        )
 
 
 def _named(predicted: Iterator[Predicted]) -> Iterator[Predicted]:

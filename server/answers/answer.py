@@ -55,12 +55,6 @@ class Drawn:
 def draw(logits: Logits, ask: Ask, record: CalibrationRecord, rejection: Rejection) -> Drawn:
     """Fuse the scores of one organism's photos, and compare with the threshold.
 
-    Args:
-        logits: Of one or several photos.
-        ask: What to answer.
-        record: The calibration of the bundle.
-        rejection: What `judge` says about the photos.
-
     Raises:
         Problem: As `operating_point`.
     """
@@ -94,15 +88,7 @@ def best_first(ranked: Floats, inside: NDArray[np.bool_]) -> NDArray[np.intp]:
 def describe(
     drawn: Drawn, ask: Ask, *, classes: ClassTable, model: Model, request_id: str
 ) -> Answer:
-    """Put a drawn set into the shape of the interface.
-
-    Args:
-        drawn: The set.
-        ask: What to answer.
-        classes: What each output stands for.
-        model: Which model this is.
-        request_id: Repeated in the answer.
-    """
+    """Put a drawn set into the shape of the interface."""
     point, marginals = drawn.point, drawn.marginals
     size = int(drawn.inside.sum())
     members = drawn.order[:size].tolist()
@@ -151,13 +137,8 @@ def judge(
 ) -> Rejection:
     """Whether the photos show one of the classes, as far as the record can tell.
 
-    Args:
-        logits: Of one or several photos.
-        ask: What to answer.
-        record: The calibration of the bundle.
-        features: Of each photo, ``(photos, dimensions)``. Where the record needs them and they are
-            not at hand it judges by logits.
-        reference: What they are compared with.
+    Where the record needs ``features``, ``(photos, dimensions)``, and the ``reference`` they are
+    compared with, and these are not at hand, it judges by logits.
     """
     rule = record.rejection
     if rule is not None and (features is None or reference is None):

@@ -38,17 +38,11 @@ class Stages:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One answered request, with what it was made of.
-
-    Attributes:
-        answer: What the caller gets.
-        inside: Which classes are in its set, ``(classes,)``.
-        logits: Of the served head, float32 ``(photos, classes)``.
-    """
+    """One answered request, with what it was made of."""
 
     answer: Answer
-    inside: NDArray[np.bool_]
-    logits: NDArray[np.float32]
+    inside: NDArray[np.bool_]  # which classes are in its set, also beyond max_results; (classes,)
+    logits: NDArray[np.float32]  # of the served head, (photos, classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +50,7 @@ class Pipeline:
     """A bundle ready to answer. Any number of threads may call it at once.
 
     Attributes:
-        bundle: What is served.
-        record: Its calibration.
-        session: Its network.
-        reference: What features are compared with, where its rejection needs them.
-        model: How answers name it.
+        reference: What features are compared with, where the rejection of the record needs them.
         max_pixels: Most pixels of a photo.
         budget: The pixels that may be decoded at once.
     """
@@ -89,8 +79,7 @@ class Pipeline:
             ask: What to answer.
             request_id: Repeated in the answer.
             stages: Filled with the time of each stage.
-            check: Called before each photo, and while one waits for others to be decoded; what it
-                raises ends the work.
+            check: Called before each photo, and while one waits to be decoded; may end the work.
 
         Raises:
             Problem: A photo cannot be used, or the bundle is not calibrated for ``ask``.
@@ -121,20 +110,17 @@ class Pipeline:
     def _outputs(
         self, photo: bytes, number: int | None, stages: Stages, check: Callable[[], None]
     ) -> Outputs:
-        started = perf_counter()
+        started, preprocess = perf_counter(), self.bundle.preprocess
+        size = pixels_to_hold(photo, target=preprocess.resize_side, max_pixels=self.max_pixels)
         try:
-            with self.budget.hold(self._size(photo), check):
-                pixels = load(photo, self.bundle.preprocess, max_pixels=self.max_pixels)
+            with self.budget.hold(size, check):
+                pixels = load(photo, preprocess, max_pixels=self.max_pixels)
         except ImageError as error:
             raise image_problem(error, number) from error
         started = stages.add("decode", started)
         outputs = self.session.outputs(pixels[np.newaxis], features=self.reference is not None)
         stages.add("forward", started)
         return outputs
-
-    def _size(self, photo: bytes) -> int:
-        target = self.bundle.preprocess.resize_side
-        return pixels_to_hold(photo, target=target, max_pixels=self.max_pixels)
 
 
 def image_problem(error: ImageError, number: int | None = None) -> Problem:

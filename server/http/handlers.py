@@ -52,19 +52,16 @@ async def on_problem(request: Request, error: Exception) -> Response:
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the framework refuses by itself: unknown routes and methods."""
     assert isinstance(error, HTTPException)
-    return await on_problem(request, _from_http(request, error))
-
-
-def _from_http(request: Request, error: HTTPException) -> Problem:
     headers = dict(error.headers or {})
+    problem: Problem = MalformedRequest(str(error.detail), headers=headers)
     if error.status_code == 404:
-        return NotFound("this address does not exist; /openapi.json lists those that do")
+        problem = NotFound("this address does not exist; /openapi.json lists those that do")
     if error.status_code == 405:
         allowed = headers.get("Allow", headers.get("allow", ""))
-        return MethodNotAllowed(
+        problem = MethodNotAllowed(
             f"{request.method[:20]} is not possible here; use {allowed}", headers=headers
         )
-    return MalformedRequest(str(error.detail), headers=headers)
+    return await on_problem(request, problem)
 
 
 async def on_invalid_query(request: Request, error: Exception) -> Response:

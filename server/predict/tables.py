@@ -125,20 +125,13 @@ def _rows(one: Predicted) -> list[dict[str, Any]]:
         return [{**row, "error": one.problem.code, "detail": one.problem.detail}]
     assert one.answer is not None
     drawn = one.answer.set
-    row |= {"rule": drawn.rule, "k": drawn.k, "coverage": drawn.coverage}
-    row |= {"guarantee": drawn.guarantee}
-    row |= {"lambda": drawn.lambda_val, "set_size": drawn.size, "calibrated": drawn.calibrated}
+    row |= drawn.model_dump(include={"rule", "k", "coverage", "guarantee", "calibrated"})
+    row |= {"lambda": drawn.lambda_val, "set_size": drawn.size}
     row |= {"verdict": one.answer.rejection.verdict, "familiarity": one.answer.rejection.value}
     listed = [
-        {
-            **row,
-            "rank": result.rank,
-            "class_id": result.class_id,
-            "scientific_name": result.taxon.scientific_name,
-            "score": result.score,
-            "in_set": result.in_set,
-            "top_k_probability": result.top_k_probability,
-        }
+        row
+        | result.model_dump(exclude={"taxon"})
+        | {"scientific_name": result.taxon.scientific_name}
         for result in one.answer.results
     ]
     return listed or [row]

@@ -83,8 +83,8 @@ def test_a_list_is_read_from_standard_input(bundle: Path, photos: Path) -> None:
 
 
 def test_a_named_file_is_tried_whatever_its_ending() -> None:
-    listing = find_photos(["a.txt", "b"], [])
-    assert [path.name for path in listing.photos] == ["a.txt", "b"]
+    photos, skipped = find_photos(["a.txt", "b"], [])
+    assert ([path.name for path in photos], skipped) == (["a.txt", "b"], [])
 
 
 def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Path) -> None:
