@@ -75,9 +75,10 @@ def predict(
     return_large_blocks()
     pipeline = open_pipeline(bundle, device=device)
     predicted = predict_all(pipeline, photos, question.ask(), threads=threads)
-    failed = write_predictions(_named(predicted), format, output)
+    failed: list[Path] = []
+    write_predictions(_named(predicted, failed), format, output)
     if failed:
-        raise SomeInputsFailed(f"{failed} of {len(photos)} photos failed, each listed above")
+        raise SomeInputsFailed(f"{len(failed)} of {len(photos)} photos failed, each listed above")
 
 
 @app.command()
@@ -99,9 +100,10 @@ def _stdin() -> Iterable[str]:
     return sys.stdin or ()
 
 
-def _named(predicted: Iterator[Predicted]) -> Iterator[Predicted]:
-    """The same, each failure also named on stderr."""
+def _named(predicted: Iterator[Predicted], failed: list[Path]) -> Iterator[Predicted]:
+    """The same; each failure is named on stderr and added to ``failed``."""
     for one in predicted:
         if one.problem is not None:
+            failed.append(one.path)
             typer.echo(f"failed: {shown(one.path)}: {one.problem.detail}", err=True)
         yield one

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,11 @@ from server.errors import AnswerNotFound, ClassNotFound, FeedbackNotStored, Idem
 from server.metrics import Metrics
 from server.schemas import FeedbackBody, FeedbackReceipt, Model, Query, Verdict
 
-Word = Literal["hit", "miss", "not_listed", "not_an_organism"]
 Kept = TypeVar("Kept")
 
-NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
+WORDS = ("not_listed", NOT_AN_ORGANISM)
+"""What may be said in place of the id of a class."""
 MOST_ANSWERS = 10_000
 MOST_KEYS = 10_000
 
@@ -53,17 +53,11 @@ class Latest(Generic[Kept]):
 
 @dataclass(frozen=True)
 class Remembered:
-    """One answer, as far as feedback needs it.
-
-    Attributes:
-        query: What was asked.
-        verdict: Of the rejection.
-        bits: One bit a class, set for the members; small also where classes are many.
-    """
+    """One answer, as far as feedback needs it."""
 
     query: Query
     verdict: Verdict
-    bits: NDArray[np.uint8]
+    bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
 
     @classmethod
     def of(cls, outcome: Outcome) -> "Remembered":
@@ -90,11 +84,7 @@ class Feedback:
         self._lock = threading.Lock()
 
     def take(self, given: FeedbackBody, key: str | None) -> FeedbackReceipt:
-        """Store one piece of feedback.
-
-        Args:
-            given: What a person said.
-            key: The Idempotency-Key, or None.
+        """Store what a person said; with the same Idempotency-Key only once.
 
         Raises:
             AnswerNotFound: No answer of this id among the last.
@@ -123,17 +113,17 @@ class Feedback:
                 ) from error
             if key is not None:
                 self._keys.keep(key, given)
-        self._counted.labels(word_of(given.class_id, receipt.in_set)).inc()
+        hit = "hit" if receipt.in_set else "miss"  # a species that is not listed is neither
+        self._counted.labels(given.class_id if given.class_id in WORDS else hit).inc()
         return receipt
 
     def _row(self, given: FeedbackBody, answer: Remembered) -> dict[str, Any]:
         inside = [self._classes[index].id for index in answer.members]
         said, query = given.class_id, answer.query
-        special = said in (NOT_LISTED, NOT_AN_ORGANISM)
-        if not special and said not in self._classes.index_of:
+        if said not in WORDS and said not in self._classes.index_of:
             raise ClassNotFound(
                 f"no class has the id {said[:80]!r}; /v1/classes lists all; also possible are "
-                f"{NOT_LISTED} and {NOT_AN_ORGANISM}"
+                f"{WORDS[0]} and {WORDS[1]}"
             )
         return {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -158,12 +148,3 @@ class Feedback:
         if known is not None and known != given:
             raise IdempotencyKeyReused("this Idempotency-Key came with other feedback before")
         return known is not None
-
-
-def word_of(said: str, in_set: bool | None) -> Word:
-    """The word of the metric; a species that is not listed is no hit and no miss of the model."""
-    if said == NOT_AN_ORGANISM:
-        return "not_an_organism"
-    if said == NOT_LISTED:
-        return "not_listed"
-    return "hit" if in_set else "miss"

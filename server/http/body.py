@@ -36,11 +36,7 @@ class Held:
     now: int = 0
 
     def take(self, size: int) -> None:
-        """Count ``size`` more bytes.
-
-        Raises:
-            Overloaded: They do not fit.
-        """
+        """Count ``size`` more bytes, or raise `Overloaded` where they do not fit."""
         if self.now + size > self.limit:
             raise Overloaded(
                 f"uploads of {self.limit} bytes are being held already; try again shortly",
@@ -54,12 +50,6 @@ async def read_images(
     receive: Receive, headers: Mapping[str, str], settings: Settings, held: Held
 ) -> AsyncIterator[list[bytes]]:
     """Read the body and yield its photos; their bytes count as held until the block ends.
-
-    Args:
-        receive: The ASGI channel of the request.
-        headers: Its headers, looked up without regard to case.
-        settings: The limits.
-        held: The count shared by all requests.
 
     Raises:
         WrongNumberOfImages: No photo, or more than allowed.

@@ -78,7 +78,7 @@ def _in_order(
 
 
 def shown(path: Path) -> str:
-    """A path as text for people and files; bytes that are no UTF-8 appear as ``\\xe9``."""
+    """A path as text for people and files; bytes that are not UTF-8 appear as ``\\xe9``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

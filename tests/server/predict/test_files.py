@@ -316,7 +316,7 @@ def test_an_output_that_is_a_pipe_or_a_device_is_not_replaced(
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(UsageError, match="is no regular file; name another"):
+    with pytest.raises(UsageError, match="is not a regular file; name another"):
         run(bundle, photos, "-o", pipe)
     assert pipe.is_fifo()
 
