@@ -38,30 +38,32 @@ class Strict(BaseModel):
 class Question(Strict):
     """What to answer, as it is typed."""
 
-    rule: Rule = Field("average_k", description="How the set is drawn.")
+    rule: Rule = Field(default="average_k", description="How the set is drawn.")
     k: float | None = Field(
-        None,
+        default=None,
         description="Average set size (for top_k the exact one). One of the calibrated values; "
         "default 3, or the first calibrated one.",
         allow_inf_nan=False,
     )
     coverage: float | None = Field(
-        None, description="For the coverage rules: wanted share of hits.", allow_inf_nan=False
+        default=None,
+        description="For the coverage rules: wanted share of hits.",
+        allow_inf_nan=False,
     )
     guarantee: Guarantee | None = Field(
-        None,
+        default=None,
         description="`mean` or `probability`: a mean size of at most k (average_k), or the "
         "coverage, on average over calibrations or for all but a small share of them.",
     )
     lang: Language = None
-    max_results: int | None = Field(None, ge=1, description="Most entries of `results`.")
+    max_results: int | None = Field(default=None, ge=1, description="Most entries of `results`.")
     include: Annotated[list[Include], BeforeValidator(_split), Flag(type=list[str] | None)] = Field(
         default_factory=list,
         description="More in the answer, separated by commas: `scores` (all classes), "
         "`marginals` (probability to be among the k best), `rollup` (genus and family).",
     )
     reject: bool = Field(
-        False,
+        default=False,
         description="Whether a photo that looks unlike those the model knows gets an empty set.",
     )
 

@@ -55,6 +55,14 @@ def test_the_card_lists_no_more_photos_than_a_request_may_have(bundle: Path) -> 
     assert set(several.values()) == {(2, 3)}
 
 
+def test_the_card_is_rendered_once_at_start(bundle: Path) -> None:
+    app = create_app(Settings(bundle=bundle))
+    with TestClient(app) as client:
+        first = client.get("/v1/model")
+        app.state.engine.pipeline = None
+        assert client.get("/v1/model").content == first.content
+
+
 def test_another_answer_has_another_etag(client: TestClient) -> None:
     paths = [
         "/v1/model",

@@ -19,19 +19,12 @@ from server.app import create_app
 from server.cli import app
 from server.settings import Settings
 from tests.server import garden
+from tests.server.asking import identify
 
 
 @pytest.fixture(scope="module")
 def record(bundle: Path) -> CalibrationRecord:
     return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
-
-
-def identify(client: TestClient, *photos: bytes, **query: Any) -> dict[str, Any]:
-    files = [("images", ("p.png", photo)) for photo in photos]
-    response = client.post("/v1/identify", params=query, files=files)
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
 
 
 def test_a_clear_photo_is_accepted_whether_or_not_others_are_rejected(client: TestClient) -> None:

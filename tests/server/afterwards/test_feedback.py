@@ -19,6 +19,7 @@ from server.schemas import Query
 from server.settings import Settings
 from tests.server import garden
 from tests.server.afterwards.test_feedback_store import lines_of
+from tests.server.asking import identify
 from tests.server.test_problems import check
 
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -36,8 +37,7 @@ def client(bundle: Path, store: Path) -> Iterator[TestClient]:
 
 
 def answered(client: TestClient, photo: bytes = VIOLET, **query: Any) -> dict[str, Any]:
-    found: dict[str, Any] = client.post("/v1/identify", params=query, content=photo).json()
-    return found
+    return identify(client, photo, **query)
 
 
 def say(client: TestClient, given: Any, **headers: str) -> Any:
