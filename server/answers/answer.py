@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,41 +18,36 @@ from server.errors import InvalidParameter, NotCalibratedFor
 from server.schemas import Answer, Model, Query, Rejection, Result, SetInfo, Verdict, Warned
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Logits = Mapping[str, NDArray[np.float32]]
 """Outputs of the network by head, each ``(photos, classes)``."""
 
 NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """The set rule applied to the scores of one organism.
+def answer(
+    logits: Logits,
+    ask: Ask,
+    record: CalibrationRecord,
+    rejection: Rejection,
+    *,
+    classes: ClassTable,
+    model: Model,
+    request_id: str,
+) -> tuple[Answer, Mask]:
+    """The prediction set of one organism, seen on one or several photos.
 
-    Attributes:
-        point: The calibrated setting.
-        calibrated: Whether it was calibrated for this number of photos.
-        photos: How many photos there were.
-        scores: Scores fused from all photos, float64 ``(classes,)``.
-        compared: The numbers compared with lambda, float64 ``(classes,)``.
-        inside: Which classes are in the set, ``(classes,)``.
-        order: Output indices, members of the set first, best first, ``(classes,)``.
-        marginals: Probabilities to be among the k best, ``(classes,)``; None if not asked for.
-        rejection: Whether the photos show one of the classes at all.
-    """
+    Args:
+        logits: Of the photos.
+        ask: What to answer.
+        record: The calibration of the bundle.
+        rejection: What `judge` says about the photos.
+        classes: What each output stands for.
+        model: Which model this is.
+        request_id: Repeated in the answer.
 
-    point: OperatingPoint
-    calibrated: bool
-    photos: int
-    scores: Floats
-    compared: Floats
-    inside: NDArray[np.bool_]
-    order: NDArray[np.intp]
-    marginals: Floats | None
-    rejection: Rejection
-
-
-def draw(logits: Logits, ask: Ask, record: CalibrationRecord, rejection: Rejection) -> Drawn:
-    """Fuse the scores of one organism's photos, and compare with the threshold.
+    Returns:
+        The answer, and which classes are in its set, ``(classes,)``.
 
     Raises:
         Problem: As `operating_point`.
@@ -64,43 +58,19 @@ def draw(logits: Logits, ask: Ask, record: CalibrationRecord, rejection: Rejecti
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
+    order, size = best_first(point.rank_by(scores), inside), int(inside.sum())
+    members = order[:size].tolist()
+    shown = (order.tolist() if "scores" in ask.include else members)[: ask.max_results]
     marginals = None
     if "marginals" in ask.include:
-        marginals = _marginals(point, logits[point.head], int(inside.sum()))
-    return Drawn(
-        point=point,
-        calibrated=calibrated,
-        photos=photos,
-        scores=scores,
-        compared=point.compare(scores),
-        inside=inside,
-        order=best_first(point.rank_by(scores), inside),
-        marginals=marginals,
-        rejection=rejection,
-    )
-
-
-def best_first(ranked: Floats, inside: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Indices of the classes, ``(classes,)``: members first, best first, equals as they come."""
-    return np.lexsort((-ranked, ~inside))
-
-
-def describe(
-    drawn: Drawn, ask: Ask, *, classes: ClassTable, model: Model, request_id: str
-) -> Answer:
-    """Put a drawn set into the shape of the interface."""
-    point, marginals = drawn.point, drawn.marginals
-    size = int(drawn.inside.sum())
-    members = drawn.order[:size].tolist()
-    shown = drawn.order.tolist() if "scores" in ask.include else members
-    shown = shown[: ask.max_results]
-    chain = fallback_chain(ask.languages)
-    holds = drawn.calibrated and drawn.rejection.verdict != "rejected"
+        marginals = _marginals(point, logits[point.head], size)
+    holds = calibrated and rejection.verdict != "rejected"
     unknown = {} if holds else dict.fromkeys(("expected_size", "hit_rate", "statement"))
-    return Answer(
+    compared, chain = point.compare(scores), fallback_chain(ask.languages)
+    found = Answer(
         id=request_id,
         model=model,
-        query=Query.of(point, images=drawn.photos, lang=ask.languages[0]),
+        query=Query.of(point, images=photos, lang=ask.languages[0]),
         set=SetInfo.of(
             point,
             guaranteed=holds and point.guaranteed,
@@ -114,17 +84,23 @@ def describe(
             Result(
                 rank=rank,
                 class_id=classes[index].id,
-                score=float(drawn.compared[index]),
-                in_set=bool(drawn.inside[index]),
+                score=float(compared[index]),
+                in_set=bool(inside[index]),
                 top_k_probability=None if marginals is None else float(marginals[index]),
                 taxon=taxon(classes[index], chain),
             )
             for rank, index in enumerate(shown, start=1)
         ],
-        rollup=roll_up(classes, drawn.scores, members) if "rollup" in ask.include else None,
-        rejection=drawn.rejection,
-        warnings=_fusion_warnings(drawn),
+        rollup=roll_up(classes, scores, members) if "rollup" in ask.include else None,
+        rejection=rejection,
+        warnings=_fusion_warnings(point, photos, calibrated=calibrated),
     )
+    return found, inside
+
+
+def best_first(ranked: Floats, inside: Mask) -> NDArray[np.intp]:
+    """Indices of the classes, ``(classes,)``: members first, best first, equals as they come."""
+    return np.lexsort((-ranked, ~inside))
 
 
 def judge(
@@ -190,17 +166,17 @@ def _check_goes_together(ask: Ask) -> None:
         )
 
 
-def _fusion_warnings(drawn: Drawn) -> list[Warned]:
+def _fusion_warnings(point: OperatingPoint, photos: int, *, calibrated: bool) -> list[Warned]:
     """What to say where several photos were not calibrated, or only from makeshift groups."""
-    if not drawn.calibrated:
+    if not calibrated:
         detail = (
-            f"the scores of {drawn.photos} photos were averaged, for which this model is not "
+            f"the scores of {photos} photos were averaged, for which this model is not "
             "calibrated: expect other set sizes and hit rates than those measured on single photos"
         )
         return [Warned(code="fusion_not_calibrated", detail=detail)]
-    if drawn.point.made_from == "same_class":
+    if point.made_from == "same_class":
         detail = (
-            f"for {drawn.photos} photos this model is calibrated on photos of one species, not of "
+            f"for {photos} photos this model is calibrated on photos of one species, not of "
             "one plant: real requests may do worse"
         )
         return [Warned(code="fusion_from_same_class", detail=detail)]

@@ -16,7 +16,7 @@ from models.images.decoding import MAX_PIXELS, load
 from models.images.errors import ImageError, UnsupportedImage
 from models.images.errors import ImageTooLarge as TooManyPixels
 from models.session import Outputs, Session
-from server.answers.answer import describe, draw, judge
+from server.answers.answer import answer, judge
 from server.answers.ask import Ask
 from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
@@ -101,11 +101,17 @@ class Pipeline:
             features=np.concatenate(features) if features else None,
             reference=self.reference,
         )
-        drawn = draw(logits, ask, self.record, rejection)
-        classes = self.bundle.classes
-        answer = describe(drawn, ask, classes=classes, model=self.model, request_id=request_id)
+        found, inside = answer(
+            logits,
+            ask,
+            self.record,
+            rejection,
+            classes=self.bundle.classes,
+            model=self.model,
+            request_id=request_id,
+        )
         stages.add("decide", started)
-        return Outcome(answer=answer, inside=drawn.inside, logits=logits[self.record.head])
+        return Outcome(answer=found, inside=inside, logits=logits[self.record.head])
 
     def _outputs(
         self, photo: bytes, number: int | None, stages: Stages, check: Callable[[], None]

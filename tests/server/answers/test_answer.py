@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from calibration.marginals import top_k_marginals
 from calibration.record import CalibrationRecord
 from calibration.record.columns import Columns
 from models.bundle import open_bundle
-from server.answers.answer import best_first, describe, draw, judge, operating_point
+from server.answers.answer import answer, best_first, judge, operating_point
 from server.answers.ask import Ask
 from server.errors import InvalidParameter, NotCalibratedFor
 from server.schemas import Answer, Model
@@ -36,8 +37,10 @@ def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
 
 def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: object) -> Answer:
     wanted = Ask(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
-    drawn = draw(values, wanted, record, judge(values, wanted, record))
-    return describe(drawn, wanted, classes=garden.classes(), model=MODEL, request_id="r")
+    named: dict[str, Any] = {"classes": garden.classes(), "model": MODEL, "request_id": "r"}
+    found, inside = answer(values, wanted, record, judge(values, wanted, record), **named)
+    assert int(inside.sum()) == found.set.size
+    return found
 
 
 def by_hand(record: CalibrationRecord, values: dict[str, np.ndarray]) -> np.ndarray:
