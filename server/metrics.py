@@ -14,6 +14,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from server.schemas import Model
+
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BYTES = tuple(float(4**power) for power in range(5, 14))  # 1 KiB to 64 MiB
 SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
@@ -79,7 +81,7 @@ class Metrics:
         self.model_info = gauge(
             "model_info",
             "Always 1; the labels say what is served.",
-            *("name", "version", "bundle_sha256", "calibration_id"),
+            *Model.model_fields,
         )
         self.model_loaded = gauge("model_loaded_timestamp_seconds", "When the model was loaded.")
 

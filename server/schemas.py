@@ -259,10 +259,14 @@ class ClassList(Shape):
     classes: list[ClassEntry]
 
 
-class FeedbackBody(BaseModel):
-    """What a photo really shows, said by a person."""
+class Strict(BaseModel):
+    """Base of what is asked or sent: a field that does not exist is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FeedbackBody(Strict):
+    """What a photo really shows, said by a person."""
 
     request_id: str = Field(
         min_length=1, max_length=128, description="The `id` of the answer this is about."

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from calibration.guarantees import Guarantee
 from models.flags import Flag
 from server.answers.names import FALLBACK, LANGUAGE_TAG, wanted_languages
-from server.schemas import Rule
+from server.schemas import Rule, Strict
 
 Include = Literal["scores", "marginals", "rollup"]
 Language = Annotated[
@@ -27,12 +27,6 @@ def _split(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return [word for text in value for word in str(text).split(",") if word]
-
-
-class Strict(BaseModel):
-    """Base: a parameter that does not exist is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Question(Strict):

@@ -3,8 +3,9 @@
 from fastapi import Request
 from pydantic import Field
 
-from server.answers.ask import Language, Strict
+from server.answers.ask import Language
 from server.errors import InvalidParameter
+from server.schemas import Strict
 
 
 class NoQuery(Strict):
