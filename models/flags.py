@@ -42,16 +42,18 @@ class Flag:
     Attributes:
         name: Of the flag, such as ``--cors-origin``.
         type: Of what is typed; the field's validators make its value of it.
+        help: Where the field's description is not for a command line.
         argument: Whether it is a word of its own, not a flag.
     """
 
     name: str | None = None
     type: Any = None
+    help: str | None = None
     argument: bool = False
 
 
-def flags_of(model: type[Settings]) -> Callable[[Verb], Verb]:
-    """Turn a verb's parameter ``settings`` into one flag for each field of ``model``.
+def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
+    """Turn the verb's parameter of type ``model`` into one flag for each field.
 
     Example:
         >>> from pydantic import Field
@@ -66,19 +68,22 @@ def flags_of(model: type[Settings]) -> Callable[[Verb], Verb]:
 
     def decorate(verb: Verb) -> Verb:
         signature, fields = inspect.signature(verb), dict(_parameters(model))
-        others = [each for each in signature.parameters.values() if each.name != "settings"]
-        parameters = [*fields.values(), *(each.replace(kind=_BY_NAME) for each in others)]
+        others = dict(signature.parameters)
+        filled = next(name for name, each in others.items() if each.annotation is model)
+        del others[filled]
+        parameters = [*fields.values(), *(each.replace(kind=_BY_NAME) for each in others.values())]
 
         @functools.wraps(verb)
         def call(**given: Any) -> None:
             values = {name: given.pop(each.name, None) for name, each in fields.items()}
+            values = {name: value for name, value in values.items() if value is not None}
             try:
-                settings = model(
-                    **{name: value for name, value in values.items() if value is not None}
-                )
+                given[filled] = model(**values)
+            except ValidationError as error:
+                raise UsageError(_complaint(error)) from error
             except ValueError as error:
                 raise UsageError(str(error)) from error
-            verb(settings=settings, **given)
+            verb(**given)
 
         call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by Typer
         call.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -87,32 +92,35 @@ def flags_of(model: type[Settings]) -> Callable[[Verb], Verb]:
     return decorate
 
 
-def _parameters(model: type[Settings]) -> Iterator[tuple[str, inspect.Parameter]]:
+def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter]]:
     """Each field with the parameter that Typer makes a flag of."""
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         names = () if flag.name is None else (flag.name,)
-        shown = (typer.Argument if flag.argument else typer.Option)(*names, help=field.description)
+        word = typer.Argument if flag.argument else typer.Option
         yield (
             name,
             inspect.Parameter(
                 (flag.name or name).lstrip("-").replace("-", "_"),
                 _BY_NAME,
                 default=inspect.Parameter.empty if field.is_required() else _default(field),
-                annotation=Annotated[flag.type or field.annotation, shown],
+                annotation=Annotated[
+                    flag.type or field.annotation,
+                    word(*names, help=flag.help or field.description),
+                ],
             ),
         )
 
 
 def _default(field: FieldInfo) -> Any:
     default = field.get_default(call_default_factory=True)
-    return list(default) or None if isinstance(default, tuple) else default
+    return list(default) or None if isinstance(default, tuple | list) else default
 
 
 def _complaint(error: ValidationError) -> str:
     """What the first refused value is, and why."""
     first = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
+    name = ".".join(part for part in first["loc"] if isinstance(part, str))
     message = first["msg"].removeprefix("Value error, ")
     if not name:
         return message

@@ -2,25 +2,27 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
+from models.images import ACCEPTED
 from server.afterwards.opening import open_afterwards, open_feedback
+from server.answers.about import model_card
 from server.answers.pipeline import open_pipeline
+from server.doctor import installed
 from server.engine import Engine
 from server.errors import Problem
 from server.http.body import Held
+from server.http.cached import Cached
 from server.http.edge import Edge
-from server.http.feedback_routes import router as feedback_routes
 from server.http.handlers import on_http_exception, on_invalid_query, on_problem
-from server.http.operations import router as operations
 from server.http.page import page_router
 from server.metrics import Metrics
-from server.routes import router as routes
+from server.routes import feedback_router, operations, router
+from server.schemas import Limits
 from server.settings import Settings
 
 
@@ -49,22 +51,23 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(
         title="Florilege",
-        version=_version(),
+        version=installed("florilege") or "0",
         summary="Sets of candidate species for a photo, K on average.",
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
     )
+    app.state.card = Cached(model_card(pipeline, Limits.of(settings, media_types=list(ACCEPTED))))
     app.state.engine = engine
     app.state.feedback = feedback
     app.state.held = Held(settings.max_held_bytes)
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_query)
-    app.include_router(routes)
+    app.include_router(router)
     if feedback is not None:
-        app.include_router(feedback_routes)
+        app.include_router(feedback_router)
     app.include_router(operations)
     app.include_router(page_router())
     if settings.cors_origins:
@@ -77,10 +80,3 @@ def create_app(settings: Settings) -> FastAPI:
         )
     app.add_middleware(Edge, metrics=metrics)
     return app
-
-
-def _version() -> str:
-    try:
-        return version("florilege")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "0"

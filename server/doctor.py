@@ -35,16 +35,17 @@ def examine() -> dict[str, Any]:
         "executable": sys.executable,
         "cores": cores(),
         "free_disk_bytes": shutil.disk_usage(".").free,
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: installed(name) for name in PACKAGES},
         "onnxruntime": {"wheels": installed_wheels(), "providers": providers},
         "image_types": list(ACCEPTED),
         "codecs": _codecs(),
         "extras": {name: _missing(modules) for name, modules in EXTRAS.items()},
-        "torch": _version("torch") if find_spec("torch") else None,
+        "torch": installed("torch") if find_spec("torch") else None,
     }
 
 
-def _version(name: str) -> str | None:
+def installed(name: str) -> str | None:
+    """The version of a distribution, or None where there is none, as in a bare checkout."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -5,6 +5,7 @@ slow or bad photo hold up its neighbours, so there is none.
 """
 
 import asyncio
+import io
 import math
 import threading
 from collections.abc import Sequence
@@ -13,17 +14,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic, perf_counter
 
+import numpy as np
+from PIL import Image
+
 from models.cores import cores
 from server.afterwards.afterwards import Afterwards, Seen
-from server.answers.answer import Ask, operating_point
+from server.answers.answer import operating_point
+from server.answers.ask import Ask
 from server.answers.pipeline import Outcome, Pipeline, Stages
-from server.answers.warm_up import sample_photo
 from server.errors import Draining, Loading, Overloaded, QueueTimeout
 from server.metrics import Metrics
 from server.settings import Settings
 
 FEWEST, MOST = 16, 300
 """Bounds of a queue sized by measurement."""
+SAMPLE = (1024, 768)
+"""Width and height of the photo that a server answers before it calls itself ready."""
 UNFAMILIAR = "unfamiliar"
 """Reason under which rejected photos are counted."""
 
@@ -54,12 +60,7 @@ class Job:
     abandoned: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
-        """Stop before the next photo where going on helps nobody.
-
-        Raises:
-            ClientLeft: The client is gone.
-            QueueTimeout: The deadline is over.
-        """
+        """Raise `ClientLeft` or `QueueTimeout` where going on to the next photo helps nobody."""
         if self.abandoned.is_set():
             raise ClientLeft
         if monotonic() > self.deadline:
@@ -96,12 +97,11 @@ class Engine:
         if self.settings.queue_limit is None:
             a_second_of_work = round(self.threads / self.service_s)
             self.queue_limit = min(MOST, max(FEWEST, a_second_of_work))
-        self._publish()
+        self._say_what_is_served()
         self.afterwards.start()
         self.state = State.READY
 
-    def _publish(self) -> None:
-        """Tell the metrics what is served."""
+    def _say_what_is_served(self) -> None:
         model, record = self.pipeline.model, self.pipeline.record
         self.metrics.model_info.labels(**model.model_dump()).set(1)
         self.metrics.model_loaded.set_to_current_time()
@@ -109,7 +109,7 @@ class Engine:
         self.metrics.set_size_target.set(expected.value)
 
     def _warm_up(self) -> float:
-        photo = sample_photo()
+        photo = _sample_photo()
         seconds = []
         for _ in range(3):
             started = perf_counter()
@@ -132,23 +132,13 @@ class Engine:
         self.afterwards.close()
 
     def check_ready(self) -> None:
-        """Raise unless balancers should send requests here.
-
-        Raises:
-            Loading: Not warm yet.
-            Draining: About to stop.
-        """
+        """Raise `Loading` or `Draining` unless balancers should send requests here."""
         self.check_accepting()
         if self.state is State.LEAVING:
             raise _draining()
 
     def check_accepting(self) -> None:
-        """Raise unless a request that has come is answered.
-
-        Raises:
-            Loading: Not warm yet.
-            Draining: Stopping.
-        """
+        """Raise `Loading` or `Draining` unless a request that has come is answered."""
         if self.state is State.LOADING:
             raise Loading("the model is being loaded; try again in a second", retry_after=1)
         if self.state is State.DRAINING:
@@ -186,11 +176,7 @@ class Engine:
         return monotonic() + self.settings.queue_timeout_s
 
     def check_calibrated(self, ask: Ask) -> None:
-        """Refuse what the bundle is not calibrated for, before anything is uploaded.
-
-        Raises:
-            NotCalibratedFor: No threshold for this rule, K or coverage.
-        """
+        """Refuse, as `operating_point` does, before anything is uploaded."""
         operating_point(self.pipeline.record, ask, 1)
 
     def observe(self, outcome: Outcome, job: Job) -> None:
@@ -222,6 +208,17 @@ class Engine:
         each = (perf_counter() - started) / len(job.photos)
         self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here
         return result
+
+
+def _sample_photo() -> bytes:
+    """A JPEG of the size a phone application sends, smooth with some noise, always the same."""
+    (width, height), generator = SAMPLE, np.random.default_rng(0)
+    coarse = generator.integers(0, 256, (height // 32, width // 32, 3), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(coarse).resize(SAMPLE), dtype=np.int16)
+    noisy = smooth + generator.integers(-12, 13, smooth.shape)
+    buffer = io.BytesIO()
+    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=85)
+    return buffer.getvalue()
 
 
 def _draining() -> Draining:

@@ -1,15 +1,11 @@
 """The errors of the HTTP interface: one small family, one shape (RFC 9457).
 
-Inner code raises them without knowing HTTP; `problem_response` renders each of them as
+Inner code raises them without knowing HTTP; `server.http.handlers` renders each of them as
 ``application/problem+json``. The values of ``code`` are stable and listed in ``docs/http.md``.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
-
-from fastapi.responses import JSONResponse
-
-MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(Exception):  # the word of RFC 9457
@@ -56,26 +52,18 @@ class MalformedRequest(Problem):
 
 
 class UnknownParameter(Problem):
-    """A query parameter or form field that does not exist."""
-
     status, code, title = 400, "unknown_parameter", "There is no such parameter"
 
 
 class InvalidParameter(Problem):
-    """A query parameter with a value that cannot be used."""
-
     status, code, title = 400, "invalid_parameter", "A parameter has an unusable value"
 
 
 class NotFound(Problem):
-    """No such route."""
-
     status, code, title = 404, "not_found", "There is nothing at this address"
 
 
 class ClassNotFound(Problem):
-    """No class of this id."""
-
     status, code, title = 404, "class_not_found", "The model does not know this class"
 
 
@@ -92,14 +80,10 @@ class MethodNotAllowed(Problem):
 
 
 class UploadTooSlow(Problem):
-    """The body did not arrive in time."""
-
     status, code, title, retryable = 408, "upload_too_slow", "The upload took too long", True
 
 
 class BodyTooLarge(Problem):
-    """More bytes than allowed."""
-
     status, code, title = 413, "body_too_large", "The upload has too many bytes"
 
 
@@ -110,8 +94,6 @@ class ImageTooLarge(Problem):
 
 
 class UnsupportedImageType(Problem):
-    """The bytes are not one of the accepted image types."""
-
     status, code, title = 415, "unsupported_image_type", "This is not an accepted image type"
 
 
@@ -122,8 +104,6 @@ class ImageUnreadable(Problem):
 
 
 class WrongNumberOfImages(Problem):
-    """No photo, or too many."""
-
     status, code, title = 422, "wrong_number_of_images", "The number of photos does not fit"
 
 
@@ -140,14 +120,10 @@ class IdempotencyKeyReused(Problem):
 
 
 class Overloaded(Problem):
-    """The queue is full."""
-
     status, code, title, retryable = 503, "overloaded", "The server is busy", True
 
 
 class QueueTimeout(Problem):
-    """The request waited longer than the server allows."""
-
     status, code, title, retryable = 503, "queue_timeout", "The server is busy", True
 
 
@@ -158,39 +134,8 @@ class FeedbackNotStored(Problem):
 
 
 class Loading(Problem):
-    """The model is not loaded and warm yet."""
-
     status, code, title, retryable = 503, "loading", "The server is starting", True
 
 
 class Draining(Problem):
-    """The server is stopping and takes no new work."""
-
     status, code, title, retryable = 503, "draining", "The server is stopping", True
-
-
-def problem_document(problem: Problem, request_id: str) -> dict[str, Any]:
-    """The body of an error answer. ``limit`` and ``allowed`` appear only where they exist."""
-    document: dict[str, Any] = {
-        "type": f"/problems/{problem.code}",
-        "title": problem.title,
-        "status": problem.status,
-        "detail": problem.detail,
-        "instance": request_id,
-        "code": problem.code,
-        "retryable": problem.retryable,
-    }
-    if problem.limit is not None:
-        document["limit"] = problem.limit
-    if problem.allowed is not None:
-        document["allowed"] = problem.allowed
-    return document
-
-
-def problem_response(problem: Problem, request_id: str) -> JSONResponse:
-    """Render one problem."""
-    headers = dict(problem.headers)
-    if problem.retry_after is not None:
-        headers["Retry-After"] = str(problem.retry_after)
-    document = problem_document(problem, request_id)
-    return JSONResponse(document, problem.status, headers, media_type=MEDIA_TYPE)

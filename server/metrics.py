@@ -3,8 +3,6 @@
 No label ever holds a species, a file name or a key.
 """
 
-from dataclasses import dataclass, field
-
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -16,21 +14,14 @@ from prometheus_client import (
     generate_latest,
 )
 
+from server.schemas import Model
+
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BYTES = tuple(float(4**power) for power in range(5, 14))  # 1 KiB to 64 MiB
 SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 
 
-def _registry() -> CollectorRegistry:
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    GCCollector(registry=registry)
-    return registry
-
-
-@dataclass(frozen=True)
 class Metrics:
     """All metrics of one server.
 
@@ -38,87 +29,62 @@ class Metrics:
     drift that needs no labels (compare it with `set_size_target`).
     """
 
-    registry: CollectorRegistry = field(default_factory=_registry)
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
 
-    def __post_init__(self) -> None:
-        for name, metric in _metrics(self.registry).items():
-            object.__setattr__(self, name, metric)
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"florilege_{name}", text, labels, registry=registry)
 
-    http_requests: Counter = field(init=False)
-    http_seconds: Histogram = field(init=False)
-    http_bytes: Histogram = field(init=False)
-    in_progress: Gauge = field(init=False)
-    queue_depth: Gauge = field(init=False)
-    stage_seconds: Histogram = field(init=False)
-    rejected: Counter = field(init=False)
-    set_size: Histogram = field(init=False)
-    set_size_target: Gauge = field(init=False)
-    top_score: Histogram = field(init=False)
-    empty_sets: Counter = field(init=False)
-    verdicts: Counter = field(init=False)
-    drift_alarm: Gauge = field(init=False)
-    drift_photos: Gauge = field(init=False)
-    score_log_photos: Counter = field(init=False)
-    afterwards_dropped: Counter = field(init=False)
-    feedback: Counter = field(init=False)
-    decoding_pixels: Gauge = field(init=False)
-    model_info: Gauge = field(init=False)
-    model_loaded: Gauge = field(init=False)
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"florilege_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"florilege_{name}", text, labels, buckets=buckets, registry=registry)
+
+        self.http_requests = counter(
+            "http_requests_total", "Answers by route, method and status.", "route", "method", "code"
+        )
+        self.http_seconds = histogram(
+            "http_request_duration_seconds", "Time to answer, upload included.", SECONDS, "route"
+        )
+        self.http_bytes = histogram("http_request_size_bytes", "Bytes of a body read.", BYTES)
+        self.in_progress = gauge("requests_in_progress", "Requests not answered yet.")
+        self.queue_depth = gauge("queue_depth", "Photos waiting or worked on.")
+        self.stage_seconds = histogram(
+            "stage_duration_seconds", "Time by stage of one request.", SECONDS, "stage"
+        )
+        self.rejected = counter(
+            "rejected_total", "Requests refused and photos rejected, by reason.", "reason"
+        )
+        self.set_size = histogram("set_size", "Classes in a set, once a request.", SIZES)
+        self.set_size_target = gauge("set_size_target", "Expected set size at the default K.")
+        self.top_score = histogram("top_score", "Score of the best class.", SHARES)
+        self.empty_sets = counter("empty_sets_total", "Answers with an empty set.")
+        self.verdicts = counter(
+            "rejection_verdicts_total", "Answers by whether the photo looks familiar.", "verdict"
+        )
+        self.drift_alarm = gauge(
+            "drift_alarm", "1 once what is watched has changed since validation.", "watched"
+        )
+        self.drift_photos = gauge("drift_photos", "Photos watched for drift so far.")
+        self.score_log_photos = counter(
+            "score_log_photos_total", "Photos for the score log, by what became of them.", "outcome"
+        )
+        self.afterwards_dropped = counter(
+            "afterwards_dropped_total", "Requests that a listener missed.", "listener"
+        )
+        self.feedback = counter("feedback_total", "Feedback by what it says.", "outcome")
+        self.decoding_pixels = gauge("decoding_pixels", "Pixels being decoded at this moment.")
+        self.model_info = gauge(
+            "model_info",
+            "Always 1; the labels say what is served.",
+            *Model.model_fields,
+        )
+        self.model_loaded = gauge("model_loaded_timestamp_seconds", "When the model was loaded.")
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""
         return generate_latest(self.registry)
-
-
-def _metrics(registry: CollectorRegistry) -> dict[str, Counter | Gauge | Histogram]:
-    def counter(name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"florilege_{name}", text, labels, registry=registry)
-
-    def gauge(name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"florilege_{name}", text, labels, registry=registry)
-
-    def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(f"florilege_{name}", text, labels, buckets=buckets, registry=registry)
-
-    return {
-        "http_requests": counter(
-            "http_requests_total", "Answers by route, method and status.", "route", "method", "code"
-        ),
-        "http_seconds": histogram(
-            "http_request_duration_seconds", "Time to answer, upload included.", SECONDS, "route"
-        ),
-        "http_bytes": histogram("http_request_size_bytes", "Bytes of a body read.", BYTES),
-        "in_progress": gauge("requests_in_progress", "Requests not answered yet."),
-        "queue_depth": gauge("queue_depth", "Photos waiting or worked on."),
-        "stage_seconds": histogram(
-            "stage_duration_seconds", "Time by stage of one request.", SECONDS, "stage"
-        ),
-        "rejected": counter(
-            "rejected_total", "Requests refused and photos rejected, by reason.", "reason"
-        ),
-        "set_size": histogram("set_size", "Classes in a set, once a request.", SIZES),
-        "set_size_target": gauge("set_size_target", "Expected set size at the default K."),
-        "top_score": histogram("top_score", "Score of the best class.", SHARES),
-        "empty_sets": counter("empty_sets_total", "Answers with an empty set."),
-        "verdicts": counter(
-            "rejection_verdicts_total", "Answers by whether the photo looks familiar.", "verdict"
-        ),
-        "drift_alarm": gauge(
-            "drift_alarm", "1 once what is watched has changed since validation.", "watched"
-        ),
-        "drift_photos": gauge("drift_photos", "Photos watched for drift so far."),
-        "score_log_photos": counter(
-            "score_log_photos_total", "Photos for the score log, by what became of them.", "outcome"
-        ),
-        "afterwards_dropped": counter(
-            "afterwards_dropped_total", "Requests that a listener missed.", "listener"
-        ),
-        "feedback": counter("feedback_total", "Feedback by what it says.", "outcome"),
-        "decoding_pixels": gauge("decoding_pixels", "Pixels being decoded at this moment."),
-        "model_info": gauge(
-            "model_info",
-            "Always 1; the labels say what is served.",
-            *("name", "version", "bundle_sha256", "calibration_id"),
-        ),
-        "model_loaded": gauge("model_loaded_timestamp_seconds", "When the model was loaded."),
-    }

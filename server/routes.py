@@ -1,38 +1,44 @@
-"""The routes an application uses. The docstrings are what `/openapi.json` says about them."""
+"""All routes. The docstrings are what `/openapi.json` says about them."""
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import ValidationError
 
-from server.afterwards.feedback import Feedback
-from server.afterwards.remembered import Remembered
-from server.answers.about import class_entry, find_classes, model_card
-from server.answers.names import fallback_chain
+from server.afterwards.feedback import Feedback, Remembered
+from server.answers.about import class_entry, find_classes
+from server.answers.ask import Question
+from server.answers.names import fallback_chain, wanted_languages
 from server.engine import Engine, Job
-from server.errors import ClassNotFound
-from server.http.body import Held, read_images
-from server.http.cached import cached_json
-from server.http.parameters import (
-    ClassesQuery,
-    ClassQuery,
-    IdentifyQuery,
-    NoQuery,
-    languages,
-    refuse_repeated,
+from server.errors import (
+    ClassNotFound,
+    InvalidParameter,
+    MalformedRequest,
+    Problem,
+    UnknownParameter,
 )
+from server.http.body import Held, read_body, read_images
+from server.http.cached import Cached
+from server.http.parameters import ClassesQuery, ClassQuery, NoQuery, refuse_repeated
 from server.http.waiting import answer_while_connected
-from server.schemas import Answer, ClassEntry, ClassList, ModelCard, ProblemDocument
-
-router = APIRouter(
-    dependencies=[Depends(refuse_repeated)],
-    responses={
-        "4XX": {"model": ProblemDocument, "description": "The request cannot be answered."},
-        "5XX": {"model": ProblemDocument, "description": "The server cannot answer now."},
-    },
+from server.schemas import (
+    Answer,
+    ClassEntry,
+    ClassList,
+    FeedbackBody,
+    FeedbackReceipt,
+    Health,
+    ModelCard,
+    ProblemDocument,
 )
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+MOST_FEEDBACK_BYTES = 8192
+MOST_OF_A_KEY = 200
 
 PHOTO = {"type": "string", "format": "binary"}
-BODY: dict[str, Any] = {
+PHOTOS: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -49,6 +55,35 @@ BODY: dict[str, Any] = {
         },
     }
 }
+FEEDBACK: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": FeedbackBody.model_json_schema()}},
+    },
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": "Any word of the caller's; the same again stores nothing twice.",
+            "schema": {"type": "string", "maxLength": MOST_OF_A_KEY},
+        }
+    ],
+}
+
+
+def _problem(description: str) -> dict[str, Any]:
+    return {"model": ProblemDocument, "description": description}
+
+
+def _strict_router(of_4xx: str, of_5xx: str) -> APIRouter:
+    responses: dict[int | str, Any] = {"4XX": _problem(of_4xx), "5XX": _problem(of_5xx)}
+    return APIRouter(dependencies=[Depends(refuse_repeated)], responses=responses)
+
+
+router = _strict_router("The request cannot be answered.", "The server cannot answer now.")
+feedback_router = _strict_router("The feedback cannot be used.", "The feedback is not stored.")
+operations = APIRouter()
 
 
 # Asynchronous, since FastAPI hands plain functions to a thread, which costs more than they do.
@@ -57,26 +92,12 @@ async def _engine(request: Request) -> Engine:
     return engine
 
 
-async def _held(request: Request) -> Held:
-    held: Held = request.app.state.held
-    return held
-
-
-async def _feedback(request: Request) -> Feedback | None:
-    feedback: Feedback | None = request.app.state.feedback
-    return feedback
-
-
 EngineOf = Annotated[Engine, Depends(_engine)]
 
 
-@router.post("/v1/identify", response_model=Answer, openapi_extra=BODY)
+@router.post("/v1/identify", response_model=Answer, openapi_extra=PHOTOS)
 async def identify(
-    request: Request,
-    query: Annotated[IdentifyQuery, Query()],
-    engine: EngineOf,
-    held: Annotated[Held, Depends(_held)],
-    feedback: Annotated[Feedback | None, Depends(_feedback)],
+    request: Request, question: Annotated[Question, Query()], engine: EngineOf
 ) -> Response:
     """Return the set of species this photo may show.
 
@@ -91,15 +112,16 @@ async def identify(
     `queue_timeout`, `loading`, `draining`.
     """
     engine.check_accepting()
-    ask = query.ask(request.headers.get("accept-language", ""))
+    ask = question.ask(request.headers.get("accept-language", ""))
     engine.check_calibrated(ask)
-    settings = engine.settings
-    async with read_images(request.receive, request.headers, settings, held) as photos:
+    held: Held = request.app.state.held
+    async with read_images(request.receive, request.headers, engine.settings, held) as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
         job = Job(photos, ask, request.state.request_id, engine.deadline())
         outcome = await answer_while_connected(engine, job, request.receive)
+    feedback: Feedback | None = request.app.state.feedback
     if feedback is not None:
-        feedback.answers.keep(job.request_id, Remembered.of(outcome.drawn))
+        feedback.answers.keep(job.request_id, Remembered.of(outcome))
     engine.observe(outcome, job)
     timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.seconds.items())
     return Response(
@@ -110,13 +132,14 @@ async def identify(
 
 
 @router.get("/v1/model", response_model=ModelCard)
-async def model(request: Request, engine: EngineOf, query: Annotated[NoQuery, Query()]) -> Response:
+async def model(request: Request, query: Annotated[NoQuery, Query()]) -> Response:
     """Return which model answers, what it is calibrated for, and the limits of a request.
 
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
     and what was measured with it. The answer changes only with the bundle: use its ETag.
     """
-    return cached_json(request, model_card(engine.pipeline, engine.settings))
+    card: Cached = request.app.state.card
+    return card.answer(request)
 
 
 @router.get("/v1/classes", response_model=ClassList)
@@ -124,9 +147,9 @@ async def classes(
     request: Request, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
 ) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
-    chain = fallback_chain(languages(query.lang, request.headers.get("accept-language", "")))
+    chain = _chain(request, query.lang)
     listed = find_classes(engine.pipeline.bundle.classes, chain, q=query.q, limit=query.limit)
-    return cached_json(request, listed, vary="Accept-Language")
+    return Cached(listed).answer(request, vary="Accept-Language")
 
 
 @router.get("/v1/classes/{class_id:path}", response_model=ClassEntry)
@@ -140,6 +163,76 @@ async def one_class(
     table = engine.pipeline.bundle.classes
     if class_id not in table.index_of:
         raise ClassNotFound(f"no class has the id {class_id[:80]!r}; /v1/classes lists all")
-    chain = fallback_chain(languages(query.lang, request.headers.get("accept-language", "")))
+    chain = _chain(request, query.lang)
     entry = class_entry(table[table.index_of[class_id]], chain)
-    return cached_json(request, entry, vary="Accept-Language")
+    return Cached(entry).answer(request, vary="Accept-Language")
+
+
+def _chain(request: Request, lang: str | None) -> list[str]:
+    return fallback_chain(wanted_languages(lang, request.headers.get("accept-language", "")))
+
+
+@feedback_router.post(
+    "/v1/feedback", status_code=202, response_model=FeedbackReceipt, openapi_extra=FEEDBACK
+)
+async def feedback(
+    request: Request, query: Annotated[NoQuery, Query()], engine: EngineOf
+) -> FeedbackReceipt:
+    """Say what a photo really shows, about one of the last 10,000 answers.
+
+    `class_id` is the id of the right class, `not_listed` for a species that is neither in the set
+    nor to be named, or `not_an_organism`. Stored are the set, the class, the note, the time and
+    the versions of model and thresholds; no photo and no address. Of several pieces of feedback on
+    one answer the last one counts. With an `Idempotency-Key` a request may be repeated safely.
+
+    Errors: 400 `malformed_request`, `unknown_parameter`, `invalid_parameter`; 404
+    `answer_not_found`, `class_not_found`; 408 `upload_too_slow`; 413 `body_too_large`; 422
+    `idempotency_key_reused`; 503 `feedback_not_stored`.
+    """
+    store: Feedback = request.app.state.feedback
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= MOST_OF_A_KEY:
+        raise InvalidParameter(f"Idempotency-Key may have 1 to {MOST_OF_A_KEY} characters")
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise MalformedRequest("send feedback as Content-Type: application/json")
+    deadline_s = engine.settings.upload_deadline_s
+    body = await read_body(
+        request.receive, request.headers, limit=MOST_FEEDBACK_BYTES, deadline_s=deadline_s
+    )
+    try:
+        given = FeedbackBody.model_validate_json(body)
+    except ValidationError as error:
+        raise _useless_feedback(error) from error
+    return await asyncio.to_thread(store.take, given, key)
+
+
+def _useless_feedback(error: ValidationError) -> Problem:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])[:80]
+    if first["type"] == "extra_forbidden":
+        return UnknownParameter(f"feedback has no field `{name}`")
+    if not name:
+        return MalformedRequest(f"the body is no JSON object of feedback: {first['msg']}")
+    return InvalidParameter(f"field `{name}`: {first['msg']}")
+
+
+@operations.get("/livez")
+async def livez() -> Health:
+    """Return 200 as long as the process answers at all. A failure means: restart it."""
+    return Health(status="alive")
+
+
+@operations.get("/readyz", responses={503: _problem("Loading or about to stop.")})
+async def readyz(engine: EngineOf) -> Health:
+    """Return 200 once the model is loaded, verified and warm, 503 while starting or stopping.
+
+    Errors: 503 `loading`, `draining`.
+    """
+    engine.check_ready()
+    return Health(status="ready")
+
+
+@operations.get("/metrics")
+async def metrics(engine: EngineOf) -> Response:
+    """Return all metrics in the Prometheus text format."""
+    return Response(engine.metrics.text(), media_type=PROMETHEUS)

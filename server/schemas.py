@@ -1,6 +1,6 @@
 """The shapes of the answers. Every key is always present; null means not asked for or unknown."""
 
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,7 +20,14 @@ class Shape(BaseModel):
         frozen=True,
         protected_namespaces=(),
         json_schema_serialization_defaults_required=True,
+        from_attributes=True,  # so that an `Estimate` is taken for a `Measured`
     )
+
+    @classmethod
+    def of(cls, source: object, **fields: Any) -> Self:
+        """The shape of ``source``, whose attributes have the names of the fields not given."""
+        named = {name: getattr(source, name) for name in cls.model_fields if name not in fields}
+        return cls(**named, **fields)
 
 
 class Model(Shape):
@@ -252,10 +259,14 @@ class ClassList(Shape):
     classes: list[ClassEntry]
 
 
-class FeedbackBody(BaseModel):
-    """What a photo really shows, said by a person."""
+class Strict(BaseModel):
+    """Base of what is asked or sent: a field that does not exist is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FeedbackBody(Strict):
+    """What a photo really shows, said by a person."""
 
     request_id: str = Field(
         min_length=1, max_length=128, description="The `id` of the answer this is about."

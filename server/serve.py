@@ -12,7 +12,6 @@ from fastapi import FastAPI
 
 from models.errors import UsageError
 from server.engine import Engine
-from server.settings import Settings
 
 log = logging.getLogger("florilege.server")
 
@@ -25,10 +24,9 @@ class Server(uvicorn.Server):
     Ctrl-C skips the first step.
     """
 
-    def __init__(self, config: uvicorn.Config, engine: Engine, settings: Settings) -> None:
+    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
         super().__init__(config)
         self.engine = engine
-        self.settings = settings
         self._leaving: asyncio.Task[None] | None = None
         self._told_to_leave = False
 
@@ -49,7 +47,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def _leave(self) -> None:
-        await asyncio.sleep(self.settings.drain_notice_s)
+        await asyncio.sleep(self.engine.settings.drain_notice_s)
         self.engine.drain()
         self.should_exit = True
 
@@ -94,8 +92,9 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def make_server(app: FastAPI, settings: Settings) -> Server:
+def make_server(app: FastAPI) -> Server:
     """A server for an application that `create_app` built; run it with `run` or `serve`."""
+    engine: Engine = app.state.engine
     config = uvicorn.Config(
         app,
         access_log=False,
@@ -103,6 +102,6 @@ def make_server(app: FastAPI, settings: Settings) -> Server:
         lifespan="on",
         server_header=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=math.ceil(settings.drain_s),
+        timeout_graceful_shutdown=math.ceil(engine.settings.drain_s),
     )
-    return Server(config, app.state.engine, settings)
+    return Server(config, engine)

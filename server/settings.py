@@ -1,18 +1,19 @@
 """What a server is started with: the bundle and the limits."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from models import flags
+from models.images.decoding import MAX_PIXELS
 from server.answers.budget import MAX_DECODING_PIXELS
 
 Device = Literal["auto", "cpu", "cuda"]
-DEVICES = get_args(Device)
 MEBIBYTE = 2**20
 
 
+Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -22,35 +23,40 @@ class Settings(flags.Settings):
     bundle: Annotated[Path, flags.Flag(argument=True)] = Field(
         description="Folder of a calibrated bundle."
     )
-    device: Device = Field(default="auto", description="auto, cpu or cuda.")
+    device: Device = Field(
+        default="auto", description="cpu or cuda; auto takes a GPU where one works."
+    )
     threads: int | None = Field(
         default=None, ge=1, description="Photos worked on at once; by default one for each core."
     )
-    max_body_bytes: int = Field(
-        default=32 * MEBIBYTE, ge=1, description="Largest request body, checked while it is read."
+    max_body_bytes: Count = Field(
+        default=32 * MEBIBYTE,
+        description="Largest request body, checked before it is read and while it arrives.",
     )
-    max_pixels: int = Field(
-        default=50_000_000, ge=1, description="Most pixels of one photo, told from its header."
+    max_pixels: Count = Field(
+        default=MAX_PIXELS, description="Most pixels of one photo, told from its header."
     )
-    max_decoding_pixels: int = Field(
+    max_decoding_pixels: Count = Field(
         default=MAX_DECODING_PIXELS,
-        ge=1,
         description="Most pixels decoded at once, in all threads together; the next photo waits.",
     )
-    max_images: int = Field(default=5, ge=1, description="Most photos in one request.")
+    max_images: Count = Field(default=5, description="Most photos in one request.")
     upload_deadline_s: Seconds = Field(default=20.0, description="Seconds an upload may take.")
-    max_held_bytes: int = Field(
-        default=256 * MEBIBYTE,
-        ge=1,
-        description="Bytes of all uploads held at once.",
+    max_held_bytes: Count = Field(
+        default=256 * MEBIBYTE, description="Bytes of all uploads held at once."
     )
     queue_limit: int | None = Field(
         default=None,
         ge=1,
-        description="Photos waiting or worked on; by default a second of work, 16 to 300.",
+        description="Photos waiting or worked on; by default a second of work, as measured at "
+        "start, 16 to 300.",
     )
-    queue_timeout_s: Seconds = Field(default=10.0, description="Seconds a photo may wait.")
-    drain_s: Seconds = Field(default=30.0, description="Seconds for the last answers at a stop.")
+    queue_timeout_s: Seconds = Field(
+        default=10.0, description="Seconds a photo may wait for its turn."
+    )
+    drain_s: Seconds = Field(
+        default=30.0, description="Seconds for the last answers when stopping."
+    )
     drain_notice_s: float = Field(
         default=1.0,
         ge=0,
@@ -66,13 +72,11 @@ class Settings(flags.Settings):
     score_log: Path | None = Field(
         default=None, description="Folder for the logits of answered photos; off without it."
     )
-    score_log_max_bytes: int = Field(
-        default=64 * MEBIBYTE,
-        ge=1,
-        description="Bytes at which a file of the score log is full.",
+    score_log_max_bytes: Count = Field(
+        default=64 * MEBIBYTE, description="Bytes at which a file of the score log is full."
     )
-    score_log_files: int = Field(
-        default=8, ge=1, description="Most files of the score log; the oldest is deleted."
+    score_log_files: Count = Field(
+        default=8, description="Most files of the score log; the oldest is deleted."
     )
     watch: bool = Field(
         default=True, description="Compare photos with those of the validation, to notice drift."

@@ -24,13 +24,9 @@ QUIET_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What listeners hear of one answered request: numbers alone.
+    """What listeners hear of one answered request: numbers alone."""
 
-    Attributes:
-        logits: Of the served head, float32 ``(photos, classes)``.
-    """
-
-    logits: NDArray[np.float32]
+    logits: NDArray[np.float32]  # of the served head, (photos, classes)
 
 
 class Listener(Protocol):

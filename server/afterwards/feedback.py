@@ -6,21 +6,69 @@ measured after deployment (`calibration.live.audit`).
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from models.classes import ClassTable
 from server.afterwards.feedback_store import FeedbackStore
-from server.afterwards.remembered import LastAnswers, Remembered
+from server.answers.pipeline import Outcome
 from server.errors import AnswerNotFound, ClassNotFound, FeedbackNotStored, IdempotencyKeyReused
 from server.metrics import Metrics
-from server.schemas import FeedbackBody, FeedbackReceipt, Model
+from server.schemas import FeedbackBody, FeedbackReceipt, Model, Query, Verdict
 
-Outcome = Literal["hit", "miss", "not_listed", "not_an_organism"]
+Kept = TypeVar("Kept")
 
-NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
+WORDS = ("not_listed", NOT_AN_ORGANISM)
+"""What may be said in place of the id of a class."""
+MOST_ANSWERS = 10_000
 MOST_KEYS = 10_000
+
+
+class Latest(Generic[Kept]):
+    """The last ``most`` things by name; of a name used twice, the later one. For any thread."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._by_name: OrderedDict[str, Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, name: str, thing: Kept) -> None:
+        """Remember one, and forget the oldest where there are too many."""
+        with self._lock:
+            self._by_name[name] = thing
+            self._by_name.move_to_end(name)
+            if len(self._by_name) > self.most:
+                self._by_name.popitem(last=False)
+
+    def find(self, name: str) -> Kept | None:
+        """The thing of this name, or None where it is not known or forgotten."""
+        with self._lock:
+            return self._by_name.get(name)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """One answer, as far as feedback needs it."""
+
+    query: Query
+    verdict: Verdict
+    bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> "Remembered":
+        """What to keep of an answer."""
+        answer = outcome.answer
+        return cls(answer.query, answer.rejection.verdict, np.packbits(outcome.inside))
+
+    @property
+    def members(self) -> list[int]:
+        """Output indices of the classes in the set, ascending."""
+        return np.flatnonzero(np.unpackbits(self.bits)).tolist()
 
 
 class Feedback:
@@ -30,17 +78,13 @@ class Feedback:
         self, store: FeedbackStore, classes: ClassTable, model: Model, metrics: Metrics
     ) -> None:
         self.store = store
-        self.answers = LastAnswers()
+        self.answers: Latest[Remembered] = Latest(MOST_ANSWERS)
         self._classes, self._model, self._counted = classes, model, metrics.feedback
-        self._keys: OrderedDict[str, FeedbackBody] = OrderedDict()
+        self._keys: Latest[FeedbackBody] = Latest(MOST_KEYS)
         self._lock = threading.Lock()
 
     def take(self, given: FeedbackBody, key: str | None) -> FeedbackReceipt:
-        """Store one piece of feedback.
-
-        Args:
-            given: What a person said.
-            key: The Idempotency-Key, or None.
+        """Store what a person said; with the same Idempotency-Key only once.
 
         Raises:
             AnswerNotFound: No answer of this id among the last.
@@ -67,18 +111,19 @@ class Feedback:
                 raise FeedbackNotStored(
                     "the feedback could not be stored; try again later", retry_after=60
                 ) from error
-            self._remember(given, key)
-        self._counted.labels(outcome_of(given.class_id, receipt.in_set)).inc()
+            if key is not None:
+                self._keys.keep(key, given)
+        hit = "hit" if receipt.in_set else "miss"  # a species that is not listed is neither
+        self._counted.labels(given.class_id if given.class_id in WORDS else hit).inc()
         return receipt
 
     def _row(self, given: FeedbackBody, answer: Remembered) -> dict[str, Any]:
         inside = [self._classes[index].id for index in answer.members]
-        said = given.class_id
-        special = said in (NOT_LISTED, NOT_AN_ORGANISM)
-        if not special and said not in self._classes.index_of:
+        said, query = given.class_id, answer.query
+        if said not in WORDS and said not in self._classes.index_of:
             raise ClassNotFound(
                 f"no class has the id {said[:80]!r}; /v1/classes lists all; also possible are "
-                f"{NOT_LISTED} and {NOT_AN_ORGANISM}"
+                f"{WORDS[0]} and {WORDS[1]}"
             )
         return {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -87,11 +132,11 @@ class Feedback:
             "said": said,
             "in_set": None if said == NOT_AN_ORGANISM else said in inside,
             "set": inside,
-            "rule": answer.rule,
-            "k": answer.k,
-            "coverage": answer.coverage,
-            "guarantee": answer.guarantee,
-            "images": answer.images,
+            "rule": query.rule,
+            "k": query.k,
+            "coverage": query.coverage,
+            "guarantee": query.guarantee,
+            "images": query.images,
             "verdict": answer.verdict,
             "calibration_id": self._model.calibration_id,
             "bundle_sha256": self._model.bundle_sha256,
@@ -99,23 +144,7 @@ class Feedback:
         }
 
     def _repeated(self, given: FeedbackBody, key: str | None) -> bool:
-        known = None if key is None else self._keys.get(key)
+        known = None if key is None else self._keys.find(key)
         if known is not None and known != given:
             raise IdempotencyKeyReused("this Idempotency-Key came with other feedback before")
         return known is not None
-
-    def _remember(self, given: FeedbackBody, key: str | None) -> None:
-        if key is None:
-            return
-        self._keys[key] = given
-        if len(self._keys) > MOST_KEYS:
-            self._keys.popitem(last=False)
-
-
-def outcome_of(said: str, in_set: bool | None) -> Outcome:
-    """The word of the metric; a species that is not listed is no hit and no miss of the model."""
-    if said == NOT_AN_ORGANISM:
-        return "not_an_organism"
-    if said == NOT_LISTED:
-        return "not_listed"
-    return "hit" if in_set else "miss"

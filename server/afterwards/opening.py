@@ -1,11 +1,13 @@
-"""What a server keeps or watches, as far as its settings ask for it."""
+"""What a server keeps or watches, as far as its settings ask for it; folders are checked first."""
+
+import os
+from pathlib import Path
 
 from calibration.live.score_log import LogHeader, ScoreLogWriter
 from models.errors import UsageError
 from server.afterwards.afterwards import Afterwards, Listener
 from server.afterwards.feedback import Feedback
 from server.afterwards.feedback_store import FeedbackStore
-from server.afterwards.folders import writable_folder
 from server.afterwards.score_logging import ScoreLogging
 from server.afterwards.watching import Watch
 from server.answers.pipeline import Pipeline
@@ -21,7 +23,7 @@ def open_feedback(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> F
     """
     if settings.feedback_store is None:
         return None
-    folder = writable_folder(settings.feedback_store, "--feedback-store")
+    folder = _writable(settings.feedback_store, "--feedback-store")
     return Feedback(FeedbackStore(folder), pipeline.bundle.classes, pipeline.model, metrics)
 
 
@@ -33,7 +35,7 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
     """
     listeners: list[Listener] = []
     if settings.score_log is not None:
-        folder = writable_folder(settings.score_log, "--score-log")
+        folder = _writable(settings.score_log, "--score-log")
         writer = ScoreLogWriter(
             folder,
             LogHeader.of(pipeline.record),
@@ -43,8 +45,19 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
         listeners.append(ScoreLogging(writer, metrics))
     if settings.watch:
         if settings.watch_state is not None:
-            writable_folder(settings.watch_state.parent, "--watch-state")
+            _writable(settings.watch_state.parent, "--watch-state")
             if settings.watch_state.is_dir():
                 raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
         listeners.append(Watch(pipeline.record, metrics, settings.watch_state))
     return Afterwards(listeners, metrics)
+
+
+def _writable(folder: Path, flag: str) -> Path:
+    """The folder that ``flag`` names, made where it is not there: then only its owner may read."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{flag}: {folder} cannot be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{flag}: {folder} cannot be written by this user")
+    return folder

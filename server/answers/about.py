@@ -6,8 +6,6 @@ from typing import get_args
 from calibration.guarantees import COVERAGE_RULES, Guarantee
 from calibration.record.record import CalibrationRecord, OperatingPoint
 from models.classes import ClassInfo, ClassTable
-from models.images import ACCEPTED
-from server.answers.measured import measured
 from server.answers.names import taxon
 from server.answers.pipeline import Pipeline
 from server.schemas import (
@@ -21,10 +19,9 @@ from server.schemas import (
     RuleInfo,
     SeveralPhotos,
 )
-from server.settings import Settings
 
 
-def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
+def model_card(pipeline: Pipeline, limits: Limits) -> ModelCard:
     """Which model is served, what it is calibrated for, and the limits of a request."""
     bundle, record = pipeline.bundle, pipeline.record
     return ModelCard(
@@ -38,56 +35,30 @@ def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
         default_rule="average_k",
         default_k=record.default_k,
         rules=[
-            _rule(record, rule, settings.max_images)
+            _rule(record, rule, limits.max_images)
             for rule in get_args(Rule)
             if rule in record.rules
         ],
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
-        limits=Limits(
-            max_body_bytes=settings.max_body_bytes,
-            max_pixels=settings.max_pixels,
-            max_images=settings.max_images,
-            upload_deadline_s=settings.upload_deadline_s,
-            media_types=list(ACCEPTED),
-        ),
+        limits=limits,
     )
 
 
 def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
-    points = _points(record, rule, 1)
-    several = {images: _points(record, rule, images) for images in range(2, max_images + 1)}
-    return RuleInfo(
-        rule=rule,
-        min_size=points[0].min_size,
-        guarantee=points[0].guarantee,
+    points = _points(record, rule)
+    promised = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
+    several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
+    return RuleInfo.of(
+        points[0],
         small_classes=record.small_classes if rule == "class_coverage" else None,
-        points=[_shown(point) for point in points],
-        promised=[
-            _promised(_points(record, rule, 1, guarantee), guarantee)
-            for name, guarantee in record.promises
-            if name == rule
-        ],
-        several=[
-            SeveralPhotos(
-                images=images, fusion=found[0].fusion, points=[_shown(point) for point in found]
-            )
-            for images, found in several.items()
-            if found
-        ],
-    )
-
-
-def _promised(points: list[OperatingPoint], guarantee: Guarantee) -> Promised:
-    return Promised(
-        guarantee=guarantee,
-        delta=points[0].delta,
-        max_size=points[0].max_size,
-        points=[_shown(point) for point in points],
+        points=_shown(points),
+        promised=[Promised.of(found[0], points=_shown(found)) for found in promised],
+        several=[SeveralPhotos.of(found[0], points=_shown(found)) for found in several if found],
     )
 
 
 def _points(
-    record: CalibrationRecord, rule: Rule, images: int, guarantee: Guarantee | None = None
+    record: CalibrationRecord, rule: Rule, *, images: int = 1, guarantee: Guarantee | None = None
 ) -> list[OperatingPoint]:
     """All that a rule is calibrated for with this number of photos and this guarantee."""
     values = record.ks(rule, images=images, guarantee=guarantee)
@@ -97,15 +68,11 @@ def _points(
     ]
 
 
-def _shown(point: OperatingPoint) -> Point:
-    return Point(
-        k=point.k,
-        coverage=point.coverage,
-        lambda_val=point.lambda_val,
-        expected_size=measured(point.expected_size),
-        hit_rate=measured(point.hit_rate),
-        small_classes=point.small_classes if point.rule == "class_coverage" else None,
-    )
+def _shown(points: list[OperatingPoint]) -> list[Point]:
+    return [
+        Point.of(point) if point.rule == "class_coverage" else Point.of(point, small_classes=None)
+        for point in points
+    ]
 
 
 def class_entry(item: ClassInfo, languages: Sequence[str]) -> ClassEntry:

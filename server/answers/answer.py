@@ -2,193 +2,105 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.guarantees import COVERAGE_RULES, Guarantee
+from calibration.guarantees import COVERAGE_RULES
 from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rejection.reference import Reference
 from models.classes import ClassTable
-from server.answers.measured import measured
-from server.answers.names import FALLBACK, fallback_chain, taxon
+from server.answers.ask import Ask
+from server.answers.names import fallback_chain, taxon
 from server.answers.rollup import roll_up
 from server.errors import InvalidParameter, NotCalibratedFor
-from server.schemas import (
-    Answer,
-    Model,
-    Query,
-    Rejection,
-    Result,
-    Rollup,
-    Rule,
-    SetInfo,
-    Verdict,
-    Warned,
-)
+from server.schemas import Answer, Model, Query, Rejection, Result, SetInfo, Verdict, Warned
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Logits = Mapping[str, NDArray[np.float32]]
+"""Outputs of the network by head, each ``(photos, classes)``."""
 
-INCLUDES = ("scores", "marginals", "rollup")
 NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """What a caller wants to know about a photo.
-
-    Attributes:
-        rule: The set rule.
-        k: Average set size (exact size for ``top_k``); None is the default of the record.
-        coverage: Level of the coverage rules, and only of these.
-        guarantee: What the set is to promise; None is what the rule promises anyway.
-        languages: Language tags for common names, the most wanted first.
-        max_results: Most entries of `results`; None keeps them all.
-        include: Some of `INCLUDES`.
-        reject: Whether the set of a suspect photo is emptied.
-
-    Raises:
-        InvalidParameter: ``k`` or ``coverage`` do not go with the rule, or are missing.
-    """
-
-    rule: Rule = "average_k"
-    k: float | None = None
-    coverage: float | None = None
-    guarantee: Guarantee | None = None
-    languages: tuple[str, ...] = (FALLBACK,)
-    max_results: int | None = None
-    include: frozenset[str] = field(default_factory=frozenset)
-    reject: bool = False
-
-    def __post_init__(self) -> None:
-        if self.rule in COVERAGE_RULES:
-            if self.k is not None:
-                raise InvalidParameter(f"rule {self.rule} takes coverage, not k")
-        elif self.coverage is not None:
-            raise InvalidParameter(
-                f"rule {self.rule} takes k, not coverage; coverage goes with rule=coverage"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """The set rule applied to the scores of one organism.
-
-    Attributes:
-        point: The calibrated setting.
-        calibrated: Whether it was calibrated for this number of photos.
-        photos: How many photos there were.
-        scores: Scores fused from all photos, float64 ``(classes,)``.
-        compared: The numbers compared with lambda, float64 ``(classes,)``.
-        inside: Which classes are in the set, ``(classes,)``.
-        order: Output indices, members of the set first, best first.
-        rejection: Whether the photos show one of the classes at all.
-    """
-
-    point: OperatingPoint
-    calibrated: bool
-    photos: int
-    scores: Floats
-    compared: Floats
-    inside: Mask
-    order: list[int]
-    rejection: Rejection
 
 
 def answer(
     logits: Logits,
     ask: Ask,
+    record: CalibrationRecord,
+    rejection: Rejection,
     *,
     classes: ClassTable,
-    record: CalibrationRecord,
     model: Model,
     request_id: str,
-) -> Answer:
+) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
     Args:
-        logits: Outputs of the network by head, each ``(photos, classes)``.
+        logits: Of the photos.
         ask: What to answer.
-        classes: What each output stands for.
         record: The calibration of the bundle.
+        rejection: What `judge` says about the photos.
+        classes: What each output stands for.
         model: Which model this is.
         request_id: Repeated in the answer.
 
+    Returns:
+        The answer, and which classes are in its set, ``(classes,)``.
+
     Raises:
-        NotCalibratedFor: The record has no threshold for this rule, K or coverage.
+        Problem: As `operating_point`.
     """
-    drawn = draw(logits, ask, record, judge(logits, ask, record))
-    return describe(drawn, logits, ask, classes=classes, model=model, request_id=request_id)
-
-
-def describe(
-    drawn: Drawn, logits: Logits, ask: Ask, *, classes: ClassTable, model: Model, request_id: str
-) -> Answer:
-    """Put a drawn set into the shape of the interface; arguments as for `answer`."""
+    photos = len(next(iter(logits.values())))
+    point, calibrated = operating_point(record, ask, photos)
+    scores = point.fused_scores(logits[point.head])  # (classes,)
+    inside = point.sets(scores[np.newaxis])[0]  # (classes,)
+    if rejection.verdict == "rejected":
+        inside = np.zeros_like(inside)
+    order, size = best_first(point.rank_by(scores), inside), int(inside.sum())
+    members = order[:size].tolist()
+    shown = (order.tolist() if "scores" in ask.include else members)[: ask.max_results]
     marginals = None
     if "marginals" in ask.include:
-        marginals = _marginals(drawn.point.adjusted(logits[drawn.point.head]), drawn)
-    chain = fallback_chain(ask.languages)
-    shown = _shown(drawn, ask)
-    members = drawn.order[: int(drawn.inside.sum())]
-    return Answer(
+        marginals = _marginals(point, logits[point.head], size)
+    holds = calibrated and rejection.verdict != "rejected"
+    unknown = {} if holds else dict.fromkeys(("expected_size", "hit_rate", "statement"))
+    compared, chain = point.compare(scores), fallback_chain(ask.languages)
+    found = Answer(
         id=request_id,
         model=model,
-        query=_query(ask, drawn),
-        set=_set_info(ask, drawn, truncated=len(shown) < len(members)),
+        query=Query.of(point, images=photos, lang=ask.languages[0]),
+        set=SetInfo.of(
+            point,
+            guaranteed=holds and point.guaranteed,
+            size=size,
+            calibrated=holds,
+            truncated=len(shown) < size,
+            **unknown,
+        ),
         best_match=classes[members[0]].scientific_name if members else None,
         results=[
             Result(
                 rank=rank,
                 class_id=classes[index].id,
-                score=float(drawn.compared[index]),
-                in_set=bool(drawn.inside[index]),
+                score=float(compared[index]),
+                in_set=bool(inside[index]),
                 top_k_probability=None if marginals is None else float(marginals[index]),
                 taxon=taxon(classes[index], chain),
             )
             for rank, index in enumerate(shown, start=1)
         ],
-        rollup=_rollup(classes, drawn, members, ask),
-        rejection=drawn.rejection,
-        warnings=fusion_warnings(drawn),
-    )
-
-
-def draw(logits: Logits, ask: Ask, record: CalibrationRecord, rejection: Rejection) -> Drawn:
-    """Fuse the scores of the photos, and compare with the threshold.
-
-    Args:
-        logits: As for `answer`.
-        ask: What to answer.
-        record: The calibration of the bundle.
-        rejection: What `judge` says about the photos.
-
-    Raises:
-        NotCalibratedFor: See `answer`.
-    """
-    photos = len(next(iter(logits.values())))
-    point, calibrated = operating_point(record, ask, photos)
-    scores = point.fused_scores(logits[point.head])  # (classes,)
-    compared = point.compare(scores)  # (classes,)
-    inside = point.sets(scores[np.newaxis])[0]  # (classes,)
-    if rejection.verdict == "rejected":
-        inside = np.zeros_like(inside)
-    ranked = point.rank_by(scores)
-    order = sorted(range(len(scores)), key=lambda index: (not inside[index], -ranked[index]))
-    return Drawn(
-        point=point,
-        calibrated=calibrated,
-        photos=photos,
-        scores=scores,
-        compared=compared,
-        inside=inside,
-        order=order,
+        rollup=roll_up(classes, scores, members) if "rollup" in ask.include else None,
         rejection=rejection,
+        warnings=_fusion_warnings(point, photos, calibrated=calibrated),
     )
+    return found, inside
+
+
+def best_first(ranked: Floats, inside: Mask) -> NDArray[np.intp]:
+    """Indices of the classes, ``(classes,)``: members first, best first, equals as they come."""
+    return np.lexsort((-ranked, ~inside))
 
 
 def judge(
@@ -201,13 +113,8 @@ def judge(
 ) -> Rejection:
     """Whether the photos show one of the classes, as far as the record can tell.
 
-    Args:
-        logits: As for `answer`.
-        ask: What to answer.
-        record: The calibration of the bundle.
-        features: Of each photo, ``(photos, dimensions)``. Where the record needs them and they are
-            not at hand it judges by logits.
-        reference: What they are compared with.
+    Where the record needs ``features``, ``(photos, dimensions)``, and the ``reference`` they are
+    compared with, and these are not at hand, it judges by logits.
     """
     rule = record.rejection
     if rule is not None and (features is None or reference is None):
@@ -230,8 +137,10 @@ def operating_point(
     """The calibrated setting, and whether it was calibrated for this number of photos.
 
     Raises:
-        NotCalibratedFor: Not even for one photo.
+        InvalidParameter: A ``k`` for a coverage rule, or a coverage for another one.
+        NotCalibratedFor: There is no threshold for this, not even for one photo.
     """
+    _check_goes_together(ask)
     try:
         single = record.point(ask.rule, k=ask.k, coverage=ask.coverage, guarantee=ask.guarantee)
     except NotCalibrated as error:
@@ -247,70 +156,35 @@ def operating_point(
         return single, False
 
 
-def fusion_warnings(drawn: Drawn) -> list[Warned]:
+def _check_goes_together(ask: Ask) -> None:
+    if ask.rule in COVERAGE_RULES:
+        if ask.k is not None:
+            raise InvalidParameter(f"rule {ask.rule} takes coverage, not k")
+    elif ask.coverage is not None:
+        raise InvalidParameter(
+            f"rule {ask.rule} takes k, not coverage; coverage goes with rule=coverage"
+        )
+
+
+def _fusion_warnings(point: OperatingPoint, photos: int, *, calibrated: bool) -> list[Warned]:
     """What to say where several photos were not calibrated, or only from makeshift groups."""
-    if drawn.calibrated and drawn.point.made_from == "same_class":
+    if not calibrated:
         detail = (
-            f"for {drawn.photos} photos this model is calibrated on photos of one species, not of "
+            f"the scores of {photos} photos were averaged, for which this model is not "
+            "calibrated: expect other set sizes and hit rates than those measured on single photos"
+        )
+        return [Warned(code="fusion_not_calibrated", detail=detail)]
+    if point.made_from == "same_class":
+        detail = (
+            f"for {photos} photos this model is calibrated on photos of one species, not of "
             "one plant: real requests may do worse"
         )
         return [Warned(code="fusion_from_same_class", detail=detail)]
-    if drawn.calibrated:
-        return []
-    detail = (
-        f"the scores of {drawn.photos} photos were averaged, for which this model is not "
-        "calibrated: expect other set sizes and hit rates than those measured on single photos"
-    )
-    return [Warned(code="fusion_not_calibrated", detail=detail)]
+    return []
 
 
-def _marginals(logits: NDArray[np.float32], drawn: Drawn) -> Floats:
+def _marginals(point: OperatingPoint, logits: NDArray[np.float32], size: int) -> Floats:
     """Mean over the photos; k is the set size asked for, rounded, as marginals need a whole k."""
-    wanted = drawn.point.k or int(drawn.inside.sum())
-    k = min(max(1, math.floor(wanted + 0.5)), LARGEST_K, logits.shape[1])
-    mean: Floats = top_k_marginals(logits, k).mean(axis=0)
+    k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])
+    mean: Floats = top_k_marginals(point.adjusted(logits), k).mean(axis=0)
     return mean
-
-
-def _shown(drawn: Drawn, ask: Ask) -> list[int]:
-    size = len(drawn.order) if "scores" in ask.include else int(drawn.inside.sum())
-    return drawn.order[: size if ask.max_results is None else min(size, ask.max_results)]
-
-
-def _query(ask: Ask, drawn: Drawn) -> Query:
-    point = drawn.point
-    return Query(
-        images=drawn.photos,
-        rule=ask.rule,
-        k=point.k,
-        coverage=point.coverage,
-        guarantee=point.guarantee,
-        lang=ask.languages[0],
-    )
-
-
-def _set_info(ask: Ask, drawn: Drawn, *, truncated: bool) -> SetInfo:
-    point = drawn.point
-    holds = drawn.calibrated and drawn.rejection.verdict != "rejected"
-    return SetInfo(
-        rule=ask.rule,
-        k=point.k,
-        coverage=point.coverage,
-        guarantee=point.guarantee,
-        guaranteed=holds and point.guaranteed,
-        lambda_val=point.lambda_val,
-        score_kind=point.score_kind,
-        head=point.head,
-        min_size=point.min_size,
-        max_size=point.max_size,
-        size=int(drawn.inside.sum()),
-        calibrated=holds,
-        truncated=truncated,
-        expected_size=measured(point.expected_size) if holds else None,
-        hit_rate=measured(point.hit_rate) if holds else None,
-        statement=point.statement if holds else None,
-    )
-
-
-def _rollup(classes: ClassTable, drawn: Drawn, members: list[int], ask: Ask) -> list[Rollup] | None:
-    return roll_up(classes, drawn.scores, members) if "rollup" in ask.include else None

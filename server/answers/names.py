@@ -28,6 +28,11 @@ def accepted_languages(header: str) -> list[str]:
     return [tag for _, _, tag in sorted(weighted)]
 
 
+def wanted_languages(lang: str | None, accept_language: str) -> tuple[str, ...]:
+    """The languages to look for, the most wanted first: ``lang``, or what the header accepts."""
+    return (lang,) if lang else tuple(accepted_languages(accept_language)) or (FALLBACK,)
+
+
 def _weight(parameter: str) -> float:
     if not parameter:
         return 1.0
@@ -50,12 +55,7 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
 
 
 def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
-    """What a class stands for, with the names of the first language that has any.
-
-    Args:
-        item: The class.
-        languages: Lower-case language codes in the order of `fallback_chain`.
-    """
+    """What a class stands for, named in the first of a `fallback_chain` that has any name."""
     by_language = {language.lower(): names for language, names in item.common_names.items()}
     found = next((language for language in languages if by_language.get(language)), None)
     names = [] if found is None else by_language[found]

@@ -12,10 +12,11 @@ from calibration.record import CalibrationRecord
 from calibration.record.reading import open_reference, read_record
 from calibration.rejection.reference import Reference
 from models.bundle import Bundle, open_bundle
-from models.images import MAX_PIXELS, Header, ImageError, UnsupportedImage, load, read_header
+from models.images import MAX_PIXELS, ImageError, UnsupportedImage, load, read_header
 from models.images import ImageTooLarge as TooManyPixels
 from models.session import Outputs, Session
-from server.answers.answer import Ask, Drawn, describe, draw, judge
+from server.answers.answer import answer, judge
+from server.answers.ask import Ask
 from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
 from server.schemas import Answer, Model
@@ -36,17 +37,11 @@ class Stages:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One answered request, with what it was made of.
-
-    Attributes:
-        answer: What the caller gets.
-        drawn: The set it describes, never cut.
-        logits: Of the served head, float32 ``(photos, classes)``.
-    """
+    """One answered request, with what it was made of."""
 
     answer: Answer
-    drawn: Drawn
-    logits: NDArray[np.float32]
+    inside: NDArray[np.bool_]  # which classes are in its set, also beyond max_results; (classes,)
+    logits: NDArray[np.float32]  # of the served head, (photos, classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +49,7 @@ class Pipeline:
     """A bundle ready to answer. Any number of threads may call it at once.
 
     Attributes:
-        bundle: What is served.
-        record: Its calibration.
-        session: Its network.
-        reference: What features are compared with, where its rejection needs them.
-        model: How answers name it.
+        reference: What features are compared with, where the rejection of the record needs them.
         max_pixels: Most pixels of a photo.
         budget: The pixels that may be decoded at once.
     """
@@ -87,8 +78,7 @@ class Pipeline:
             ask: What to answer.
             request_id: Repeated in the answer.
             stages: Filled with the time of each stage.
-            check: Called before each photo, and while one waits for others to be decoded; what it
-                raises ends the work.
+            check: Called before each photo, and while one waits to be decoded; may end the work.
 
         Raises:
             Problem: A photo cannot be used, or the bundle is not calibrated for ``ask``.
@@ -110,36 +100,33 @@ class Pipeline:
             features=np.concatenate(features) if features else None,
             reference=self.reference,
         )
-        drawn = draw(logits, ask, self.record, rejection)
-        answer = describe(
-            drawn,
+        found, inside = answer(
             logits,
             ask,
+            self.record,
+            rejection,
             classes=self.bundle.classes,
             model=self.model,
             request_id=request_id,
         )
         stages.add("decide", started)
-        return Outcome(answer=answer, drawn=drawn, logits=logits[self.record.head])
+        return Outcome(answer=found, inside=inside, logits=logits[self.record.head])
 
     def _outputs(
         self, photo: bytes, number: int | None, stages: Stages, check: Callable[[], None]
     ) -> Outputs:
-        started = perf_counter()
+        started, preprocess = perf_counter(), self.bundle.preprocess
         try:
             header = read_header(photo)
-            with self.budget.hold(self._size(header), check):
-                pixels = load(header, self.bundle.preprocess, max_pixels=self.max_pixels)
+            size = pixels_to_hold(header, target=preprocess.resize_side, max_pixels=self.max_pixels)
+            with self.budget.hold(size, check):
+                pixels = load(header, preprocess, max_pixels=self.max_pixels)
         except ImageError as error:
             raise image_problem(error, number) from error
         started = stages.add("decode", started)
         outputs = self.session.outputs(pixels[np.newaxis], features=self.reference is not None)
         stages.add("forward", started)
         return outputs
-
-    def _size(self, header: Header) -> int:
-        target = self.bundle.preprocess.resize_side
-        return pixels_to_hold(header, target=target, max_pixels=self.max_pixels)
 
 
 def image_problem(error: ImageError, number: int | None = None) -> Problem:

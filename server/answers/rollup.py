@@ -15,13 +15,9 @@ Floats = NDArray[np.float64]
 def roll_up(classes: ClassTable, scores: Floats, members: Sequence[int]) -> list[Rollup]:
     """The genera, then the families, of the classes in a set, best first.
 
-    The score of a group is its share of the scores of all classes: with softmax that is the
-    plain sum, with sigmoid, whose scores do not sum to one, it stays between 0 and 1.
-
-    Args:
-        classes: All classes of the model.
-        scores: One score a class, not negative, shape ``(classes,)``.
-        members: Output indices of the classes in the set.
+    The score of a group is its share of the ``scores`` of all classes, ``(classes,)``, none
+    negative: with softmax the plain sum, with sigmoid, whose scores do not sum to one, it stays
+    between 0 and 1. ``members`` are the output indices of the classes in the set.
     """
     return [
         *_groups("genus", [item.genus for item in classes], scores, members),

@@ -5,12 +5,12 @@ counted while they arrive, and they have to arrive before a deadline.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from server.errors import (
     BodyTooLarge,
@@ -21,8 +21,6 @@ from server.errors import (
 )
 from server.http.multipart import images_of_form
 from server.settings import Settings
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 PARSED_ON_THE_LOOP = 256 * 1024
 """Larger forms are parsed in a thread: 4 MB take about a millisecond, too long for the loop."""
@@ -35,14 +33,10 @@ class Held:
     """The bytes of all bodies held at this moment, and how many there may be."""
 
     limit: int
-    now: int = field(default=0)
+    now: int = 0
 
     def take(self, size: int) -> None:
-        """Count ``size`` more bytes.
-
-        Raises:
-            Overloaded: They do not fit.
-        """
+        """Count ``size`` more bytes, or raise `Overloaded` where they do not fit."""
         if self.now + size > self.limit:
             raise Overloaded(
                 f"uploads of {self.limit} bytes are being held already; try again shortly",
@@ -57,19 +51,11 @@ async def read_images(
 ) -> AsyncIterator[list[bytes]]:
     """Read the body and yield its photos; their bytes count as held until the block ends.
 
-    Args:
-        receive: The ASGI channel of the request.
-        headers: Its headers, looked up without regard to case.
-        settings: The limits.
-        held: The count shared by all requests.
-
     Raises:
-        BodyTooLarge: Declared or counted, more bytes than allowed.
-        UploadTooSlow: The body is not complete at the deadline.
-        MalformedRequest: A multipart body that is none, or a useless Content-Length.
         WrongNumberOfImages: No photo, or more than allowed.
+        MalformedRequest: A multipart body that is none.
         Overloaded: Too many bytes are held already.
-        ClientDisconnect: The client left.
+        Problem: As `read_body`.
     """
     taken = 0
 
@@ -78,14 +64,40 @@ async def read_images(
         held.take(size)
         taken += size
 
+    limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     try:
-        _check_declared(headers.get("content-length"), settings.max_body_bytes)
-        body = await _within_deadline(
-            receive, settings.max_body_bytes, settings.upload_deadline_s, count
-        )
+        body = await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count)
         yield await _find_images(body, headers.get("content-type", ""), settings.max_images)
     finally:
         held.now -= taken
+
+
+async def read_body(
+    receive: Receive,
+    headers: Mapping[str, str],
+    *,
+    limit: int,
+    deadline_s: float,
+    count: Callable[[int], None] = lambda _: None,
+) -> bytes:
+    """Read a whole body; ``count`` hears the size of each piece, and may refuse it.
+
+    Raises:
+        BodyTooLarge: Declared or counted, more than ``limit`` bytes.
+        UploadTooSlow: The body is not complete at the deadline.
+        MalformedRequest: A useless Content-Length.
+        ClientDisconnect: The client left.
+    """
+    _check_declared(headers.get("content-length"), limit)
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await _read(receive, limit, count)
+    except TimeoutError as error:
+        raise UploadTooSlow(
+            f"the body has to arrive within {deadline_s:g} seconds; "
+            "send a smaller photo or try again on a better connection",
+            limit=deadline_s,
+        ) from error
 
 
 def _check_declared(length: str | None, limit: int) -> None:
@@ -103,35 +115,6 @@ def _too_large(limit: int) -> BodyTooLarge:
         "are plenty) or send fewer",
         limit=limit,
     )
-
-
-async def read_small(
-    receive: Receive, headers: Mapping[str, str], *, limit: int, deadline_s: float
-) -> bytes:
-    """Read a body of a few kilobytes.
-
-    Raises:
-        BodyTooLarge: Declared or counted, more than ``limit`` bytes.
-        UploadTooSlow: The body is not complete at the deadline.
-        MalformedRequest: A useless Content-Length.
-        ClientDisconnect: The client left.
-    """
-    _check_declared(headers.get("content-length"), limit)
-    return await _within_deadline(receive, limit, deadline_s, lambda _: None)
-
-
-async def _within_deadline(
-    receive: Receive, limit: int, deadline_s: float, count: Callable[[int], None]
-) -> bytes:
-    try:
-        async with asyncio.timeout(deadline_s):
-            return await _read(receive, limit, count)
-    except TimeoutError as error:
-        raise UploadTooSlow(
-            f"the body has to arrive within {deadline_s:g} seconds; "
-            "send a smaller photo or try again on a better connection",
-            limit=deadline_s,
-        ) from error
 
 
 async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> bytes:

@@ -6,23 +6,22 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 
 
-def cached_json(request: Request, content: BaseModel, *, vary: str | None = None) -> Response:
-    """Render ``content``, or 304 where the caller has it already."""
-    body = content.model_dump_json(by_alias=True).encode()
-    return cached(request, body, "application/json", vary=vary)
+class Cached:
+    """A body with its ETag; made once where it never changes."""
 
+    def __init__(self, body: bytes | BaseModel, media_type: str = "application/json") -> None:
+        if isinstance(body, BaseModel):
+            body = body.model_dump_json(by_alias=True).encode()
+        self._body, self._media_type = body, media_type
+        self._tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
-def cached(request: Request, body: bytes, media_type: str, *, vary: str | None = None) -> Response:
-    """Send ``body``, or 304 where ``If-None-Match`` names it."""
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if vary is not None:
-        headers["Vary"] = vary
-    known = {part.strip().removeprefix("W/") for part in _if_none_match(request).split(",")}
-    if tag in known or "*" in known:
-        return Response(status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type=media_type)
-
-
-def _if_none_match(request: Request) -> str:
-    return request.headers.get("if-none-match", "")
+    def answer(self, request: Request, *, vary: str | None = None) -> Response:
+        """The body, or 304 where ``If-None-Match`` names it."""
+        headers = {"ETag": self._tag, "Cache-Control": "no-cache"}
+        if vary is not None:
+            headers["Vary"] = vary
+        listed = request.headers.get("if-none-match", "").split(",")
+        known = {part.strip().removeprefix("W/") for part in listed}
+        if self._tag in known or "*" in known:
+            return Response(status_code=304, headers=headers)
+        return Response(self._body, headers=headers, media_type=self._media_type)

@@ -8,21 +8,15 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
 from time import monotonic, perf_counter
-from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.errors import Draining, InternalError, Problem, problem_response
+from server.errors import Draining, InternalError, Problem
+from server.http.handlers import problem_response
 from server.metrics import Metrics
-
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("florilege.server")
 
@@ -53,7 +47,7 @@ def new_request_id(headers: Headers) -> str:
 class Edge:
     """Wraps the application; see the module."""
 
-    def __init__(self, app: App, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
         self.metrics = metrics
 

@@ -1,7 +1,10 @@
-"""Turning what is raised inside into problem documents."""
+"""Turning what is raised inside into problem documents (RFC 9457)."""
+
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from server.engine import Engine
@@ -12,8 +15,30 @@ from server.errors import (
     NotFound,
     Problem,
     UnknownParameter,
-    problem_response,
 )
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem_response(problem: Problem, request_id: str) -> JSONResponse:
+    """Render one problem; ``limit`` and ``allowed`` appear only where they exist."""
+    document: dict[str, Any] = {
+        "type": f"/problems/{problem.code}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": request_id,
+        "code": problem.code,
+        "retryable": problem.retryable,
+    }
+    if problem.limit is not None:
+        document["limit"] = problem.limit
+    if problem.allowed is not None:
+        document["allowed"] = problem.allowed
+    headers = dict(problem.headers)
+    if problem.retry_after is not None:
+        headers["Retry-After"] = str(problem.retry_after)
+    return JSONResponse(document, problem.status, headers, media_type=MEDIA_TYPE)
 
 
 async def on_problem(request: Request, error: Exception) -> Response:
@@ -27,19 +52,16 @@ async def on_problem(request: Request, error: Exception) -> Response:
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the framework refuses by itself: unknown routes and methods."""
     assert isinstance(error, HTTPException)
-    return await on_problem(request, _from_http(request, error))
-
-
-def _from_http(request: Request, error: HTTPException) -> Problem:
     headers = dict(error.headers or {})
+    problem: Problem = MalformedRequest(str(error.detail), headers=headers)
     if error.status_code == 404:
-        return NotFound("this address does not exist; /openapi.json lists those that do")
+        problem = NotFound("this address does not exist; /openapi.json lists those that do")
     if error.status_code == 405:
         allowed = headers.get("Allow", headers.get("allow", ""))
-        return MethodNotAllowed(
+        problem = MethodNotAllowed(
             f"{request.method[:20]} is not possible here; use {allowed}", headers=headers
         )
-    return MalformedRequest(str(error.detail), headers=headers)
+    return await on_problem(request, problem)
 
 
 async def on_invalid_query(request: Request, error: Exception) -> Response:

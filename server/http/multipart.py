@@ -53,10 +53,6 @@ class _Parts:
 def images_of_form(body: bytes, content_type: str) -> list[bytes]:
     """The contents of the parts named ``images``, in order.
 
-    Args:
-        body: The whole body.
-        content_type: The header, which holds the boundary.
-
     Raises:
         MalformedRequest: There is no boundary, or the body does not keep to it.
         WrongNumberOfImages: Parts, but none named ``images``.

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 from fastapi import APIRouter, Request, Response
 
-from server.http.cached import cached
+from server.http.cached import Cached
 
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -19,12 +19,12 @@ def page_router() -> APIRouter:
     """The routes of the page."""
     router = APIRouter(include_in_schema=False)
     for path, (name, media_type) in FILES.items():
-        _add(router, path, (files("server") / "web" / name).read_bytes(), media_type)
+        _add(router, path, Cached((files("server") / "web" / name).read_bytes(), media_type))
     return router
 
 
-def _add(router: APIRouter, path: str, content: bytes, media_type: str) -> None:
+def _add(router: APIRouter, path: str, content: Cached) -> None:
     async def send(request: Request) -> Response:
-        return cached(request, content, media_type)
+        return content.answer(request)
 
     router.add_api_route(path, send, methods=["GET", "HEAD"], response_class=Response)

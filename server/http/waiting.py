@@ -3,19 +3,14 @@
 import asyncio
 
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from server.answers.pipeline import Outcome
 from server.engine import Engine, Job
-from server.http.body import Receive
 
 
 async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> Outcome:
-    """Submit a job; give it up when the client leaves before its turn.
-
-    Args:
-        engine: Does the work.
-        job: The request, its body read to the end.
-        receive: The ASGI channel, which from now on only tells that the client left.
+    """Submit a job whose body is read; give it up when the client leaves before its turn.
 
     Raises:
         ClientDisconnect: The client left; the job is dropped if it has not begun.

@@ -5,14 +5,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from models.cores import in_order
 from models.errors import UsageError
 from models.images import MAX_BYTES
 from models.progress import progress
-from server.answers.answer import Ask, operating_point
+from server.answers.answer import operating_point
+from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline
-from server.errors import BodyTooLarge, NotCalibratedFor, Problem
+from server.errors import BodyTooLarge, Problem
 from server.schemas import Answer
 
 
@@ -37,17 +39,18 @@ def predict_all(
     """Answer each file as the server would, in the order given, showing progress.
 
     Raises:
-        UsageError: The bundle is not calibrated for ``ask``; found before the first file.
+        UsageError: ``ask`` contradicts itself, or the bundle is not calibrated for it; found before
+            the first file.
     """
     try:
         operating_point(pipeline.record, ask, 1)
-    except NotCalibratedFor as error:
+    except Problem as error:
         allowed = f"; possible are {_short(error.allowed)}" if error.allowed else ""
         raise UsageError(f"{error.detail}{allowed}") from error
     return _predicted(pipeline, photos, ask, threads)
 
 
-def _short(values: list[float]) -> str:
+def _short(values: list[Any]) -> str:
     listed = [f"{value:g}" for value in values]
     return ", ".join(listed if len(listed) <= 12 else [*listed[:5], "...", *listed[-3:]])
 
@@ -63,7 +66,7 @@ def _predicted(
 
 
 def shown(path: Path) -> str:
-    """A path as text for people and files; bytes that are no UTF-8 appear as ``\\xe9``."""
+    """A path as text for people and files; bytes that are not UTF-8 appear as ``\\xe9``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

@@ -2,29 +2,19 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from models.images.sniff import ENDINGS
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """Photos in the order given, each folder's sorted by path.
-
-    Attributes:
-        photos: Files to answer, whether they exist or not.
-        skipped: Files inside folders that are not named like pictures.
-    """
-
-    photos: list[Path]
-    skipped: list[Path]
-
-
-def find_photos(words: Iterable[str], stdin: Iterable[str]) -> Listing:
+def find_photos(words: Iterable[str], stdin: Iterable[str]) -> tuple[list[Path], list[Path]]:
     """Expand files, folders (with all folders below) and ``-`` (one path a line of ``stdin``).
 
     A file named outright is always taken, whatever its ending: the type is told by the bytes.
+
+    Returns:
+        The photos in the order given, each folder's sorted by path, whether they exist or not; and
+        the files inside folders that are not named like pictures.
     """
     photos: list[Path] = []
     skipped: list[Path] = []
@@ -34,7 +24,7 @@ def find_photos(words: Iterable[str], stdin: Iterable[str]) -> Listing:
             continue
         for file in _files_below(path):
             (photos if file.suffix.lower() in ENDINGS else skipped).append(file)
-    return Listing(photos=photos, skipped=skipped)
+    return photos, skipped
 
 
 def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -18,7 +18,6 @@ from server.predict.files import Predicted, shown
 from server.schemas import Answer
 
 Format = Literal["table", "csv", "jsonl", "parquet"]
-FORMATS = ("table", "csv", "jsonl", "parquet")
 COLUMNS: dict[str, str] = {
     "path": "string",
     "rank": "int64",
@@ -42,32 +41,23 @@ COLUMNS: dict[str, str] = {
 """The columns of CSV and Parquet, with their Arrow types: one row for each class listed."""
 
 
-def write_predictions(predicted: Iterable[Predicted], form: Format, output: Path | None) -> int:
-    """Write everything, to stdout or, all of it or nothing, to ``output``; returns the failures.
+def write_predictions(predicted: Iterable[Predicted], form: Format, output: Path | None) -> None:
+    """Write everything, to stdout or, all of it or nothing, to ``output``.
 
     Raises:
         UsageError: Parquet without a file or without the extra `report`, or an output that
             cannot be written.
     """
     _check_output(form, output)
-    failures = 0
-
-    def counted() -> Iterator[Predicted]:
-        nonlocal failures
-        for one in predicted:
-            failures += one.problem is not None
-            yield one
-
     if form == "parquet":
         assert output is not None
-        write_atomic(output, _parquet(counted()))
+        write_atomic(output, _parquet(predicted))
     elif output is None:
-        _WRITERS[form](counted(), sys.stdout)
+        _WRITERS[form](predicted, sys.stdout)
     else:
         text = io.StringIO(newline="")
-        _WRITERS[form](counted(), text)
+        _WRITERS[form](predicted, text)
         write_atomic(output, text.getvalue().encode())
-    return failures
 
 
 def _check_output(form: Format, output: Path | None) -> None:
@@ -91,7 +81,7 @@ def _check_file(output: Path) -> None:
         if output.is_dir():
             raise UsageError(f"--output {output} is a folder; name a file")
         if output.exists() and not output.is_file():  # such as /dev/null, to be replaced by a file
-            raise UsageError(f"--output {output} is no regular file; name another")
+            raise UsageError(f"--output {output} is not a regular file; name another")
     except OSError as error:
         raise UsageError(
             f"--output {output} cannot be written: {error.strerror}; choose another path"
@@ -100,16 +90,13 @@ def _check_file(output: Path) -> None:
 
 def _write_jsonl(predicted: Iterable[Predicted], to: TextIO) -> None:
     for one in predicted:
-        fields: dict[str, Any] = dict.fromkeys(Answer.model_fields)
-        error = None
+        line: dict[str, Any] = {"path": shown(one.path), **dict.fromkeys(Answer.model_fields)}
+        line["error"] = None
         if one.answer is not None:
-            fields = one.answer.model_dump(mode="json", by_alias=True)
+            line |= one.answer.model_dump(mode="json", by_alias=True)
         if one.problem is not None:
-            error = {"code": one.problem.code, "detail": one.problem.detail}
-        to.write(
-            json.dumps({"path": shown(one.path), **fields, "error": error}, ensure_ascii=False)
-        )
-        to.write("\n")
+            line["error"] = {"code": one.problem.code, "detail": one.problem.detail}
+        to.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _write_csv(predicted: Iterable[Predicted], to: TextIO) -> None:
@@ -126,20 +113,13 @@ def _rows(one: Predicted) -> list[dict[str, Any]]:
         return [{**row, "error": one.problem.code, "detail": one.problem.detail}]
     assert one.answer is not None
     drawn = one.answer.set
-    row |= {"rule": drawn.rule, "k": drawn.k, "coverage": drawn.coverage}
-    row |= {"guarantee": drawn.guarantee}
-    row |= {"lambda": drawn.lambda_val, "set_size": drawn.size, "calibrated": drawn.calibrated}
+    row |= drawn.model_dump(include={"rule", "k", "coverage", "guarantee", "calibrated"})
+    row |= {"lambda": drawn.lambda_val, "set_size": drawn.size}
     row |= {"verdict": one.answer.rejection.verdict, "familiarity": one.answer.rejection.value}
     listed = [
-        {
-            **row,
-            "rank": result.rank,
-            "class_id": result.class_id,
-            "scientific_name": result.taxon.scientific_name,
-            "score": result.score,
-            "in_set": result.in_set,
-            "top_k_probability": result.top_k_probability,
-        }
+        row
+        | result.model_dump(exclude={"taxon"})
+        | {"scientific_name": result.taxon.scientific_name}
         for result in one.answer.results
     ]
     return listed or [row]

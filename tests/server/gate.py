@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from server.answers.answer import Ask
+from server.answers.ask import Ask
 from server.answers.pipeline import Outcome, Pipeline
 
 

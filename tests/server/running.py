@@ -28,7 +28,7 @@ class Running:
         self._socket = bind("127.0.0.1", 0)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.server = make_server(self.app, settings)
+        self.server = make_server(self.app)
         self._thread = threading.Thread(target=self.server.run, args=([self._socket],))
 
     def __enter__(self) -> "Running":

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from server import engine as module
-from server.answers.answer import Ask
+from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.engine import FEWEST, MOST, Engine, Job
 from server.metrics import Metrics

@@ -2,15 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from server.answers import pipeline
-from server.answers.answer import Ask
+from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
 from tests.server import garden
+from tests.server.asking import identify
 
 VIOLET = garden.photo(5, blur=0.5, other=6)
 KEYS = {"id", "model", "query", "set", "best_match", "results", "rollup", "rejection", "warnings"}
@@ -20,15 +20,8 @@ SET_KEYS = {
 }
 
 
-def identify(client: TestClient, photo: bytes = VIOLET, **query: Any) -> dict[str, Any]:
-    response = client.post("/v1/identify", params=query, content=photo)
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
-
-
 def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> None:
-    found = identify(client)
+    found = identify(client, VIOLET)
     assert set(found) == KEYS
     assert set(found["set"]) == SET_KEYS
     assert set(found["query"]) == {"images", "rule", "k", "coverage", "guarantee", "lang"}
@@ -55,7 +48,7 @@ def test_the_set_follows_from_the_returned_scores_and_lambda(client: TestClient,
 
 
 def test_http_answers_what_the_pipeline_answers(client: TestClient, bundle: Path) -> None:
-    found = identify(client, k=2)
+    found = identify(client, VIOLET, k=2)
     direct = open_pipeline(bundle, device="cpu")([VIOLET], Ask(k=2), found["id"])
     assert found == direct.answer.model_dump(mode="json", by_alias=True)
 
@@ -67,7 +60,7 @@ def test_the_right_flower_is_in_the_set(client: TestClient) -> None:
 
 
 def test_a_form_and_a_raw_body_get_the_same_answer(client: TestClient) -> None:
-    raw = identify(client)
+    raw = identify(client, VIOLET)
     form = client.post("/v1/identify", files=[("images", ("p.png", VIOLET, "image/png"))]).json()
     assert form["results"] == raw["results"]
     assert form["set"] == raw["set"]
@@ -104,14 +97,6 @@ def test_several_photos_are_fused_and_it_is_said_whether_that_is_calibrated(
     assert {r["class_id"]: r["score"] for r in both} == pytest.approx(mean)
 
 
-def test_a_large_form_is_parsed_in_a_thread_with_the_same_result(client: TestClient) -> None:
-    # a PNG with noise compresses badly: beyond the size that is parsed on the event loop
-    large = garden.encoded(garden.pixels(garden.COLOURS[5], side=400))
-    assert len(large) > 256 * 1024
-    found = client.post("/v1/identify?include=scores", files=[("images", ("p.png", large))]).json()
-    assert found["results"] == identify(client, large, include="scores")["results"]
-
-
 def test_names_follow_lang_then_accept_language(client: TestClient) -> None:
     def names(params: dict[str, str], header: str) -> tuple[str, list[dict[str, str]]]:
         response = client.post(
@@ -127,7 +112,7 @@ def test_names_follow_lang_then_accept_language(client: TestClient) -> None:
 
 
 def test_include_takes_commas_and_repetitions(client: TestClient) -> None:
-    commas = identify(client, include="scores,rollup")
+    commas = identify(client, VIOLET, include="scores,rollup")
     repeated = client.post(
         "/v1/identify", params=[("include", "scores"), ("include", "rollup")], content=VIOLET
     ).json()
@@ -137,7 +122,7 @@ def test_include_takes_commas_and_repetitions(client: TestClient) -> None:
 
 
 def test_max_results_and_reject_are_taken(client: TestClient) -> None:
-    found = identify(client, k=7, max_results=1, reject="true")
+    found = identify(client, VIOLET, k=7, max_results=1, reject="true")
     assert len(found["results"]) == 1
     assert found["set"]["size"] > 1
     assert found["set"]["truncated"] is True

@@ -1,17 +1,21 @@
 """What the server says about itself: the card, the classes, metrics, the description."""
 
 import json
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from server.app import create_app
+from server.schemas import Rule
 from server.settings import Settings
 from tests.server import garden
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "http.md"
 
 
 def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestClient) -> None:
@@ -53,6 +57,14 @@ def test_the_card_lists_no_more_photos_than_a_request_may_have(bundle: Path) -> 
     several = {rule["rule"]: tuple(one["images"] for one in rule["several"]) for rule in rules}
     assert several.pop("class_coverage") == ()
     assert set(several.values()) == {(2, 3)}
+
+
+def test_the_card_is_rendered_once_at_start(bundle: Path) -> None:
+    app = create_app(Settings(bundle=bundle))
+    with TestClient(app) as client:
+        first = client.get("/v1/model")
+        app.state.engine.pipeline = None
+        assert client.get("/v1/model").content == first.content
 
 
 def test_another_answer_has_another_etag(client: TestClient) -> None:
@@ -162,6 +174,16 @@ def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) ->
     told = {value for _, labels in samples for _, value in labels}
     assert not told & {word for flower in garden.FLOWERS for word in flower[:3]}
     assert "Rosa" not in text
+
+
+def test_every_metric_address_and_rule_stands_in_the_documentation(client: TestClient) -> None:
+    text = DOCUMENTATION.read_text()
+    kinds = re.findall(r"^# TYPE (florilege_\w+)", client.get("/metrics").text, re.MULTILINE)
+    names = [name for name in kinds if not name.endswith("_created")]
+    assert len(names) == 20
+    names += json.loads(GOLDEN.read_text())["paths"]
+    names += get_args(Rule)
+    assert [name for name in names if name not in text] == []
 
 
 def test_the_description_is_the_golden_one(bundle: Path, tmp_path: Path) -> None:

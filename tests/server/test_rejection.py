@@ -13,25 +13,18 @@ from typer.testing import CliRunner
 from calibration.record import CalibrationRecord
 from calibration.rejection.familiarity import METHODS
 from models.bundle import open_bundle
-from server.answers.answer import Ask
+from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.cli import app
 from server.settings import Settings
 from tests.server import garden
+from tests.server.asking import identify
 
 
 @pytest.fixture(scope="module")
 def record(bundle: Path) -> CalibrationRecord:
     return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
-
-
-def identify(client: TestClient, *photos: bytes, **query: Any) -> dict[str, Any]:
-    files = [("images", ("p.png", photo)) for photo in photos]
-    response = client.post("/v1/identify", params=query, files=files)
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
 
 
 def test_a_clear_photo_is_accepted_whether_or_not_others_are_rejected(client: TestClient) -> None:

@@ -18,12 +18,14 @@ from models.bundle import open_bundle, replace_files
 from models.errors import BundleError
 from models.images import load
 from models.session import Session
-from server.answers.answer import Ask, judge
+from server.answers.answer import judge
+from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.cli import app
 from server.settings import Settings
 from tests.server import garden
+from tests.server.asking import identify
 
 MINT = garden.encoded(garden.pixels(np.array([0.35, 0.98, 0.65])))
 """A colour that lies in a direction where no flower is."""
@@ -44,14 +46,6 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def http(planted: Path) -> Iterator[TestClient]:
     with TestClient(create_app(Settings(bundle=planted))) as client:
         yield client
-
-
-def identify(client: TestClient, *photos: bytes, **query: Any) -> dict[str, Any]:
-    files = [("images", ("p.png", photo)) for photo in photos]
-    response = client.post("/v1/identify", params=query, files=files)
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
 
 
 def by_hand(bundle: Path, photo: bytes) -> float:

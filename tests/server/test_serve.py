@@ -88,7 +88,7 @@ def test_sigterm_loses_no_answer(bundle: Path) -> None:
 
 def test_a_stop_waits_as_long_as_there_is_to_drain(bundle: Path) -> None:
     settings = Settings(bundle=bundle, drain_s=7.2, drain_notice_s=0.0)
-    server = make_server(create_app(settings), settings)
+    server = make_server(create_app(settings))
     assert server.config.timeout_graceful_shutdown == 8  # in whole seconds
 
 

@@ -1,15 +1,10 @@
 """Settings: the defaults of the design, and what is refused."""
 
-import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from server.cli import app
 from server.settings import Settings
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_default_limits_are_those_of_the_documentation() -> None:
@@ -54,13 +49,3 @@ def test_nothing_is_kept_on_disk_unless_asked_for() -> None:
     settings = Settings(bundle=Path("b"))
     assert (settings.feedback_store, settings.score_log, settings.watch_state) == (None,) * 3
     assert settings.watch
-
-
-def test_every_setting_is_a_flag_of_serve_and_in_the_documentation() -> None:
-    help_text = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
-    documentation = (ROOT / "docs" / "http.md").read_text()
-    for name in Settings.model_fields:
-        flag = "--" + name.removesuffix("s" if name == "cors_origins" else "").replace("_", "-")
-        if name != "bundle":
-            assert re.search(rf"{flag}\b", help_text), flag
-            assert f"`{flag}" in documentation, flag

@@ -1,19 +1,24 @@
-"""`POST /v1/feedback`: what it takes, what it stores, and that audits can read it."""
+"""`POST /v1/feedback`: what it takes, stores and remembers, and that audits can read it."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from calibration.live.audit import audit_file
-from server.afterwards import feedback
+from server.afterwards.feedback import Latest, Remembered
 from server.app import create_app
+from server.schemas import Query
 from server.settings import Settings
 from tests.server import garden
 from tests.server.afterwards.test_feedback_store import feedback_files, lines_of
+from tests.server.asking import identify
 from tests.server.test_problems import check
 
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -31,8 +36,7 @@ def client(bundle: Path, store: Path) -> Iterator[TestClient]:
 
 
 def answered(client: TestClient, photo: bytes = VIOLET, **query: Any) -> dict[str, Any]:
-    found: dict[str, Any] = client.post("/v1/identify", params=query, content=photo).json()
-    return found
+    return identify(client, photo, **query)
 
 
 def say(client: TestClient, given: Any, **headers: str) -> Any:
@@ -147,10 +151,8 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
         check(response, 400, "invalid_parameter")
 
 
-def test_of_the_keys_the_oldest_are_forgotten(
-    client: TestClient, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feedback, "MOST_KEYS", 3)
+def test_of_the_keys_the_oldest_are_forgotten(client: TestClient, store: Path) -> None:
+    client.app.state.feedback._keys.most = 3  # type: ignore[attr-defined]  # an ASGI application
     answer = answered(client)
     for key, rows in (("a", 1), ("b", 2), ("c", 3), ("a", 3), ("d", 4), ("b", 4), ("a", 5)):
         assert say(client, about(answer, "1001"), **{"Idempotency-Key": key}).status_code == 202
@@ -203,12 +205,12 @@ def test_what_cannot_be_used_is_refused_by_name(
 
 def test_only_json_is_taken_so_that_pages_of_others_cannot_post_it(client: TestClient) -> None:
     body = json.dumps(about(answered(client), "1001"))
-    for given in ("text/plain", "application/x-www-form-urlencoded", ""):
-        response = client.post("/v1/feedback", content=body, headers={"Content-Type": given})
+    for typed in ("text/plain", "application/x-www-form-urlencoded", ""):
+        response = client.post("/v1/feedback", content=body, headers={"Content-Type": typed})
         check(response, 400, "malformed_request")
-    typed = {"Content-Type": "application/json; charset=utf-8"}
-    assert client.post("/v1/feedback", content=body, headers=typed).status_code == 202
-    check(client.post("/v1/feedback?x=1", content=body, headers=typed), 400, "unknown_parameter")
+    json_ = {"Content-Type": "application/json; charset=utf-8"}
+    assert client.post("/v1/feedback", content=body, headers=json_).status_code == 202
+    check(client.post("/v1/feedback?x=1", content=body, headers=json_), 400, "unknown_parameter")
     check(client.get("/v1/feedback"), 405, "method_not_allowed")
 
 
@@ -245,3 +247,30 @@ def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Pa
     assert len(text) < 1000
     assert path.stat().st_mode & 0o077 == 0
     assert store.stat().st_mode & 0o077 == 0
+
+
+def remembered(members: list[int], classes: int = 12) -> Remembered:
+    inside = np.zeros(classes, dtype=bool)
+    inside[members] = True
+    query = Query(images=1, rule="average_k", k=3.0, coverage=None, guarantee=None, lang="en")
+    return Remembered(query, "accepted", np.packbits(inside))
+
+
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
+def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]]) -> None:
+    classes, members = given_
+    assert remembered(sorted(members), classes).members == sorted(members)
+
+
+def test_the_oldest_answers_are_forgotten_and_the_latest_of_an_id_counts() -> None:
+    answers = Latest[int](3)
+    for number in range(3):
+        answers.keep(f"r{number}", number)
+    answers.keep("r0", 7)  # the id again: it is the newest now
+    answers.keep("r9", 9)
+    assert answers.find("r1") is None
+    assert {name: answers.find(name) for name in ("r0", "r2", "r9")} == {"r0": 7, "r2": 2, "r9": 9}
+
+
+def test_an_answer_with_many_classes_stays_small() -> None:
+    assert remembered([0, 9999], 10_000).bits.nbytes == 1250

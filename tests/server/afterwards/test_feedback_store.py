@@ -1,4 +1,4 @@
-"""The files of the feedback store, and the memory of the last answers."""
+"""The files of the feedback store."""
 
 import contextlib
 import errno
@@ -10,14 +10,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from models.rotating import numbered_files
 from server.afterwards.feedback_store import NAME, FeedbackStore
-from server.afterwards.remembered import LastAnswers, Remembered
 
 
 def feedback_files(folder: Path) -> list[Path]:
@@ -36,15 +32,6 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 def row(number: int, **more: Any) -> dict[str, Any]:
     return {"request_id": f"r{number}", "class_id": "1", "set": ["1"], **more}
-
-
-def remembered(members: list[int], classes: int = 12) -> Remembered:
-    inside = np.zeros(classes, dtype=bool)
-    inside[members] = True
-    return Remembered(
-        images=1, rule="average_k", k=3.0, coverage=None, guarantee=None,
-        verdict="accepted", bits=np.packbits(inside), classes=classes,
-    )  # fmt: skip
 
 
 def test_rows_come_back_in_order_also_after_a_restart(tmp_path: Path) -> None:
@@ -144,26 +131,3 @@ def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
 def test_a_store_needs_room(tmp_path: Path, limits: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         FeedbackStore(tmp_path, **limits)
-
-
-@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
-def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]]) -> None:
-    classes, members = given_
-    assert remembered(sorted(members), classes).members == sorted(members)
-
-
-def test_the_oldest_answers_are_forgotten_and_the_latest_of_an_id_counts() -> None:
-    answers = LastAnswers(3)
-    for number in range(3):
-        answers.keep(f"r{number}", remembered([number]))
-    answers.keep("r0", remembered([7]))  # the id again: it is the newest now
-    answers.keep("r9", remembered([9]))
-    assert answers.find("r1") is None
-    found = {name: answers.find(name) for name in ("r0", "r2", "r9")}
-    assert {name: one and one.members for name, one in found.items()} == {
-        "r0": [7], "r2": [2], "r9": [9]
-    }  # fmt: skip
-
-
-def test_an_answer_with_many_classes_stays_small() -> None:
-    assert remembered([0, 9999], 10_000).bits.nbytes == 1250

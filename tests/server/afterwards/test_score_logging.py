@@ -13,7 +13,7 @@ from models.bundle import open_bundle
 from models.errors import UsageError
 from server.afterwards.afterwards import Seen
 from server.afterwards.score_logging import ScoreLogging
-from server.answers.answer import Ask
+from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.metrics import Metrics

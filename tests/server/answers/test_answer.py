@@ -3,15 +3,19 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calibration.marginals import top_k_marginals
 from calibration.record import CalibrationRecord
 from calibration.record.columns import Columns
 from models.bundle import open_bundle
-from server.answers.answer import Ask, answer
+from server.answers.answer import answer, best_first, judge, operating_point
+from server.answers.ask import Ask
 from server.errors import InvalidParameter, NotCalibratedFor
 from server.schemas import Answer, Model
 from tests.server import garden
@@ -32,14 +36,11 @@ def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: object) -> Answer:
-    return answer(
-        values,
-        Ask(**fields),  # type: ignore[arg-type]  # each test passes fitting ones
-        classes=garden.classes(),
-        record=record,
-        model=MODEL,
-        request_id="r",
-    )
+    wanted = Ask(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
+    named: dict[str, Any] = {"classes": garden.classes(), "model": MODEL, "request_id": "r"}
+    found, inside = answer(values, wanted, record, judge(values, wanted, record), **named)
+    assert int(inside.sum()) == found.set.size
+    return found
 
 
 def by_hand(record: CalibrationRecord, values: dict[str, np.ndarray]) -> np.ndarray:
@@ -70,6 +71,22 @@ def test_the_set_is_what_reaches_lambda_and_the_best_class(
     assert [r.score for r in found.results] == pytest.approx(
         sorted((scores[int(i)] for i in expected), reverse=True)
     )
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-0.0, 0.0, 0.5, np.nextafter(0.5, 1), -1.0]), st.booleans())
+    )
+)
+def test_members_come_first_best_first_and_equals_keep_their_order(
+    ranks: list[tuple[float, bool]],
+) -> None:
+    ranked, inside = (
+        np.array([rank for rank, _ in ranks]),
+        np.array([one for _, one in ranks], bool),
+    )
+    expected = sorted(range(len(ranks)), key=lambda index: (not inside[index], -ranked[index]))
+    assert best_first(ranked, inside).tolist() == expected
 
 
 def test_a_larger_k_only_adds_classes(record: CalibrationRecord) -> None:
@@ -279,6 +296,8 @@ def test_what_is_not_calibrated_is_refused_with_what_is(
     "fields",
     [{"coverage": 0.9}, {"rule": "coverage", "k": 3.0}, {"rule": "top_k", "coverage": 0.9}],
 )
-def test_k_and_coverage_each_go_with_their_rules(fields: dict[str, object]) -> None:
+def test_k_and_coverage_each_go_with_their_rules(
+    record: CalibrationRecord, fields: dict[str, object]
+) -> None:
     with pytest.raises(InvalidParameter, match="takes"):
-        Ask(**fields)  # type: ignore[arg-type]  # on purpose
+        operating_point(record, Ask(**fields), 1)  # type: ignore[arg-type]  # on purpose

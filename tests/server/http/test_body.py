@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from server.errors import BodyTooLarge, MalformedRequest, Overloaded, Problem, UploadTooSlow
 from server.http import body as module
-from server.http.body import Held, Receive, read_images, read_small
+from server.http.body import Held, read_body, read_images
 from server.settings import Settings
 from tests.server.http.test_multipart import TYPE, form
 
@@ -100,7 +101,7 @@ def test_bodies_are_held_up_to_the_limit_and_given_back(others: int) -> None:
 def test_the_declared_length_is_checked_first(declared: str, error: type[Problem] | None) -> None:
     async def run() -> bytes:
         receive = arriving(b"1234567890")
-        return await read_small(receive, {"content-length": declared}, limit=10, deadline_s=9)
+        return await read_body(receive, {"content-length": declared}, limit=10, deadline_s=9)
 
     if error is None:
         assert asyncio.run(run()) == b"1234567890"
@@ -133,7 +134,7 @@ def test_a_body_that_does_not_end_in_time_is_too_slow() -> None:
         raise AssertionError
 
     with pytest.raises(UploadTooSlow) as caught:
-        asyncio.run(read_small(never, {}, limit=10, deadline_s=0.01))
+        asyncio.run(read_body(never, {}, limit=10, deadline_s=0.01))
     assert caught.value.limit == 0.01
 
 
@@ -142,5 +143,5 @@ def test_a_client_that_left_is_told_apart_from_an_empty_body() -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(ClientDisconnect):
-        asyncio.run(read_small(gone, {}, limit=10, deadline_s=9))
-    assert asyncio.run(read_small(arriving(b""), {}, limit=10, deadline_s=9)) == b""
+        asyncio.run(read_body(gone, {}, limit=10, deadline_s=9))
+    assert asyncio.run(read_body(arriving(b""), {}, limit=10, deadline_s=9)) == b""

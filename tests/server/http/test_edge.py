@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
 
-from server.errors import BodyTooLarge, Overloaded, Problem, problem_response
+from server.errors import BodyTooLarge, Overloaded, Problem
 from server.http import edge as module
-from server.http.edge import Edge, Message, Receive, Scope, Send, new_request_id
+from server.http.edge import Edge, new_request_id
+from server.http.handlers import problem_response
 from server.metrics import Metrics
 
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from data.layouts.folder import SUFFIXES
 from models.errors import DataError, SomeInputsFailed, UsageError
 from models.images.sniff import ENDINGS
-from server.answers.answer import Ask
+from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.cli import app
 from server.predict import tables
@@ -83,8 +83,8 @@ def test_a_list_is_read_from_standard_input(bundle: Path, photos: Path) -> None:
 
 
 def test_a_named_file_is_tried_whatever_its_ending() -> None:
-    listing = find_photos(["a.txt", "b"], [])
-    assert [path.name for path in listing.photos] == ["a.txt", "b"]
+    photos, skipped = find_photos(["a.txt", "b"], [])
+    assert ([path.name for path in photos], skipped) == (["a.txt", "b"], [])
 
 
 def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Path) -> None:
@@ -156,15 +156,15 @@ def test_an_output_file_is_written_whole_or_not_at_all(
     ("words", "message"),
     [
         (["--k", "2.55"], "possible are 1, 1.1"),
-        (["--rule", "best"], "--rule must be one of average_k"),
-        (["--format", "xml"], "--format must be one of table"),
-        (["--include", "all"], "--include must be one of scores"),
+        (["--k", "nan"], "k: input should be a finite number, got nan"),
+        (["--include", "rollup,all"], "include: input should be 'scores', .*, got 'all'"),
+        (["--max-results", "0"], "max_results: .*, got 0"),
+        (["--lang", "../etc"], "lang: "),
         (["--coverage", "0.9"], "coverage goes with rule=coverage"),
         (["--format", "parquet"], "name a file with -o"),
         (["-o", "/no/such/folder/x.csv"], "cannot be written: No such file or directory"),
         (["-o", "/dev/null/x.csv"], "cannot be written: Not a directory"),
         (["-o", "x" * 300], "cannot be written: File name too long; choose another path"),
-        (["--device", "tpu"], "--device must be one of auto, cpu, cuda, got 'tpu'"),
     ],
 )
 def test_a_flag_that_cannot_be_is_a_usage_error(
@@ -172,6 +172,22 @@ def test_a_flag_that_cannot_be_is_a_usage_error(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         run(bundle, photos, *words)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "choice"),
+    [
+        *[("--rule", "best", "average_k"), ("--guarantee", "surely", "probability")],
+        *[("--format", "xml", "table"), ("--device", "tpu", "cuda")],
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(
+    bundle: Path, photos: Path, flag: str, value: str, choice: str
+) -> None:
+    result = run(bundle, photos, flag, value)
+    assert result.exit_code == 2
+    for word in (flag, value, choice):
+        assert word in result.stderr
 
 
 def test_an_output_that_is_a_folder_is_a_usage_error(
@@ -300,7 +316,7 @@ def test_an_output_that_is_a_pipe_or_a_device_is_not_replaced(
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(UsageError, match="is no regular file; name another"):
+    with pytest.raises(UsageError, match="is not a regular file; name another"):
         run(bundle, photos, "-o", pipe)
     assert pipe.is_fifo()
 
