@@ -53,7 +53,7 @@ class Flag:
 
 
 def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
-    """Turn the verb's parameter of type ``model`` into one flag for each field.
+    """Turn the verb's parameter of type ``model``, or a base of it, into one flag for each field.
 
     Example:
         >>> from pydantic import Field
@@ -69,7 +69,7 @@ def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
     def decorate(verb: Verb) -> Verb:
         signature, fields = inspect.signature(verb), dict(_parameters(model))
         others = dict(signature.parameters)
-        filled = next(name for name, each in others.items() if each.annotation is model)
+        filled = next(name for name, each in others.items() if each.annotation in model.__mro__)
         del others[filled]
         parameters = [*fields.values(), *(each.replace(kind=_BY_NAME) for each in others.values())]
 
