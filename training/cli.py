@@ -29,7 +29,7 @@ def _flag(name: str) -> Any:
     """The field of a flag: None where it is not given, the setting's description as its help."""
     setting = fields()[name]
     default = DEFAULT_LOSS if name == "loss" else setting.get("default")
-    said = " ".join(setting["description"].split())
+    said = " ".join(setting.get("description", "").split())
     said += f" Default: {default}." if default is not None else ""
     return (int if setting.get("type") == "integer" else str) | None, Field(None, description=said)
 

@@ -5,6 +5,7 @@ The order of precedence: flags, then environment (click hands both over as flags
 defaults of ``training.config``.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,17 @@ from training.config import DEFAULT_LOSS, TrainConfig, complaint
 from training.recipes import RECIPES
 
 Plain = dict[str, Any]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads ``1e-4`` as text; people mean the number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
 
 
 def resolve(
@@ -101,7 +113,7 @@ def parse_override(text: str) -> Plain:
     if not separator or not all(parts):
         raise UsageError(f"--set takes name=value such as loss.alpha=1.0, got {text!r}")
     try:
-        plain: Any = _numbers(yaml.safe_load(value))
+        plain: Any = yaml.load(value, _Loader)
     except yaml.YAMLError as error:
         raise UsageError(f"--set {text!r}: the value is not YAML: {error}") from error
     for part in reversed(parts):
@@ -117,7 +129,7 @@ def read_yaml(path: Path) -> Plain:
         UsageError: It cannot be read, is not YAML, or holds no mapping.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -126,25 +138,9 @@ def read_yaml(path: Path) -> Plain:
         return {}
     if not isinstance(content, dict):
         raise UsageError(f"{path} must hold settings by name, got a {type(content).__name__}")
-    plain = _numbers(content)
-    assert isinstance(plain, dict)
-    return plain
+    return content
 
 
 def to_yaml(config: TrainConfig) -> str:
     """The text of ``config.yaml``: every setting, readable by :func:`read_yaml`."""
     return yaml.safe_dump(config.to_plain(), sort_keys=False, allow_unicode=True)
-
-
-def _numbers(value: Any) -> Any:
-    """YAML 1.1 reads ``1e-4`` as text; people mean the number."""
-    if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    if isinstance(value, str) and "e" in value.lower():
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value

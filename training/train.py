@@ -1,6 +1,7 @@
 """A training run from data to report: checks, network, loop, files."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,7 @@ class TrainResult:
         return {**asdict(self), "run": str(self.run)}
 
 
-def _to_stderr(line: str) -> None:
-    typer.echo(line, err=True)
+_to_stderr = partial(typer.echo, err=True)
 
 
 def train_run(

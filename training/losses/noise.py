@@ -118,13 +118,10 @@ def imbalanced_noised_top_k(
         class_counts: Training images per class, or the data set to count.
         k: Size of the set, ``1 <= k < classes``.
         epsilon: Size of the noise, positive, in units of the cosine.
-        noise_samples: As in :func:`noised_top_k`.
         max_margin: Margin of the rarest class, at least 0; 0.2 on Pl@ntNet-300K.
         scale: :math:`c`, positive; 60 in [N], 50 as a default in [N2]. With a linear head
             take 1, and margin and epsilon in units of its logits.
-        sharing: As in :func:`noised_top_k`.
-        generator: As in :func:`noised_top_k`.
-        noise: As in :func:`noised_top_k`.
+        noise_samples, sharing, generator, noise: As in :func:`noised_top_k`.
 
     References:
         [N] eq. 13. Where the paper multiplies the scores by the scale, the authors' code
@@ -181,12 +178,7 @@ def noised_kth_largest(
     Args:
         scores: Shape ``(batch, classes)``, floating point.
         k: Rank, ``1 <= k <= classes``.
-        epsilon: Size of the noise, positive.
-        noise_samples: Noise vectors, at least 1.
-        sharing: ``"per_sample"`` or ``"shared"``.
-        generator: Source of the noise.
-        noise: ``(samples, batch, classes)`` or ``(samples, 1, classes)``, finite; nothing is
-            drawn then, and a ``noise_samples`` other than the default must be their number.
+        noise: As in :func:`noised_top_k`, as are the others, or ``(samples, 1, classes)``.
 
     Returns:
         Shape ``(batch,)``; float32 for half-precision scores. Its gradient is the share of

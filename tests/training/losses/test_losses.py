@@ -3,6 +3,7 @@
 import inspect
 import io
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,3 +170,13 @@ def test_a_loss_whose_sizes_depend_on_the_data_compiles_in_parts_for_any_batch(k
             value.backward()
             found.append((value.detach(), z.grad))
         torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+
+
+@EVERY
+def test_the_documentation_names_the_head_and_every_parameter(key: str) -> None:
+    lines = (Path(__file__).parents[3] / "docs" / "losses.md").read_text("utf-8").splitlines()
+    head = LOSSES[key].head.replace("two_head", "two heads")
+    (row,) = (line for line in lines if line.startswith(f"| `{key}` | {head} |"))
+    options = ("reduction", "weight", "ignore_index")  # said once above the table
+    own = [name for name in inspect.signature(LOSSES[key]).parameters if name not in options]
+    assert [name for name in own if f"`{name}" not in row] == []
