@@ -60,7 +60,6 @@ class ClassTable(Sequence[ClassInfo]):
         return None if None in counts else np.array(counts, dtype=np.int64)
 
     def to_json(self) -> str:
-        """The content of ``classes.json``: a list in output order."""
         return json.dumps([asdict(item) for item in self.items], ensure_ascii=False, indent=1)
 
     @classmethod

@@ -101,7 +101,8 @@ def _patterns() -> NDArray[np.float64]:
     fruits = range(HIDDEN, len(FRUIT_COLOURS))
     rows = [(*flower, *leaf, fruit) for flower, leaf, fruit in product(flowers, leaves, fruits)]
     joint = _joint(np.array(rows, dtype=np.int64))
-    return joint[joint.sum(axis=1) > 0]  # (patterns, species)
+    shown: NDArray[np.float64] = joint[joint.sum(axis=1) > 0]  # (patterns, species)
+    return shown
 
 
 def _frontier(k: float) -> tuple[NDArray[np.float64], ...]:
