@@ -6,7 +6,7 @@ Errors are what stops training or spoils what is measured afterwards; warnings a
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -22,36 +22,22 @@ _DECODED = Preprocess(image_size=32)  # small: only whether a picture decodes ma
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of thing found.
+    """One kind of thing found."""
 
-    Attributes:
-        kind: Stable word for scripts, such as ``unreadable_file``.
-        message: One line: what it is and what to do.
-        items: Each picture or class it concerns.
-    """
-
-    kind: str
-    message: str
-    items: Sequence[str] = ()
+    kind: str  # stable word for scripts, such as ``unreadable_file``
+    message: str  # one line: what it is and what to do
+    items: Sequence[str] = ()  # each picture or class it concerns
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of a check.
+    """The result of a check."""
 
-    Attributes:
-        source: The ``--data`` argument.
-        rows: Pictures a split.
-        counts: Pictures a split of each class, in class order.
-        errors: What must be repaired.
-        warnings: What may be left.
-    """
-
-    source: str
-    rows: Mapping[str, int]
-    counts: Mapping[str, Mapping[str, int]]
-    errors: Sequence[Finding] = field(default_factory=list)
-    warnings: Sequence[Finding] = field(default_factory=list)
+    source: str  # the ``--data`` argument
+    rows: Mapping[str, int]  # pictures a split
+    counts: Mapping[str, Mapping[str, int]]  # pictures a split of each class, in class order
+    errors: Sequence[Finding]  # what must be repaired
+    warnings: Sequence[Finding]  # what may be left
 
 
 class Picture(NamedTuple):

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -109,12 +108,11 @@ def _splits_table(report: Report) -> Table:
 
 def _classes_table(report: Report) -> Table:
     """The classes, all where they are few, else the rarest."""
-    rare = sorted(report.counts, key=lambda class_id: sum(report.counts[class_id].values()))
-    shown: Sequence[str] = list(report.counts)
-    caption = None
-    if len(rare) > MOST_CLASSES:
-        shown = rare[:MOST_CLASSES]
-        caption = f"the {MOST_CLASSES} rarest of {len(rare):,} classes; --json has all"
+    shown, caption = list(report.counts), None
+    if len(shown) > MOST_CLASSES:
+        caption = f"the {MOST_CLASSES} rarest of {len(shown):,} classes; --json has all"
+        shown.sort(key=lambda class_id: sum(report.counts[class_id].values()))
+        del shown[MOST_CLASSES:]
     table = Table("class", *report.rows, caption=caption)
     for class_id in shown:
         table.add_row(escape(class_id), *(f"{n:,}" for n in report.counts[class_id].values()))

@@ -13,24 +13,14 @@ from models.errors import BundleError
 
 @dataclass(frozen=True, kw_only=True)
 class ClassInfo:
-    """One class.
+    """One class; what is not known of it is None, and the best name of a language comes first."""
 
-    Attributes:
-        id: Stable name: the folder's name or the manifest's ``class_id``. Always a string.
-        scientific_name: Shown to people; the id where nothing better is known.
-        genus: For roll-up.
-        family: The same.
-        gbif: Key in the GBIF backbone, as a string.
-        common_names: Names by language code, best first.
-        training_count: Training images, or None where unknown.
-    """
-
-    id: str
-    scientific_name: str
+    id: str  # stable: the folder's name or the manifest's ``class_id``
+    scientific_name: str  # shown to people; the id where nothing better is known
     genus: str | None = None
     family: str | None = None
-    gbif: str | None = None
-    common_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gbif: str | None = None  # key in the GBIF backbone
+    common_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by language code
     training_count: int | None = None
 
 
@@ -70,7 +60,6 @@ class ClassTable(Sequence[ClassInfo]):
         return None if None in counts else np.array(counts, dtype=np.int64)
 
     def to_json(self) -> str:
-        """The content of ``classes.json``: a list in output order."""
         return json.dumps([asdict(item) for item in self.items], ensure_ascii=False, indent=1)
 
     @classmethod

@@ -78,20 +78,15 @@ def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
     return [CUDA, CPU]
 
 
-def missing_cuda_note(device: str, in_use: str) -> str | None:
-    """What to tell when CUDA was asked for and the graph runs elsewhere; None where CUDA runs it.
-
-    ONNX Runtime lists CUDA as available without a driver and falls back silently.
+def demand_cuda(in_use: str) -> None:
+    """Refuse another provider: ONNX Runtime lists CUDA even without a driver, and falls back.
 
     Raises:
-        UsageError: ``device`` is ``cuda`` and something else runs.
+        UsageError: The graph does not run on CUDA.
     """
-    if in_use == CUDA:
-        return None
-    reason = (
-        f"the model runs on {in_use}: no usable CUDA device. onnxruntime-gpu needs an NVIDIA"
-        " driver (libcuda.so.1; see nvidia-smi) and the CUDA and cuDNN wheels of florilege[gpu]"
-    )
-    if device == "cuda":
-        raise UsageError(f"device cuda: {reason}")
-    return reason
+    if in_use != CUDA:
+        raise UsageError(
+            f"device cuda: the model runs on {in_use}: no usable CUDA device. onnxruntime-gpu needs"
+            " an NVIDIA driver (libcuda.so.1; see nvidia-smi) and the CUDA and cuDNN wheels of"
+            " florilege[gpu]"
+        )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from models.bundle.bundle import MODEL, Bundle
 from models.errors import BundleError
-from models.runtime import CUDA, import_runtime, missing_cuda_note, wanted_providers
+from models.runtime import demand_cuda, import_runtime, wanted_providers
 
 INPUT: Final = "image"
 FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions), if there
@@ -33,7 +33,6 @@ class Session:
         provider: Execution provider in use, checked after loading.
         heads: ONNX output name by head name.
         dimensions: Length of a row of features, None where the graph gives none.
-        note: Why ``auto`` did not take the GPU although its wheel is installed, or None.
 
     Args:
         bundle: What to run.
@@ -54,7 +53,8 @@ class Session:
         self.bundle = bundle
         self._run = _load(runtime, bundle, providers, threads)
         self.provider: str = self._run.get_providers()[0]
-        self.note = missing_cuda_note(device, self.provider) if CUDA in providers else None
+        if device == "cuda":
+            demand_cuda(self.provider)
         self.heads: Mapping[str, str] = bundle.heads
         _check_graph(self._run, bundle)
         self.dimensions = _dimensions(self._run)

@@ -25,8 +25,7 @@ from models.classes import ClassTable
 from models.errors import DataError
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
-MOST_PICTURES = 10_000_000
-"""Of a split: their species are drawn together, in about 120 bytes a picture."""
+MOST_PICTURES = 10_000_000  # of a split: their species are drawn together, 120 bytes a picture
 _LABELS, _PICTURE = 0, 1  # streams of chance of one split
 
 
@@ -131,11 +130,7 @@ def parse_flora(source: str) -> Flora:
 
 
 def list_flora(source: str) -> Listing:
-    """List the flora that ``source`` names; no picture is drawn before it is read.
-
-    Raises:
-        DataError: See `parse_flora`.
-    """
+    """List what `parse_flora` makes of ``source``; no picture is drawn before it is read."""
     flora = parse_flora(source)
     classes = flora.classes
     splits = {name: _records(flora, name) for name in SPLITS if flora.rows[name]}

@@ -147,13 +147,11 @@ def _placing(x: float, y: float, matrix: Points) -> Callable[[Points], Points]:
 def petal_shapes() -> dict[str, tuple[Points, int, float]]:
     """Petal pointing right in the unit circle, number of petals, radius of the centre."""
     t = np.linspace(0, 2 * np.pi, 21)[:-1]
-    rosette = np.stack([0.6 + 0.4 * np.cos(t), 0.34 * np.sin(t)], axis=1)
+    rosette = _points(0.6 + 0.4 * np.cos(t), 0.34 * np.sin(t))
     star = _blade(0.05, 1.0, 0.2, 0.9)
-    daisy = np.stack([0.6 + 0.4 * np.cos(t[::2]), 0.105 * np.sin(t[::2])], axis=1)
+    daisy = _points(0.6 + 0.4 * np.cos(t[::2]), 0.105 * np.sin(t[::2]))
     notch = 1 - 0.3 * np.exp(-((t - np.pi) ** 2) * 5)  # in the middle of the outer edge
-    cross = np.stack(
-        [0.56 - 0.44 * np.cos(t) * notch, (0.3 - 0.08 * np.cos(t)) * np.sin(t)], axis=1
-    )
+    cross = _points(0.56 - 0.44 * np.cos(t) * notch, (0.3 - 0.08 * np.cos(t)) * np.sin(t))
     return {
         "rosette": (rosette, 5, 0.22),
         "star": (star, 6, 0.14),
@@ -167,7 +165,7 @@ def trumpet_shape() -> tuple[Points, list[Points]]:
     """The rim in the unit circle, and the rays inside it."""
     angle = np.linspace(0, 2 * np.pi, 41)[:-1]
     rim = 0.92 + 0.08 * np.cos(5 * angle)
-    outline = rim[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    outline = rim[:, None] * _points(np.cos(angle), np.sin(angle))
     notches = np.pi / 5 * np.array([1, 3, 5, 7, 9])
     return outline, [np.outer([0.25, 0.8], [np.cos(a), np.sin(a)]) for a in notches]
 
@@ -179,11 +177,9 @@ def bell_shape() -> tuple[Points, Points, list[Points], Points]:
     half = 0.2 + 0.32 * np.sqrt((y + 0.8) / 1.46) + 0.2 * ((y + 0.8) / 1.46) ** 6
     lip_x = np.linspace(half[-1], -half[-1], 13)
     lip_y = 0.72 + 0.16 * np.abs(np.sin(1.5 * np.pi * (lip_x / half[-1] + 1)))
-    right = np.stack([half, y], axis=1)
-    left = np.stack([-half, y], axis=1)[::-1]
-    body = np.concatenate([right, np.stack([lip_x, lip_y], axis=1), left])
+    body = np.concatenate([_points(half, y), _points(lip_x, lip_y), _points(-half, y)[::-1]])
     t = np.linspace(0, 2 * np.pi, 17)[:-1]
-    mouth = np.stack([0.66 * np.cos(t), 0.7 + 0.12 * np.sin(t)], axis=1)
+    mouth = _points(0.66 * np.cos(t), 0.7 + 0.12 * np.sin(t))
     ribs = [np.array([[s * 0.1, -0.6], [s * 0.18, 0.1], [s * 0.24, 0.72]]) for s in (-1, 1)]
     cap = np.array([[-0.26, -0.66], [-0.14, -0.95], [0.14, -0.95], [0.26, -0.66], [0.0, -0.5]])
     return body, mouth, ribs, cap
@@ -226,7 +222,7 @@ def _heart() -> Leaf:
     t = np.linspace(0, 2 * np.pi, 33)[:-1]
     x = 13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)
     y = 16 * np.sin(t) ** 3
-    blade = np.stack([-x / 18.5 + 0.05, y / 18.5], axis=1)
+    blade = _points(-x / 18.5 + 0.05, y / 18.5)
     veins = [np.array([[-0.85, 0.0], [0.85, 0.0]])]
     ends = ((-0.35, 0.6), (0.25, 0.48))
     veins += [np.array([[-0.3, 0.0], [x, s * y]]) for (x, y), s in product(ends, (-1, 1))]
@@ -239,12 +235,11 @@ def _lobed() -> Leaf:
     t = np.linspace(-np.pi, np.pi, 71)[:-1]
     radius = 0.62 + 0.38 * np.cos(5.6 * t) * np.exp(-((t / 2.6) ** 4))
     radius *= 1 - 0.45 * np.exp(-((np.abs(t) - np.pi) ** 2) * 6)
-    blade = np.stack([radius * np.cos(t), radius * np.sin(t)], axis=1)
+    blade = _points(radius * np.cos(t), radius * np.sin(t))
     lobes = 2 * np.pi / 5.6 * np.array([-2, -1, 0, 1, 2])
     veins = [np.outer([-0.1, 0.82], [np.cos(a), np.sin(a)]) for a in lobes]
-    spots = np.stack([0.6 * np.cos(lobes), 0.6 * np.sin(lobes)], axis=1)
-    spots = np.concatenate([spots, [[-0.12, 0.2], [-0.12, -0.2]]])
-    return Leaf((blade,), (np.array([[-1.0, 0.0], [0.0, 0.0]]), *veins), spots, 0.7)
+    spots = [*_points(0.6 * np.cos(lobes), 0.6 * np.sin(lobes)), [-0.12, 0.2], [-0.12, -0.2]]
+    return Leaf((blade,), (np.array([[-1.0, 0.0], [0.0, 0.0]]), *veins), np.array(spots), 0.7)
 
 
 def _pinnate() -> Leaf:
@@ -262,10 +257,12 @@ def _pinnate() -> Leaf:
 def _blade(start: float, end: float, half: float, skew: float) -> Points:
     """A blade along x with a pointed tip; ``skew`` below 1 puts the widest part near the base."""
     u = np.linspace(0, 1, 12)
-    width = half * np.sin(np.pi * u**skew)
-    x = start + (end - start) * u
-    upper = np.stack([x, width], axis=1)
+    upper = _points(start + (end - start) * u, half * np.sin(np.pi * u**skew))
     return np.concatenate([upper, upper[::-1] * (1, -1)])
+
+
+def _points(x: NDArray[np.float64], y: NDArray[np.float64]) -> Points:
+    return np.stack([x, y], axis=1)
 
 
 def _turn(angle: float) -> Points:

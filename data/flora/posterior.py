@@ -101,7 +101,14 @@ def _patterns() -> NDArray[np.float64]:
     fruits = range(HIDDEN, len(FRUIT_COLOURS))
     rows = [(*flower, *leaf, fruit) for flower, leaf, fruit in product(flowers, leaves, fruits)]
     joint = _joint(np.array(rows, dtype=np.int64))
-    return joint[joint.sum(axis=1) > 0]  # (patterns, species)
+    shown: NDArray[np.float64] = joint[joint.sum(axis=1) > 0]  # (patterns, species)
+    return shown
+
+
+def _frontier(k: float) -> tuple[NDArray[np.float64], ...]:
+    if not 0 <= k <= SPECIES:
+        raise ValueError(f"k must be in [0, {SPECIES}], got {k}")
+    return _all_frontier()
 
 
 @cache
@@ -114,12 +121,6 @@ def _all_frontier() -> tuple[NDArray[np.float64], ...]:
     sizes = np.cumsum(np.broadcast_to(weight, joint.shape).reshape(-1)[order])
     hits = np.cumsum(joint.reshape(-1)[order])
     return np.append(0.0, sizes), np.append(0.0, hits), np.append(1.0, posterior.ravel()[order])
-
-
-def _frontier(k: float) -> tuple[NDArray[np.float64], ...]:
-    if not 0 <= k <= SPECIES:
-        raise ValueError(f"k must be in [0, {SPECIES}], got {k}")
-    return _all_frontier()
 
 
 def _joint(observed: Observed) -> NDArray[np.float64]:
@@ -148,8 +149,8 @@ def _checked(observed: Observed) -> Observed:
     observed = np.asarray(observed)
     if observed.ndim != 2 or observed.shape[1] != len(COLUMNS):
         raise ValueError(f"observed must have shape (rows, {len(COLUMNS)}), got {observed.shape}")
-    limits = [len(v) for v in (PETAL_FORMS, FLOWER_COLOURS, LEAF_FORMS, LEAF_PATTERNS)]
-    limits.append(len(FRUIT_COLOURS))
+    values = (PETAL_FORMS, FLOWER_COLOURS, LEAF_FORMS, LEAF_PATTERNS, FRUIT_COLOURS)
+    limits = [len(names) for names in values]
     if np.any(observed < HIDDEN) or np.any(observed >= limits):
         raise ValueError(f"observed traits must be in [-1, {[n - 1 for n in limits]}]")
     hidden = observed == HIDDEN

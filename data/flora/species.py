@@ -20,27 +20,16 @@ FRUIT_COLOURS = ("red", "orange", "yellow", "black", "white")
 
 @dataclass(frozen=True)
 class Genus:
-    """One genus: its forms, its type species, and how its other species differ.
-
-    Attributes:
-        name: Invented Latin name.
-        petal_form: One of ``PETAL_FORMS``, the same for all its species.
-        leaf_form: One of ``LEAF_FORMS``, the same for all its species.
-        flower: Flower colour of the type species.
-        leaf: Leaf pattern of the type species.
-        fruit: Fruit colour of the type species.
-        variants: ``"<organ> <value>"`` for each further species.
-        ranks: Place of each species among all by frequency, 1 the most common, type species first.
-    """
+    """One genus: its forms, the traits of its type species, and how its other species differ."""
 
     name: str
-    petal_form: str
+    petal_form: str  # this and the leaf form are the same for all its species
     leaf_form: str
     flower: str
     leaf: str
     fruit: str
-    variants: tuple[str, ...]
-    ranks: tuple[int, ...]
+    variants: tuple[str, ...]  # "<organ> <value>" for each further species
+    ranks: tuple[int, ...]  # of each species among all by frequency, 1 the most common
 
 
 # One genus, a few lines: forms, type species, how the others differ, ranks.
@@ -121,7 +110,14 @@ class Traits:
 @cache
 def species_traits() -> Traits:
     """The traits of all species, in class order: genus by genus, the type species first."""
-    rows = [row for index, genus in enumerate(GENERA) for row in _genus_rows(index, genus)]
+    rows = []
+    for index, genus in enumerate(GENERA):
+        forms = PETAL_FORMS.index(genus.petal_form), LEAF_FORMS.index(genus.leaf_form)
+        for variant in ("", *genus.variants):
+            organ, _, value = variant.partition(" ")
+            kind = {"flower": genus.flower, "leaf": genus.leaf, "fruit": genus.fruit, organ: value}
+            flower, leaf = FLOWER_COLOURS.index(kind["flower"]), LEAF_PATTERNS.index(kind["leaf"])
+            rows.append((index, *forms, flower, leaf, FRUIT_COLOURS.index(kind["fruit"])))
     columns = np.array(rows, dtype=np.int64).T  # (6, species)
     columns.setflags(write=False)
     return Traits(*columns)
@@ -135,18 +131,3 @@ def prior() -> NDArray[np.float64]:
     weights /= weights.sum()
     weights.setflags(write=False)
     return weights
-
-
-def _genus_rows(index: int, genus: Genus) -> list[tuple[int, ...]]:
-    forms = PETAL_FORMS.index(genus.petal_form), LEAF_FORMS.index(genus.leaf_form)
-    kind = {"flower": genus.flower, "leaf": genus.leaf, "fruit": genus.fruit}
-    changes: list[dict[str, str]] = [{}, *(dict([text.split()]) for text in genus.variants)]
-    return [(index, *forms, *_values(kind | change)) for change in changes]
-
-
-def _values(kind: dict[str, str]) -> tuple[int, int, int]:
-    return (
-        FLOWER_COLOURS.index(kind["flower"]),
-        LEAF_PATTERNS.index(kind["leaf"]),
-        FRUIT_COLOURS.index(kind["fruit"]),
-    )

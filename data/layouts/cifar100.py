@@ -88,14 +88,14 @@ def _records(
 
 
 def _class_names(path: Path) -> list[str]:
-    names = _field(path, _read(path), b"fine_label_names")
+    names = _field(path, "fine_label_names")
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
         raise DataError(f"{path} is no CIFAR-100 meta file: its class names are no list of text")
     return [name.decode() if isinstance(name, bytes) else name for name in names]
 
 
 def _labels(path: Path, classes: int) -> list[int]:
-    labels = _field(path, _read(path), b"fine_labels")
+    labels = _field(path, "fine_labels")
     if not isinstance(labels, list) or not all(
         isinstance(label, int) and 0 <= label < classes for label in labels
     ):
@@ -111,22 +111,18 @@ def _labels(path: Path, classes: int) -> list[int]:
 
 @lru_cache(maxsize=2)
 def _pixels(path: Path) -> NDArray[np.uint8]:
-    pixels = _field(path, _read(path), b"data")
+    pixels = _field(path, "data")
     values = 3 * SIDE * SIDE
-    is_array = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8
-    if not is_array or pixels.shape != (len(pixels), values):
+    if (
+        not isinstance(pixels, np.ndarray)
+        or pixels.dtype != np.uint8
+        or pixels.shape[1:] != (values,)
+    ):
         raise DataError(f"{path}: pictures must be bytes of shape (rows, {values})")
     return pixels
 
 
-def _field(path: Path, content: Mapping[Any, Any], name: bytes) -> Any:
-    for key in (name, name.decode()):
-        if key in content:
-            return content[key]
-    raise DataError(f"{path} is no CIFAR-100 file: it has no {name.decode()!r}")
-
-
-def _read(path: Path) -> Mapping[Any, Any]:
+def _field(path: Path, name: str) -> Any:
     try:
         with path.open("rb") as file:
             content = _PlainUnpickler(file, encoding="bytes").load()
@@ -134,7 +130,10 @@ def _read(path: Path) -> Mapping[Any, Any]:
         raise DataError(f"{path} is no CIFAR-100 file, or a damaged one: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is no CIFAR-100 file: it holds a {type(content).__name__}")
-    return content
+    for key in (name.encode(), name):
+        if key in content:
+            return content[key]
+    raise DataError(f"{path} is no CIFAR-100 file: it has no {name!r}")
 
 
 def _latin1(text: str, encoding: str) -> bytes:

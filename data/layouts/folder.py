@@ -32,14 +32,12 @@ def list_folder(root: Path, source: str) -> Listing:
         source: What messages call it.
 
     Raises:
-        DataError: Two folders mean the same split, or a folder cannot be listed.
+        DataError: Two folders mean the same split.
+        OSError: A folder cannot be listed.
     """
     ignored: list[str] = []
-    try:
-        folders = _split_folders(root, source, ignored)
-        found = {name: _records(root, path, ignored) for name, path in folders.items()}
-    except OSError as error:
-        raise DataError(f"{source} cannot be listed: {error}") from error
+    folders = _split_folders(root, source, ignored)
+    found = {name: _records(root, path, ignored) for name, path in folders.items()}
     return Listing(source=source, splits=found, ignored=ignored)
 
 

@@ -60,11 +60,7 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
 
 
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
-    """Refuse a table that lacks one of ``columns``.
-
-    Raises:
-        DataError: Naming the missing and the present ones.
-    """
+    """Refuse a table that lacks one of ``columns`` with a ``DataError``."""
     missing = [name for name in columns if name not in table]
     if missing:
         raise DataError(

@@ -16,22 +16,13 @@ _HEADS: Final = {"linear", "cosine", "multi_label", "sccp"}
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The content of ``bundle.json``.
+    """The content of ``bundle.json``."""
 
-    Attributes:
-        name: What the model is called.
-        version: Of the model, chosen by whoever exports it.
-        created: UTC time in ISO 8601.
-        heads: ONNX output name by head name.
-        files: SHA-256 in hexadecimal by file name.
-        schema_version: Of this format.
-    """
-
-    name: str
-    version: str
-    created: str
-    heads: Mapping[str, str]
-    files: Mapping[str, str]
+    name: str  # of the model
+    version: str  # of the model, chosen by whoever exports it
+    created: str  # UTC time in ISO 8601
+    heads: Mapping[str, str]  # ONNX output name by head name
+    files: Mapping[str, str]  # SHA-256 in hexadecimal by file name
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

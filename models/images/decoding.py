@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,19 +51,12 @@ class Preprocess:
     The centre square of side ``crop_fraction`` times the short side is resized to
     ``image_size`` x ``image_size`` with antialiasing. The network itself normalises with
     ``mean`` and ``std``: they are inside the exported graph and stand here for the record.
-
-    Attributes:
-        image_size: Side of the input in pixels, 1 to 4096.
-        crop_fraction: Share of the short side that is kept, in (0, 1].
-        resample: ``bilinear`` or ``bicubic``.
-        mean: Of each channel, for values in [0, 1].
-        std: Of each channel, positive.
     """
 
-    image_size: int
-    crop_fraction: float = 1.0
-    resample: str = "bilinear"
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    image_size: int  # pixels of the side, 1 to 4096
+    crop_fraction: float = 1.0  # of the short side, in (0, 1]
+    resample: str = "bilinear"  # or bicubic
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # of each channel, values in [0, 1]
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
     def __post_init__(self) -> None:
@@ -86,7 +79,6 @@ class Preprocess:
         return round(self.image_size / self.crop_fraction)
 
     def to_json(self) -> str:
-        """The content of ``preprocess.json``."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
@@ -104,7 +96,11 @@ class Preprocess:
                 raise ValueError(
                     f"unknown keys {unknown}; a newer florilege may have written it: upgrade"
                 )
-            return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()})
+            values: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in entry.items()
+            }
+            return cls(**values)
         except (ValueError, TypeError) as error:
             raise BundleError(f"preprocess.json is damaged: {error}") from error
 

@@ -19,24 +19,14 @@ MAX_BYTES: Final = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a picture says about itself.
+    """What a picture says about itself."""
 
-    Attributes:
-        kind: Image type, told by the bytes.
-        width: Pixels a row, as stored (before the orientation is applied).
-        height: Rows, as stored.
-        orientation: EXIF orientation 1 to 8; None where only the decoder can tell (HEIC, AVIF).
-        pixels: The bytes to decode.
-        shrinks: Whether it can be shrunk while it is decoded without keeping all of it: a JPEG
-            that is not progressive.
-    """
-
-    kind: Kind
-    width: int
+    kind: Kind  # told by the bytes
+    width: int  # pixels a row, as stored: before the orientation is applied
     height: int
-    orientation: int | None
-    pixels: bytes
-    shrinks: bool = False
+    orientation: int | None  # EXIF's, 1 to 8; None where only the decoder can tell (HEIC, AVIF)
+    pixels: bytes  # to be decoded
+    shrinks: bool = False  # while it is decoded, never held whole: a JPEG that is not progressive
 
 
 def read_header(data: bytes) -> Header:

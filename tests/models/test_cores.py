@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_what_has_not_begun_when_the_caller_stops_is_left_undone(
     begun: list[int] = []
     stopped = threading.Event()
 
-    class Pool(module.ThreadPoolExecutor):
+    class Pool(ThreadPoolExecutor):
         def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
             super().shutdown(wait=False, cancel_futures=cancel_futures)
             stopped.set()  # now the item under way may end

@@ -426,6 +426,26 @@ def test_the_header_gives_the_size_as_stored(kind: str) -> None:
     assert (header.kind, header.width, header.height) == (kind, 128, 64)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_header_that_was_read_before_is_not_read_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, expected = read_header(ENCODED[kind]), load(ENCODED[kind], SMALL)
+    monkeypatch.setattr("models.images.decoding.read_header", None)
+    assert np.array_equal(load(header, SMALL), expected)
+    assert decode(header, target=32).size == (64, 48)
+    with pytest.raises(ImageTooLarge, match="at most 3071 are taken"):
+        load(header, SMALL, max_pixels=64 * 48 - 1)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_only_a_jpeg_that_is_not_progressive_shrinks_while_it_is_decoded(progressive: bool) -> None:
+    assert (
+        read_header(encode(scene(64, 48), "jpeg", progressive=progressive)).shrinks != progressive
+    )
+    assert not any(read_header(ENCODED[kind]).shrinks for kind in KINDS if kind != "jpeg")
+
+
 @pytest.mark.parametrize("size", [(16_383, 1), (1, 16_383)])
 @pytest.mark.parametrize("options", [{"lossless": True}, {}, {"exif": exif_with_orientation(1)}])
 def test_each_webp_header_gives_large_sizes(size: tuple[int, int], options: dict[str, Any]) -> None:
