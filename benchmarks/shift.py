@@ -31,7 +31,7 @@ from calibration.live.drift import Monitor, expected_of
 from calibration.live.shift_check import FEWEST_A_CLASS
 from calibration.live.traffic import Recalibration, recalibrate
 from calibration.live.traffic_scores import Guard
-from calibration.offline.scoring import in_order
+from calibration.offline.outputs import in_order
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from data.dataset import Split

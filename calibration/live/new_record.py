@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from calibration.distribution import Distribution, DistributionOf
 from calibration.live.traffic import FEWEST_ROWS, Recalibration
 from calibration.live.traffic_scores import Traffic
-from calibration.offline.promise import promised_tables
-from calibration.offline.settings import DEFAULT_DELTA, Settings
-from calibration.offline.tabulate import Source, tabulate
+from calibration.offline.settings import DEFAULT_DELTA, Plan
+from calibration.offline.tabulate import Source, promised_tables, tabulate
 from calibration.record import CalibrationRecord
 from calibration.record.columns import Table
 from calibration.record.origin import TRAFFIC, Measured
@@ -39,7 +38,7 @@ def record_from_traffic(
         found: What ``live.traffic.recalibrate`` says about the requests of one photo.
     """
     sure = record.point("average_k", guarantee="probability")
-    settings = Settings(
+    settings = Plan(
         classes=record.classes,
         ks=record.asked_k,
         coverages=(),
@@ -78,7 +77,7 @@ def _tables(
     traffic: Traffic,
     rows: int,
     images: int,
-    settings: Settings,
+    settings: Plan,
     record: CalibrationRecord,
     found: Recalibration,
 ) -> list[Table]:

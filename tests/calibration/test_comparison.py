@@ -5,7 +5,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from calibration.comparison import Comparison, Gate, compare, mcnemar, paired_interval
+from calibration.comparison import Comparison, compare, mcnemar, paired_interval
+from calibration.offline.gate import Gate
 from models.errors import UsageError
 
 RUNS = 3000

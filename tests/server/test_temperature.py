@@ -87,7 +87,9 @@ def test_without_the_temperature_the_thresholds_would_be_others(twins: Twins) ->
 
 def test_evaluation_and_comparison_agree(twins: Twins) -> None:
     hot, plain = (evaluate_bundle(path, twins.data).rules for path in twins[:2])
-    assert hot == plain
+    assert [(result.row, result.shots) for result in hot] == [
+        (result.row, result.shots) for result in plain
+    ]
     for found in compare_bundles(twins.hot, twins.plain, twins.data):
         assert (found.gained, found.lost, found.size.difference) == (0, 0, 0)
 
@@ -110,7 +112,9 @@ def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path:
         found += [json.loads(line) for line in told.splitlines()]
         answers.append([same(path, answer) for answer in found])
     hot, plain = answers
-    assert hot == plain
+    assert [(result.row, result.shots) for result in hot] == [
+        (result.row, result.shots) for result in plain
+    ]
     assert len(hot) == 2 * len(photos) + 2
     assert hot[7]["query"]["images"] == 2
     assert hot[7]["set"]["calibrated"]

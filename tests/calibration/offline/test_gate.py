@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import calibration.offline.scored
+import calibration.offline.outputs
 from calibration.cli import app
 from calibration.comparison import compare
 from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.gate import compare_bundles, read_gate
-from calibration.offline.logits import Scoring
-from calibration.offline.scoring import score_split
+from calibration.offline.outputs import Outputs, outputs_of
 from calibration.record.columns import Columns
 from calibration.record.reading import read_record
 from calibration.scores import scores
@@ -54,11 +53,11 @@ def evaluate(folder: Path, bundle: str, *flags: str) -> tuple[int, str, BaseExce
 def test_each_bundle_scores_the_photos_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = list[str]()
 
-    def counted(session: Session, *args: Any, **options: Any) -> Scoring:
+    def counted(session: Session, *args: Any, **options: Any) -> Outputs:
         looked.append(session.bundle.path.name)
-        return score_split(session, *args, **options)
+        return outputs_of(session, *args, **options)
 
-    monkeypatch.setattr(calibration.offline.scored, "score_split", counted)
+    monkeypatch.setattr(calibration.offline.outputs, "outputs_of", counted)
     alone = [
         json.loads(evaluate(folder, "bad", *flags, "--json")[1])
         for flags in ([], ["--against", str(folder / "good")])
@@ -86,7 +85,7 @@ def test_bundles_that_cannot_be_compared_are_refused_before_any_photo_is_scored(
     replace_files(
         foreign.path, {"calibration.json": (folder / "good/calibration.json").read_bytes()}
     )
-    monkeypatch.setattr(calibration.offline.scored, "score_split", None)
+    monkeypatch.setattr(calibration.offline.outputs, "outputs_of", None)
     for name, kind, message in (
         ("bare", BundleError, "is not calibrated"),
         ("broken", BundleError, "cannot be loaded"),

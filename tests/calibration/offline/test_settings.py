@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibration.offline.settings import Settings, default_ks
+from calibration.offline.settings import Plan
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from calibration.offline.settings import Settings, default_ks
 def test_the_grid_and_the_largest_set_end_where_classes_do(
     classes: int, ks: tuple[float, ...], end: float, steps: int, largest_set: int
 ) -> None:
-    found = Settings(classes=classes, ks=default_ks(classes))
+    found = Plan(classes=classes)
     assert found.ks == ks
     assert (found.grid[0], found.grid[-1], len(found.grid)) == (1.0, end, steps)
     assert found.largest_set == largest_set
@@ -29,6 +29,6 @@ def test_the_grid_and_the_largest_set_end_where_classes_do(
 
 @pytest.mark.parametrize(("k", "largest_set"), [(24.9, 50), (25.5, 51), (40.0, 80), (60.0, 100)])
 def test_a_large_k_widens_the_grid_and_the_largest_set(k: float, largest_set: int) -> None:
-    found = Settings(classes=100, ks=(k,))
+    found = Plan(classes=100, ks=(k,))
     assert found.grid[-2:] == (20.0, k)
     assert found.largest_set == largest_set
