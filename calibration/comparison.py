@@ -83,17 +83,14 @@ def compare(
         raise ValueError(
             f"both must be measured on the same photos, got {old_hits.size} and {new_hits.size}"
         )
-    gained = int((new_hits & ~old_hits).sum())
-    lost = int((old_hits & ~new_hits).sum())
+    gained, lost = int((new_hits & ~old_hits).sum()), int((old_hits & ~new_hits).sum())
     rows, grown = old_hits.size, new_sizes - old_sizes
-    size_interval = mean_interval(
-        float(grown.mean()), float(grown.std(ddof=1)) if rows > 1 else float("inf"), rows
-    )
+    deviation = float(grown.std(ddof=1)) if rows > 1 else float("inf")
     return Comparison(
         rule=rule,
         rows=rows,
         hit_rate=_change(old_hits, new_hits, paired_interval(gained, lost, rows)),
-        size=_change(old_sizes, new_sizes, size_interval),
+        size=_change(old_sizes, new_sizes, mean_interval(float(grown.mean()), deviation, rows)),
         gained=gained,
         lost=lost,
         p_value=mcnemar(gained, lost),

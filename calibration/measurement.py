@@ -32,8 +32,7 @@ class Measurement:
     Args:
         rules: The rules.
         classes: Number of classes.
-        watched: The rule whose hits and sizes are kept row by row, for :attr:`watched_hits` and
-            :attr:`watched_sizes`.
+        watched: The rule whose sizes and hits are kept row by row, for :meth:`row_by_row`.
     """
 
     def __init__(
@@ -47,8 +46,8 @@ class Measurement:
         self.hits = np.zeros(count, dtype=np.int64)
         self.empty = np.zeros(count, dtype=np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
-        self._watched, self._watched_hits = watched, [np.empty(0, dtype=np.bool_)]
-        self._watched_sizes = [np.empty(0, dtype=np.int64)]
+        self._watched = watched
+        self._kept = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
         self.class_hits = np.zeros((count, classes), dtype=np.int64)
 
@@ -65,8 +64,7 @@ class Measurement:
         for index in range(len(self.rules)):
             self.histogram[index] += np.bincount(bins[:, index], minlength=self._bins.size)
         if self._watched is not None:
-            self._watched_hits.append(hits[:, self._watched].copy())
-            self._watched_sizes.append(sizes[:, self._watched].copy())
+            self._kept.append((sizes[:, self._watched].copy(), hits[:, self._watched].copy()))
         if labels is None:
             self.labelled = False
             return
@@ -75,15 +73,10 @@ class Measurement:
         for label in np.unique(labels):
             self.class_hits[:, label] += hits[labels == label].sum(axis=0)
 
-    @property
-    def watched_hits(self) -> Bools:
-        """Whether each set of the watched rule holds the truth, shape ``(rows,)``."""
-        return np.concatenate(self._watched_hits)
-
-    @property
-    def watched_sizes(self) -> Ints:
-        """Size of each set of the watched rule, shape ``(rows,)``."""
-        return np.concatenate(self._watched_sizes)
+    def row_by_row(self) -> tuple[Ints, Bools]:
+        """Size of each set of the watched rule and whether it holds the truth, ``(rows,)`` each."""
+        sizes, hits = zip(*self._kept, strict=True)
+        return np.concatenate(sizes), np.concatenate(hits)
 
     def mean_size(self, index: int) -> float:
         """Mean set size of one rule."""
@@ -189,18 +182,18 @@ def _of_one_kind(
 ) -> tuple[Ints, Bools]:
     first = rules[0]
     values = first.compare(scores)
-    unknown = np.zeros((len(scores), 1), dtype=np.bool_)
+    hits = np.zeros((len(scores), 1), dtype=np.bool_)  # unknown without labels
     if first.top_k is not None:
         ks = np.array([rule.top_k for rule in rules], dtype=np.int64)
-        held = unknown if labels is None else true_class_ranks(values, labels)[:, np.newaxis] < ks
-        return ks[np.newaxis], held
+        if labels is not None:
+            hits = true_class_ranks(values, labels)[:, np.newaxis] < ks
+        return ks[np.newaxis], hits
     thresholds = np.array([rule.lambda_val for rule in rules], dtype=np.float64)
     if first.min_size:
         values = values.copy()
         best = best_class(first.rank_by(scores))
         np.put_along_axis(values, best[:, np.newaxis], np.inf, axis=1)
     sizes = reaching(values, thresholds)
-    hits = unknown
     if labels is not None:
         hits = values[np.arange(len(labels)), labels][:, np.newaxis] >= thresholds
     if first.max_size is None:

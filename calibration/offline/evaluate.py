@@ -37,10 +37,7 @@ class Evaluation:
 
     Attributes:
         bundle: Name and version.
-        bundle_sha256: Which bundle exactly.
-        calibration_id: Which calibration.
-        split: Name of the split.
-        data_sha256: Over its photos and class ids.
+        data_sha256: Over the photos of the split and their class ids.
         rows: Its photos.
         rules: One result for each rule and value.
         guaranteed: The same with the guarantees that a rule has only where it is asked for them.

@@ -124,9 +124,7 @@ def read_gate(path: str | Path) -> Gate:
 def compare_bundles(
     path: str | Path, against: str | Path, data: str, split: str = "test", *, device: str = "auto"
 ) -> list[Comparison]:
-    """Compare the sets of two calibrated bundles on the same photos.
-
-    Arguments and errors are those of :func:`check_comparable`.
+    """Compare the sets of two calibrated bundles; arguments are those of :func:`check_comparable`.
 
     Returns:
         One comparison for each rule and value that both can answer: first ``average_k`` at the new
@@ -183,11 +181,7 @@ def check_comparable(
 
 
 def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
-    """What :func:`compare_bundles` gives, for outputs that are there already.
-
-    Raises:
-        DataError: The two were shown other photos.
-    """
+    """What :func:`compare_bundles` gives, for outputs that are there already."""
     asked = _common(new.record, old.record)
     if new.outputs.data_sha256 != old.outputs.data_sha256:
         raise DataError("the two bundles were shown other photos: did the data change meanwhile?")

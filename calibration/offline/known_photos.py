@@ -28,22 +28,13 @@ SEED = 0
 
 
 class Known(NamedTuple):
-    """Training photos as the network sees them.
+    """Training photos as the network sees them."""
 
-    Attributes:
-        features: Shape ``(photos, dimensions)``.
-        photos: Hash of each photo's bytes.
-    """
-
-    features: NDArray[np.float32]
-    photos: list[bytes]
+    features: NDArray[np.float32]  # (photos, dimensions)
+    photos: list[bytes]  # the hash of each
 
     def reference(self, calibrated: Outputs) -> Reference:
-        """The reference they make, without photos that are also calibrated on.
-
-        Raises:
-            DataError: No other is left.
-        """
+        """The reference they make, without photos that are also calibrated on."""
         seen = set(calibrated.photos)
         rows = [row for row, photo in enumerate(self.photos) if photo not in seen]
         if not rows:
@@ -82,11 +73,7 @@ def training_photos(
 
 
 def known_features(session: Session, photos: Split) -> Known:
-    """Features of training photos, computed as the server computes them.
-
-    Raises:
-        DataError: A photo cannot be read.
-    """
+    """Features of training photos, computed as the server computes them."""
     with closing(outputs_of(session, photos, features=True)) as outputs:
         blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
         return Known(np.concatenate(blocks), outputs.photos)

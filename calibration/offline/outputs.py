@@ -190,12 +190,12 @@ class BundleOutputs(NamedTuple):
 def bundle_outputs(
     path: str | Path, data: str, split: str, *, device: str = "auto"
 ) -> Iterator[BundleOutputs]:
-    """Show a split to a calibrated bundle; the outputs are there until the block ends.
+    """Show a split, or a part of it, to a calibrated bundle; outputs are there until the end.
 
     Args:
         path: The bundle's folder.
         data: What ``--data`` takes.
-        split: Name of the split, or a part of it such as ``test:0.3-1``.
+        split: Such as ``test`` or ``test:0.3-1``.
         device: ``auto``, ``cpu`` or ``cuda``.
 
     Raises:

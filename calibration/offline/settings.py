@@ -114,22 +114,16 @@ class CalibrationSettings(Settings):
 
 
 class Plan(CalibrationSettings):
-    """What is asked for with a number of classes, where nothing is left to the data any more.
+    """What is asked for of a bundle: checked against its classes, and with a method of rejection.
 
     Attributes:
         classes: Number of classes.
-        ks: Mean set sizes in the order they were asked for; by default as many of 1, 2, 3, 5 and
-            10 as there are classes.
+        ks: By default as many of 1, 2, 3, 5 and 10 as there are classes.
         images: Numbers of photos of one plant to calibrate for, besides one.
-
-    Raises:
-        ValueError: As :class:`CalibrationSettings`, or a K outside ``[min_size, classes]``, none at
-            all, numbers of photos below 2, or a ``max_size`` below the largest K or above the
-            classes.
     """
 
     classes: int
-    ks: Numbers
+    ks: Numbers = ()
     images: tuple[int, ...] = DEFAULT_IMAGES
     rejection_method: Method = LOGITS_METHOD
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -64,17 +65,11 @@ class Wanted(NamedTuple):
 
 
 class Tabulated(NamedTuple):
-    """Tables, and what the sets of ``average_k`` at the default K do row by row.
-
-    Attributes:
-        tables: One for each rule.
-        sizes: Size of each set, shape ``(rows,)``.
-        hits: Whether it holds the truth, shape ``(rows,)``.
-    """
+    """A table for each rule, and what the sets of ``average_k`` at the default K do."""
 
     tables: list[Table]
-    sizes: NDArray[np.int64]
-    hits: NDArray[np.bool_]
+    sizes: NDArray[np.int64]  # of each set, (rows,)
+    hits: NDArray[np.bool_]  # whether it holds the truth, (rows,)
 
 
 def tabulate(
@@ -181,16 +176,13 @@ def _measured(
     """Measure all rules in one pass; tables without a rule are left out."""
     rules = [rule for table in wanted for rule in table.rules]
     measurement = Measurement(rules, plan.classes, watched=watched)
-    for values, labels in source.blocks():
-        measurement.update(values, labels)
-    values = [value for table in wanted for value in table.values]
-    rows = iter([row_of(measurement, index, value) for index, value in enumerate(values)])
-    tables = [
-        table_of(source, plan, table, [next(rows) for _ in table.rules])
-        for table in wanted
-        if table.rules
-    ]
-    return Tabulated(tables, measurement.watched_sizes, measurement.watched_hits)
+    for scores, labels in source.blocks():
+        measurement.update(scores, labels)
+    index, tables = count(), list[Table]()
+    for table in wanted:
+        rows = [row_of(measurement, next(index), value) for value in table.values]
+        tables += [table_of(source, plan, table, rows)] if rows else []
+    return Tabulated(tables, *measurement.row_by_row())
 
 
 def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[Wanted]:

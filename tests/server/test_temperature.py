@@ -112,9 +112,7 @@ def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path:
         found += [json.loads(line) for line in told.splitlines()]
         answers.append([same(path, answer) for answer in found])
     hot, plain = answers
-    assert [(result.row, result.shots) for result in hot] == [
-        (result.row, result.shots) for result in plain
-    ]
+    assert hot == plain
     assert len(hot) == 2 * len(photos) + 2
     assert hot[7]["query"]["images"] == 2
     assert hot[7]["set"]["calibrated"]
