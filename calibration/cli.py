@@ -14,7 +14,7 @@ from calibration.live.feedback import audit_file
 from calibration.live.recalibrate import recalibrate_bundle
 from calibration.offline.calibrate import calibrate_bundle, cautions
 from calibration.offline.evaluate import evaluation_of
-from calibration.offline.gate import check_comparable, compare_outputs, read_gate
+from calibration.offline.gate import Gate, check_comparable, compare_outputs, read_gate
 from calibration.offline.outputs import bundle_outputs
 from calibration.offline.settings import CalibrationSettings
 from calibration.printing import (
@@ -121,7 +121,7 @@ def evaluate(
 
     With --gate the exit code is 5 where the bundle is worse than --against by more than allowed.
     """
-    _check_evaluate(data, against, gate, audit)
+    allowed = _gate(data, against, gate, audit)
     content: dict[str, Any] = {}
     tables = []
     reasons: list[str] = []
@@ -131,7 +131,6 @@ def evaluate(
     if data is not None:
         if against is not None:
             check_comparable(bundle, against, data, split, device=device, gated=gate is not None)
-        allowed = None if gate is None else read_gate(gate)
         shown = partial(bundle_outputs, data=data, split=split, device=device)
         with shown(bundle) as new:
             content = evaluation_of(new).to_plain()
@@ -209,14 +208,14 @@ def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManage
     return written
 
 
-def _check_evaluate(
+def _gate(
     data: str | None, against: Path | None, gate: Path | None, audit: Path | None
-) -> None:
+) -> Gate | None:
+    """The gate where one is named; flags that do not go together are refused."""
     if data is None and audit is None:
         raise UsageError("--data is missing: name the photos to measure on, or --audit FILE")
     if data is None and against is not None:
         raise UsageError("--against needs photos: name them with --data")
     if gate is not None and against is None:
         raise UsageError("--gate judges a comparison: name the older bundle with --against")
-    if gate is not None:
-        read_gate(gate)
+    return None if gate is None else read_gate(gate)

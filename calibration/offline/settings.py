@@ -47,47 +47,39 @@ class CalibrationSettings(Settings):
     """What a calibration is asked for, whatever the bundle; :class:`Plan` is for a bundle."""
 
     ks: Annotated[Numbers | None, Flag(name="--k", type=str | None)] = Field(
-        default=None,
-        description="Mean set sizes to offer. [default: 1,2,3,5,10, as classes allow]",
+        None, description="Mean set sizes to offer; by default 1,2,3,5,10, as classes allow."
     )
     coverages: Annotated[Numbers, Flag(name="--coverage", type=str)] = Field(
-        default="0.9,0.95", validate_default=True, description="Coverages to offer."
+        "0.9,0.95", validate_default=True, description="Coverages to offer."
     )
-    min_size: int = Field(default=1, description="1: every set holds its best class; or 0.")
+    min_size: int = Field(1, description="1: every set holds its best class; or 0.")
     micro_weight: float = Field(
-        default=0.5, description="For the balanced rules: 1 counts photos, 0 counts classes."
+        0.5, description="For the balanced rules: 1 counts photos, 0 counts classes."
     )
     head: str | None = Field(
-        default=None, description="Head that serves. [default: the best on these photos]"
+        None, description="Head that serves; by default the best on these photos."
     )
     score_kind: ScoreKind | None = Field(
-        default=None, description="Scores that serve. [default: the better ones]"
+        None, description="Scores that serve; by default the better on these photos."
     )
     temperatures: Annotated[Numbers, Flag(name="--temperature", type=str)] = Field(
-        default="1",
-        validate_default=True,
-        description="Temperatures of softmax; the best on these photos serves.",
+        "1", validate_default=True, description="Temperatures of softmax; the best one serves."
     )
     rejection_method: Annotated[Method, Flag(type=str)] = Field(
-        default=DEFAULT_METHOD,
-        description="What tells photos of something else: auto, a method, or none.",
+        DEFAULT_METHOD, description="What tells photos of something else: auto, a method, or none."
     )
     suspect_share: float = Field(
-        default=DEFAULT_SHARE, description="Share of these photos that is to be suspect."
+        DEFAULT_SHARE, description="Share of these photos that is to be suspect."
     )
     delta: float = Field(
-        default=DEFAULT_DELTA,
-        description="How often a calibration may break guarantee=probability.",
+        DEFAULT_DELTA, description="How often a calibration may break guarantee=probability."
     )
     max_size: int | None = Field(
-        default=None,
-        description="Largest set under a guaranteed mean size. [default: 50, or 2 K]",
+        None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
     )
     small_classes: SmallClasses = Field(
-        default="marginal",  # its sets stay small without knowing genera; `always` puts every
-        # class with few photos, on a long tail half of them, into every set
-        description="For class_coverage: what classes with few photos get.",
-    )
+        "marginal", description="For class_coverage: what classes with few photos get."
+    )  # `always` would put them, on a long tail half of all classes, into every set
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -137,6 +129,8 @@ class Plan(CalibrationSettings):
 
     @model_validator(mode="after")
     def _check_with_classes(self) -> Self:
+        if self.rejection_method == DEFAULT_METHOD:
+            raise ValueError(f"rejection_method {DEFAULT_METHOD} is chosen by the data before")
         if not self.ks:
             raise ValueError("at least one K is needed")
         for k in self.ks:

@@ -275,9 +275,9 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 
         source = Source(blocks=blocks, rows=4000, head="h", score_kind="sigmoid", temperature=1.0,
                         images=2, made_from="observations")  # fmt: skip
-        settings = Plan(classes=classes, ks=(3.0,), coverages=())
+        plan = Plan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
-        promised_tables(source, settings)
+        promised_tables(source, plan)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
