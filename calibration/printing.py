@@ -158,10 +158,10 @@ def _finite(content: object) -> object:
 
 def _plain(point: OperatingPoint) -> dict[str, Any]:
     """The JSON object of a threshold."""
-    hits = point.hit_rate
+    (name, value), hits = asked(point), point.hit_rate
     return {
         "rule": point.rule,
-        **asked(point),
+        name: value,
         "guarantee": point.guarantee,
         "guaranteed": point.guaranteed,
         "delta": point.delta,

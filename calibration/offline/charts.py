@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -177,7 +177,9 @@ def write_pictures(record: CalibrationRecord, folder: str | Path) -> list[Path]:
 
 
 @contextmanager
-def _over_k(title: str, record: CalibrationRecord, *, legend: str) -> Iterator[tuple[Figure, Axes]]:
+def _over_k(
+    title: str, record: CalibrationRecord, *, legend: Literal["upper right", "lower right"]
+) -> Iterator[tuple[Figure, Axes]]:
     """A figure over the mean set size, with the default K marked."""
     with mpl.rc_context(_STYLE):
         figure, axes = _axes(title, record)

@@ -1,6 +1,5 @@
 """Evaluating a bundle: what its calibrated sets hold on photos it was not calibrated on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 from calibration.guarantees import Guarantee
 from calibration.measurement import Measurement
 from calibration.metrics import shot_groups
-from calibration.offline.outputs import BundleOutputs, Outputs, bundle_outputs
+from calibration.offline.outputs import BundleOutputs, bundle_outputs
 from calibration.offline.tabulate import row_of
 from calibration.record.columns import Row
 from calibration.record.point import OperatingPoint
@@ -74,8 +73,23 @@ def evaluate_bundle(
 def evaluation_of(found: BundleOutputs) -> Evaluation:
     """What :func:`evaluate_bundle` gives, for outputs that are there already."""
     bundle, record, outputs = found
-    asked, promised = asked_points(record), promised_points(record)
-    results = measure_points([*asked, *promised], outputs, record)
+    asked_for, promised = asked_points(record), promised_points(record)
+    points = [*asked_for, *promised]
+    measurement = Measurement(points, record.classes)
+    with progress(len(outputs.labels), "measuring sets") as advance:
+        for (logits,), labels in outputs.blocks(record.head):
+            measurement.update(record.scores(logits), labels)
+            advance(len(labels))
+    known = record.class_counts_from == "train"
+    groups = shot_groups(record.class_counts) if known else {}
+    results = [
+        Result(
+            point,
+            row_of(measurement, index, asked(point)[1]),
+            {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
+        )
+        for index, point in enumerate(points)
+    ]
     return Evaluation(
         bundle=f"{bundle.name} {bundle.version}",
         bundle_sha256=bundle.sha256,
@@ -83,8 +97,8 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
         split=outputs.split,
         data_sha256=outputs.data_sha256,
         rows=len(outputs.labels),
-        rules=tuple(results[: len(asked)]),
-        guaranteed=tuple(results[len(asked) :]),
+        rules=tuple(results[: len(asked_for)]),
+        guaranteed=tuple(results[len(asked_for) :]),
     )
 
 
@@ -98,30 +112,12 @@ def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
     return [point for promise in record.promises for point in _points(record, *promise)]
 
 
-def asked(point: OperatingPoint) -> dict[str, float]:
-    """The value that a threshold was made for, by its name in JSON: ``k`` or ``level``."""
-    return {"k": point.k} if point.k is not None else {"level": point.coverage or 0.0}
-
-
-def measure_points(
-    points: Sequence[OperatingPoint], outputs: Outputs, record: CalibrationRecord
-) -> list[Result]:
-    """Apply calibrated rules, all of the served head, to the outputs of a split in one pass."""
-    measurement = Measurement(points, record.classes)
-    with progress(len(outputs.labels), "measuring sets") as advance:
-        for (values,), labels in outputs.blocks(record.head):
-            measurement.update(record.scores(values), labels)
-            advance(len(labels))
-    known = record.class_counts_from == "train"
-    groups = shot_groups(record.class_counts) if known else {}
-    return [
-        Result(
-            point,
-            row_of(measurement, index, next(iter(asked(point).values()))),
-            {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
-        )
-        for index, point in enumerate(points)
-    ]
+def asked(point: OperatingPoint) -> tuple[str, float]:
+    """What a threshold was asked for: its name in JSON, ``k`` or ``level``, and the value."""
+    if point.k is not None:
+        return "k", point.k
+    assert point.coverage is not None  # it is one of the two
+    return "level", point.coverage
 
 
 def _points(
@@ -138,9 +134,10 @@ def _points(
 
 def _plain(result: Result, rows: int) -> dict[str, Any]:
     point, row, shots = result
+    name, value = asked(point)
     return {
         "rule": point.rule,
-        **asked(point),
+        name: value,
         "guarantee": point.guarantee,
         "lambda_val": row.lambda_val,
         "mean_set_size": row.size,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibration.comparison import Change, Comparison, compare
 from calibration.measurement import sizes_and_hits
 from calibration.offline.evaluate import asked_points
-from calibration.offline.outputs import BundleOutputs, bundle_outputs, photos_for
+from calibration.offline.outputs import BundleOutputs, photos_for
 from calibration.record import CalibrationRecord
 from calibration.record.point import NotCalibrated, OperatingPoint
 from calibration.record.reading import read_record
@@ -121,24 +121,6 @@ def read_gate(path: str | Path) -> Gate:
     return Gate.from_plain(plain)
 
 
-def compare_bundles(
-    path: str | Path, against: str | Path, data: str, split: str = "test", *, device: str = "auto"
-) -> list[Comparison]:
-    """Compare the sets of two calibrated bundles; arguments are those of :func:`check_comparable`.
-
-    Returns:
-        One comparison for each rule and value that both can answer: first ``average_k`` at the new
-        bundle's default K, which a gate looks at, where the old one has it; then everything last
-        asked for of the new one.
-    """
-    check_comparable(path, against, data, split, device=device)
-    with (
-        bundle_outputs(path, data, split, device=device) as new,
-        bundle_outputs(against, data, split, device=device) as old,
-    ):
-        return compare_outputs(new, old)
-
-
 def check_comparable(
     path: str | Path,
     against: str | Path,
@@ -181,7 +163,16 @@ def check_comparable(
 
 
 def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
-    """What :func:`compare_bundles` gives, for outputs that are there already."""
+    """Compare the sets of two calibrated bundles on the same photos.
+
+    Returns:
+        One comparison for each rule and value that both can answer: first ``average_k`` at the new
+        bundle's default K, which a gate looks at, where the old one has it; then everything last
+        asked for of the new one.
+
+    Raises:
+        DataError: The two were shown other photos.
+    """
     asked = _common(new.record, old.record)
     if new.outputs.data_sha256 != old.outputs.data_sha256:
         raise DataError("the two bundles were shown other photos: did the data change meanwhile?")

@@ -47,39 +47,44 @@ class CalibrationSettings(Settings):
     """What a calibration is asked for, whatever the bundle; :class:`Plan` is for a bundle."""
 
     ks: Annotated[Numbers | None, Flag(name="--k", type=str | None)] = Field(
-        None, description="Mean set sizes to offer; by default 1,2,3,5,10, as classes allow."
+        default=None,
+        description="Mean set sizes to offer; by default 1,2,3,5,10, as classes allow.",
     )
     coverages: Annotated[Numbers, Flag(name="--coverage", type=str)] = Field(
-        "0.9,0.95", validate_default=True, description="Coverages to offer."
+        default="0.9,0.95", validate_default=True, description="Coverages to offer."
     )
-    min_size: int = Field(1, description="1: every set holds its best class; or 0.")
+    min_size: int = Field(default=1, description="1: every set holds its best class; or 0.")
     micro_weight: float = Field(
-        0.5, description="For the balanced rules: 1 counts photos, 0 counts classes."
+        default=0.5, description="For the balanced rules: 1 counts photos, 0 counts classes."
     )
     head: str | None = Field(
-        None, description="Head that serves; by default the best on these photos."
+        default=None, description="Head that serves; by default the best on these photos."
     )
     score_kind: ScoreKind | None = Field(
-        None, description="Scores that serve; by default the better on these photos."
+        default=None, description="Scores that serve; by default the better on these photos."
     )
     temperatures: Annotated[Numbers, Flag(name="--temperature", type=str)] = Field(
-        "1", validate_default=True, description="Temperatures of softmax; the best one serves."
+        default="1",
+        validate_default=True,
+        description="Temperatures of softmax; the best one serves.",
     )
     rejection_method: Annotated[Method, Flag(type=str)] = Field(
-        DEFAULT_METHOD, description="What tells photos of something else: auto, a method, or none."
+        default=DEFAULT_METHOD,
+        description="What tells photos of something else: auto, a method, or none.",
     )
     suspect_share: float = Field(
-        DEFAULT_SHARE, description="Share of these photos that is to be suspect."
+        default=DEFAULT_SHARE, description="Share of these photos that is to be suspect."
     )
     delta: float = Field(
-        DEFAULT_DELTA, description="How often a calibration may break guarantee=probability."
+        default=DEFAULT_DELTA,
+        description="How often a calibration may break guarantee=probability.",
     )
     max_size: int | None = Field(
-        None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
+        default=None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
     )
-    small_classes: SmallClasses = Field(
-        "marginal", description="For class_coverage: what classes with few photos get."
-    )  # `always` would put them, on a long tail half of all classes, into every set
+    small_classes: SmallClasses = Field(  # `always` puts half of a long tail into every set
+        default="marginal", description="For class_coverage: what classes with few photos get."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

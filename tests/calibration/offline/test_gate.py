@@ -14,8 +14,8 @@ import calibration.offline.outputs
 from calibration.cli import app
 from calibration.comparison import compare
 from calibration.offline.calibrate import calibrate_bundle
-from calibration.offline.gate import compare_bundles, read_gate
-from calibration.offline.outputs import Outputs, outputs_of
+from calibration.offline.gate import compare_outputs, read_gate
+from calibration.offline.outputs import Outputs, bundle_outputs, outputs_of
 from calibration.record.columns import Columns
 from calibration.record.reading import read_record
 from calibration.scores import scores
@@ -120,7 +120,12 @@ def test_a_gate_judges_the_default_k_or_nothing(folder: Path, tmp_path: Path) ->
 
 
 def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
-    found = compare_bundles(folder / "bad", folder / "good", str(folder / "d"))
+    data = str(folder / "d")
+    with (
+        bundle_outputs(folder / "bad", data, "test") as new,
+        bundle_outputs(folder / "good", data, "test") as old,
+    ):
+        found = compare_outputs(new, old)
     sets = []
     for name in ("good", "bad"):
         bundle = open_bundle(folder / name)

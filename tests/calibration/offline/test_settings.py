@@ -1,5 +1,7 @@
 """What a calibration is asked for, with few classes and with many."""
 
+from typing import Any
+
 import pytest
 import typer.main
 
@@ -37,7 +39,7 @@ def test_a_large_k_widens_the_grid_and_the_largest_set(k: float, largest_set: in
 
 
 def test_every_setting_is_a_flag_of_calibrate() -> None:
-    command = typer.main.get_group(app).commands["calibrate"]  # type: ignore[arg-type]  # an app
+    command = typer.main.get_group(app).commands["calibrate"]
     flags = {parameter.opts[0] for parameter in command.params}
     renamed = {"ks": "--k", "coverages": "--coverage", "temperatures": "--temperature"}
     for name in CalibrationSettings.model_fields:
@@ -45,8 +47,9 @@ def test_every_setting_is_a_flag_of_calibrate() -> None:
 
 
 def test_text_and_numbers_make_the_same_settings() -> None:
-    typed = CalibrationSettings(ks="1, 2.5,1", coverages="0.8", rejection_method="none")
-    assert typed == CalibrationSettings(ks=[1, 2.5], coverages=(0.8,), rejection_method=None)
+    words: dict[str, Any] = {"ks": "1, 2.5,1", "coverages": "0.8", "rejection_method": "none"}
+    typed = CalibrationSettings(**words)
+    assert typed == CalibrationSettings(ks=(1, 2.5), coverages=(0.8,), rejection_method=None)
     assert (typed.ks, typed.coverages, typed.temperatures) == ((1.0, 2.5), (0.8,), (1.0,))
     assert Plan(classes=9, **dict(typed)).ks == typed.ks
 
@@ -68,7 +71,7 @@ def test_text_and_numbers_make_the_same_settings() -> None:
         ({"kay": 1}, "kay"),
     ],
 )
-def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, object], said: str) -> None:
+def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         CalibrationSettings(**values)
 
@@ -84,6 +87,6 @@ def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, object],
         ({"rejection_method": "auto"}, "rejection_method auto"),
     ],
 )
-def test_a_plan_is_checked_against_the_classes(values: dict[str, object], said: str) -> None:
+def test_a_plan_is_checked_against_the_classes(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Plan(classes=6, **values)
