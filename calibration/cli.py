@@ -85,7 +85,11 @@ def calibrate(
             raise UsageError(
                 f"--scores keeps what was asked for before: leave out {', '.join(sorted(others))}"
             )
-        _from_traffic(bundle, scores, correct_prior, approve, as_json)
+        outcome = recalibrate_bundle(bundle, scores, correct_prior=correct_prior, approve=approve)
+        if as_json:
+            print_json(outcome.to_plain())
+        else:
+            typer.echo("\n".join(outcome.lines()))
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --scores LOG")
@@ -175,17 +179,6 @@ def _show(content: object, tables: Iterable[Table], as_json: bool) -> None:
         print_table(table)
 
 
-def _from_traffic(
-    bundle: Path, log: Path, correct_prior: bool, approve: bool, as_json: bool
-) -> None:
-    outcome = recalibrate_bundle(bundle, log, correct_prior=correct_prior, approve=approve)
-    if as_json:
-        print_json(outcome.to_plain())
-        return
-    for line in outcome.lines():
-        typer.echo(line)
-
-
 def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:
     """What writes the report; asked for, and the folder made, before anything takes time."""
     try:
@@ -197,7 +190,7 @@ def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManage
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--report {folder} can be no folder: {error.strerror}") from error
+        raise UsageError(f"--report {folder} cannot be a folder: {error.strerror}") from error
 
     @contextmanager
     def written(record: CalibrationRecord) -> Iterator[None]:

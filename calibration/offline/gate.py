@@ -112,7 +112,7 @@ def read_gate(path: str | Path) -> Gate:
     """The gate in a yaml file.
 
     Raises:
-        UsageError: The file cannot be read, is no yaml, or holds something else than a gate.
+        UsageError: The file cannot be read, is not yaml, or holds something other than a gate.
     """
     try:
         plain = yaml.safe_load(Path(path).read_text())

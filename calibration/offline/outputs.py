@@ -11,10 +11,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar, cast
+from typing import IO, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,12 +79,14 @@ class Outputs:
         self.labels, self.split, self.model_sha256 = labels, split, model_sha256
         self.observations = observations
         self.data_sha256, self.photos = "", list[bytes]()
-        self._columns = dict(columns)
+        self._columns, self._files, files = dict(columns), dict[str, IO[bytes]](), ExitStack()
+        self.close = weakref.finalize(self, files.close)
         try:
-            self._files = {name: _temporary_file() for name in columns}
+            for name in columns:
+                file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `files`
+                self._files[name] = files.enter_context(file)
         except OSError as error:
             raise _no_room(error) from error
-        self.close = weakref.finalize(self, _close, tuple(self._files.values()))
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -170,7 +172,7 @@ def photos_for(bundle: Bundle, data: str, split: str) -> Split:
     """The photos of a split or a part of it, with labels that index the bundle's classes.
 
     Raises:
-        UsageError: ``split`` is no name, or no part of a split.
+        UsageError: ``split`` does not name a split or a part of one.
         DataError: The data cannot be opened, or hold a class that the bundle lacks.
     """
     part = Part.parse(split)
@@ -267,12 +269,3 @@ def _no_room(error: OSError) -> DataError:
         f"scores cannot be kept in {folder} ({error.strerror or error}): free space there, or name "
         "another folder with the environment variable TMPDIR"
     )
-
-
-def _temporary_file() -> BinaryIO:
-    return cast(BinaryIO, tempfile.TemporaryFile())
-
-
-def _close(files: tuple[BinaryIO, ...]) -> None:
-    for file in files:
-        file.close()

@@ -388,7 +388,7 @@ def test_a_report_that_cannot_be_written_is_a_usage_error_before_anything_is_don
     arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, UsageError)
-    assert "can be no folder" in str(result.exception)
+    assert "cannot be a folder" in str(result.exception)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 

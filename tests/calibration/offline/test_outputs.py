@@ -1,6 +1,7 @@
 """Outputs for a split are those of the server's own road, kept in files, read in blocks."""
 
 import hashlib
+import io
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -76,11 +77,9 @@ def test_without_a_temporary_folder_or_room_in_it_a_message_names_the_remedy(
     with pytest.raises(DataError, match=r"gone \(No such file.*TMPDIR"):
         Outputs({"sccp": 1}, np.zeros(1, np.int64))
 
-    class Full:
-        def write(self, content: bytes) -> int:
+    class Full(io.BytesIO):
+        def write(self, content: object) -> int:
             raise OSError(28, "No space left on device")
-
-        def close(self) -> None: ...
 
     monkeypatch.setattr(tempfile, "TemporaryFile", Full)
     store = Outputs({"sccp": 1}, np.zeros(1, np.int64))

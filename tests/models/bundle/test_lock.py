@@ -14,7 +14,7 @@ from models.errors import UsageError
 HOLD = """
 import sys
 from pathlib import Path
-from models.lock import held
+from models.bundle.lock import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
