@@ -32,11 +32,12 @@ class Measurement:
     Args:
         rules: The rules.
         classes: Number of classes.
-        watched: The rule whose sizes and hits are kept row by row, for :meth:`row_by_row`.
+        watched: Places of the rules whose sizes and hits are kept row by row, for
+            :meth:`row_by_row`.
     """
 
     def __init__(
-        self, rules: Sequence[SetRule], classes: int, *, watched: int | None = None
+        self, rules: Sequence[SetRule], classes: int, *, watched: Sequence[int] = ()
     ) -> None:
         self.rules, self.rows, self.labelled = tuple(rules), 0, True
         count = len(self.rules)
@@ -46,8 +47,8 @@ class Measurement:
         self.hits = np.zeros(count, dtype=np.int64)
         self.empty = np.zeros(count, dtype=np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
-        self._watched = watched
-        self._kept = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_))]
+        none, self._watched = np.empty((0, len(watched)), dtype=np.int64), list(watched)
+        self._kept = [(none, none.astype(np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
         self.class_hits = np.zeros((count, classes), dtype=np.int64)
 
@@ -55,7 +56,7 @@ class Measurement:
         """Add some more rows: scores ``(batch, classes)``, true classes ``(batch,)`` if known."""
         if not self.rules:
             return
-        sizes, hits = _sizes_and_hits(self.rules, self._kinds, scores, labels)
+        sizes, hits = self._sizes_and_hits(scores, labels)
         self.rows += len(scores)
         self._size_sum += sizes.sum(axis=0)
         self._size_squares += (sizes * sizes).sum(axis=0)
@@ -63,8 +64,7 @@ class Measurement:
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
         for index in range(len(self.rules)):
             self.histogram[index] += np.bincount(bins[:, index], minlength=self._bins.size)
-        if self._watched is not None:
-            self._kept.append((sizes[:, self._watched].copy(), hits[:, self._watched].copy()))
+        self._kept.append((sizes[:, self._watched], hits[:, self._watched]))
         if labels is None:
             self.labelled = False
             return
@@ -74,7 +74,7 @@ class Measurement:
             self.class_hits[:, label] += hits[labels == label].sum(axis=0)
 
     def row_by_row(self) -> tuple[Ints, Bools]:
-        """Size of each set of the watched rule and whether it holds the truth, ``(rows,)`` each."""
+        """Set size and whether the set holds the truth, each of shape ``(rows, watched)``."""
         sizes, hits = zip(*self._kept, strict=True)
         return np.concatenate(sizes), np.concatenate(hits)
 
@@ -101,6 +101,17 @@ class Measurement:
             return None
         return float((self.class_hits[index, seen] / self.class_rows[seen]).mean())
 
+    def _sizes_and_hits(self, scores: FloatArray, labels: Ints | None) -> tuple[Ints, Bools]:
+        """Of each row and rule, ``(batch, rules)``; without labels no set holds the truth."""
+        sizes = np.empty((len(scores), len(self.rules)), dtype=np.int64)
+        hits = np.zeros(sizes.shape, dtype=np.bool_)
+        for part in row_blocks(scores):
+            true = None if labels is None else labels[part]
+            for places in self._kinds:
+                alike = [self.rules[place] for place in places]
+                sizes[part, places], hits[part, places] = _of_one_kind(alike, scores[part], true)
+        return sizes, hits
+
 
 def size_bins(classes: int) -> Ints:
     """Lower edges of the bins of a set-size histogram, from 0 to ``classes``.
@@ -115,16 +126,6 @@ def size_bins(classes: int) -> Ints:
         edges.append(edge)
         edge += max(1, edge // 4)
     return np.array(edges, dtype=np.int64)
-
-
-def sizes_and_hits(
-    rules: Sequence[SetRule], scores: FloatArray, labels: Ints | None
-) -> tuple[Ints, Bools]:
-    """Set size and whether the set holds the truth, each of shape ``(batch, rules)``.
-
-    Without labels no set holds it.
-    """
-    return _sizes_and_hits(rules, _kinds(rules), scores, labels)
 
 
 def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> Ints:
@@ -162,19 +163,6 @@ def _kinds(rules: Sequence[SetRule]) -> list[list[int]]:
         kind = (rule.min_size, rule.max_size, rule.top_k is None, *arrays)
         kinds.setdefault(kind, []).append(place)
     return list(kinds.values())
-
-
-def _sizes_and_hits(
-    rules: Sequence[SetRule], kinds: Sequence[list[int]], scores: FloatArray, labels: Ints | None
-) -> tuple[Ints, Bools]:
-    sizes = np.empty((len(scores), len(rules)), dtype=np.int64)
-    hits = np.zeros(sizes.shape, dtype=np.bool_)
-    for part in row_blocks(scores):
-        true = None if labels is None else labels[part]
-        for places in kinds:
-            found = _of_one_kind([rules[place] for place in places], scores[part], true)
-            sizes[part, places], hits[part, places] = found
-    return sizes, hits
 
 
 def _of_one_kind(

@@ -11,7 +11,7 @@ import yaml
 from numpy.typing import NDArray
 
 from calibration.comparison import Change, Comparison, compare
-from calibration.measurement import sizes_and_hits
+from calibration.measurement import Measurement
 from calibration.offline.evaluate import asked_points
 from calibration.offline.outputs import BundleOutputs, photos_for
 from calibration.record import CalibrationRecord
@@ -210,13 +210,12 @@ def _named(asked: Asked) -> str:
 
 def _sets(found: BundleOutputs, asked: Sequence[Asked]) -> list[Sets]:
     """What each rule does on each photo, in one pass."""
-    points = [_point(found.record, which) for which in asked]
-    blocks = [
-        sizes_and_hits(points, found.record.scores(values), labels)
-        for (values,), labels in found.outputs.blocks(found.record.head)
-    ]
-    sizes, hits = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    return [(hits[:, index], sizes[:, index]) for index in range(len(points))]
+    record, points = found.record, [_point(found.record, which) for which in asked]
+    measurement = Measurement(points, record.classes, watched=range(len(points)))
+    for (logits,), labels in found.outputs.blocks(record.head):
+        measurement.update(record.scores(logits), labels)
+    sizes, hits = measurement.row_by_row()
+    return list(zip(hits.T, sizes.T, strict=True))
 
 
 def _shown(change: Change) -> str:

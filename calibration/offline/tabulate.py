@@ -97,7 +97,7 @@ def tabulate(
     wanted = [Wanted(sizes, ks), Wanted(levels, plan.coverages)]
     if fixed and weights is None:
         wanted.append(top_k_rules(ks, source.rows))
-    return _measured(source, plan, wanted, watched=ks.index(plan.default_k))
+    return _measured(source, plan, wanted, watched=[ks.index(plan.default_k)])
 
 
 def promised_tables(
@@ -171,7 +171,7 @@ def row_of(measurement: Measurement, index: int, value: float) -> Row:
 
 
 def _measured(
-    source: Source, plan: Plan, wanted: Sequence[Wanted], *, watched: int | None = None
+    source: Source, plan: Plan, wanted: Sequence[Wanted], *, watched: Sequence[int] = ()
 ) -> Tabulated:
     """Measure all rules in one pass; tables without a rule are left out."""
     rules = [rule for table in wanted for rule in table.rules]
@@ -182,7 +182,8 @@ def _measured(
     for table in wanted:
         rows = [row_of(measurement, next(index), value) for value in table.values]
         tables += [table_of(source, plan, table, rows)] if rows else []
-    return Tabulated(tables, *measurement.row_by_row())
+    sizes, hits = measurement.row_by_row()
+    return Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
 def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[Wanted]:

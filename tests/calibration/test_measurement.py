@@ -80,7 +80,7 @@ def test_a_block_without_rows_changes_nothing() -> None:
 
 def test_watching_one_rule_keeps_nothing_of_the_others() -> None:
     rules = [threshold_rule(level, 0) for level in np.linspace(0, 1, 200)]
-    measurement = Measurement(rules, 4, watched=3)
+    measurement = Measurement(rules, 4, watched=[3])
     scores, labels = np.random.default_rng(0).random((500, 4)), np.zeros(500, dtype=np.int64)
     measurement.update(scores, labels)
     tracemalloc.start()
