@@ -14,7 +14,8 @@ import calibration.arrays
 from calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_thresholds
 from calibration.offline.fit import fit_record
 from calibration.offline.settings import Plan
-from calibration.offline.tabulate import NO_SCORE, Source, promised_tables
+from calibration.offline.tabulate import NO_SCORE, Source, promised_tables, tabulate
+from calibration.record.columns import Table
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rules import calibrate
 from calibration.rules.class_conditional import SMALL_CLASSES
@@ -309,3 +310,28 @@ def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
         tables = [*plain["tables"][:at], worse, *plain["tables"][at + 1 :]]
         with pytest.raises(BundleError, match="calibrate the bundle again"):
             CalibrationRecord.from_json(json.dumps({**plain, "tables": tables}))
+
+
+def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
+    values = scores(sample_logits()[0], "softmax")
+    plan = Plan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
+
+    def tables(labels: NDArray[np.int64] | None) -> list[Table]:
+        source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, head="h",
+                        score_kind="softmax", temperature=1.0)  # fmt: skip
+        weighted = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
+        plain = tabulate(source, plan, plan.grid)
+        return [*plain.tables, *weighted.tables, *promised_tables(source, plan)]
+
+    blind, seeing = tables(None), tables(sample_logits()[1])
+    assert len(blind) == 5
+    for without, table in zip(blind, seeing, strict=True):
+        none = (None,) * len(table.columns.value)
+        assert None not in table.columns.hit_rate
+        columns = replace(
+            table.columns, hit_rate=none, hit_low=none, hit_high=none, macro_hit_rate=none
+        )
+        assert without == replace(table, columns=columns)
+    plan = Plan(classes=CLASSES, ks=(1.0, 3.0))
+    with pytest.raises(ValueError, match="labels of every row"):
+        tables(None)
