@@ -1,7 +1,7 @@
 """Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +140,9 @@ def cautions(record: CalibrationRecord) -> list[str]:
 def _out_of_reach(record: CalibrationRecord) -> list[str]:
     """Guarantees of a mean size that leave room for nothing beyond the best class."""
     found = []
-    for rule, guarantee in record.promises:
-        points = [
-            record.point(rule, k=k, guarantee=guarantee)
-            for k in record.ks(rule, guarantee=guarantee)
-            if rule == "average_k"
-        ]
+    for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
+        values = record.ks("average_k", guarantee=guarantee)
+        points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
         ks = [f"{point.k:g}" for point in points
               if point.expected_size.value <= point.min_size < (point.k or 0)]  # fmt: skip
         if ks:
@@ -161,14 +158,21 @@ def _plan(
 ) -> tuple[Plan, Split | None]:
     """The settings for this bundle, and the training photos that its rejection needs."""
     bundle = session.bundle
-    try:
+    with _usage_errors():
         wanted = CalibrationSettings(**settings)
-        method, training = training_photos(session, data, part, wanted.rejection_method)
-        filled = {**dict(wanted), "rejection_method": method}
+    method, training = training_photos(session, data, part, wanted.rejection_method)
+    filled = {**dict(wanted), "rejection_method": method}
+    with _usage_errors():
         plan = Plan(classes=len(bundle.classes), **filled)
         plan.candidates(tuple(bundle.heads))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     if plan.small_classes == "group" and not any(c.genus for c in bundle.classes):
         raise UsageError("--small-classes group needs genera, and no class has one: use marginal")
     return plan, training
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
