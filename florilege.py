@@ -343,24 +343,24 @@ def _demo_table(bundle: Path, data: str) -> None:
     from calibration.offline.evaluate import evaluate_bundle
     from data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
 
-    rules = evaluate_bundle(bundle, data).rules
-    table = Table(title=f"{rules[0].rows:,} fresh pictures of 85 species", title_justify="left")
+    evaluation = evaluate_bundle(bundle, data)
+    table = Table(title=f"{evaluation.rows:,} fresh pictures of 85 species", title_justify="left")
     table.add_column("K", justify="right")
     table.add_column("best top-K", justify="right")
     table.add_column("best average-K", justify="right")
     table.add_column("this model", justify="right", style="bold")
     table.add_column("points below", justify="right")
     table.add_column("mean set size", justify="right")
-    for found in rules:
-        if found.rule == "average_k" and found.k in (2.0, 3.0, 5.0):
-            best = bayes_average_k_accuracy(found.k)
+    for point, found, _ in evaluation.rules:
+        if point.rule == "average_k" and found.value in (2.0, 3.0, 5.0):
+            best, hit_rate = bayes_average_k_accuracy(found.value), found.hit_rate or 0.0
             table.add_row(
-                f"{found.k:g}",
-                f"{bayes_top_k_accuracy(int(found.k)):.3f}",
+                f"{found.value:g}",
+                f"{bayes_top_k_accuracy(int(found.value)):.3f}",
                 f"{best:.3f}",
-                f"{found.hit_rate:.3f}",
-                f"{100 * (best - found.hit_rate):.1f}",
-                f"{found.mean_set_size:.2f}",
+                f"{hit_rate:.3f}",
+                f"{100 * (best - hit_rate):.1f}",
+                f"{found.size:.2f}",
             )
     console = Console()
     console.print(table)

@@ -28,9 +28,8 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.offline.promise import promised_tables
-from calibration.offline.settings import Settings
-from calibration.offline.tabulate import Source, tabulate
+from calibration.offline.settings import Plan
+from calibration.offline.tabulate import Source, promised_tables, tabulate
 from calibration.rules import calibrate
 from calibration.rules.balance import class_weights
 from calibration.selection import TopScores
@@ -190,7 +189,7 @@ def _stream_lines() -> str:
 
 
 def _all_tables() -> int:
-    settings = Settings(classes=STREAM_CLASSES, ks=tuple(map(float, ASKED)))
+    plan = Plan(classes=STREAM_CLASSES, ks=tuple(map(float, ASKED)))
 
     def blocks() -> Iterator[tuple[NDArray[np.float64], Labels]]:
         return ((batch.astype(np.float64), labels) for batch, labels in _stream())
@@ -198,10 +197,10 @@ def _all_tables() -> int:
     source = Source(
         blocks=blocks, rows=STREAM_ROWS, head="linear", score_kind="sigmoid", temperature=1.0
     )
-    weights = class_weights(np.arange(1, STREAM_CLASSES + 1), settings.micro_weight)
-    tables = tabulate(source, settings, settings.grid).tables
-    tables += tabulate(source, settings, settings.grid, weights=weights).tables
-    return len([*tables, *promised_tables(source, settings)])
+    weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.micro_weight)
+    tables = tabulate(source, plan, plan.grid).tables
+    tables += tabulate(source, plan, plan.grid, weights=weights).tables
+    return len([*tables, *promised_tables(source, plan)])
 
 
 def _stream() -> Iterator[tuple[Scores, Labels]]:

@@ -22,7 +22,7 @@ from PIL import Image
 
 from calibration.comparison import Change, compare
 from calibration.fusion import Fusion, fuse
-from calibration.offline.scored import photos_for
+from calibration.offline.outputs import photos_for
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from calibration.rules import calibrate

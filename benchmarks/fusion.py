@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from calibration.fusion import FUSIONS, Fusion, fuse
 from calibration.intervals import wilson
-from calibration.offline.scoring import score_split
+from calibration.offline.outputs import outputs_of
 from calibration.photo_groups import groups_of
 from calibration.record.reading import read_record
 from calibration.rules import calibrate
@@ -49,9 +49,9 @@ def main() -> None:
     bundle = open_bundle(given.bundle)
     record = read_record(bundle)
     photos = open_dataset(given.data, splits=["test"], classes=bundle.classes).split("test")
-    scoring = score_split(Session(bundle, device="cpu"), photos)
-    with closing(scoring):
-        logits = np.concatenate([values for (values,), _ in scoring.outputs.blocks(record.head)])
+    outputs = outputs_of(Session(bundle, device="cpu"), photos)
+    with closing(outputs):
+        logits = np.concatenate([values for (values,), _ in outputs.blocks(record.head)])
     print(f"| rule | photos | groups | {' | '.join(FUSIONS)} |\n|---|---|---|---|---|---|---|")
     for rule in ("average_k", "top_k"):
         for size in NUMBERS:

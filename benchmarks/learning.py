@@ -70,9 +70,9 @@ def measure(loss: str, data: str, epochs: int, seed: int, folder: Path) -> dict[
         export_run(folder / "run", folder / "bundle")
         record = calibrate_bundle(folder / "bundle", data, ks=[K])
         rules = {
-            rule.rule: rule.hit_rate
-            for rule in evaluate_bundle(folder / "bundle", data).rules
-            if rule.k == K
+            point.rule: row.hit_rate
+            for point, row, _ in evaluate_bundle(folder / "bundle", data).rules
+            if point.k == K
         }
         served = {"head": record.head, "score_kind": record.score_kind}
         result.write_text(json.dumps({**rules, **served}))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.metrics import class_mean
-from calibration.offline.nested import choose
+from calibration.nested import choose
 from calibration.rules import calibrate
 from data.flora import Flora
 

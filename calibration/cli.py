@@ -1,6 +1,6 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.table import Table
 
 from calibration.live.audit import audit_file
 from calibration.live.recalibrate import recalibrate_bundle
 from calibration.offline.calibrate import calibrate_bundle, cautions
 from calibration.offline.evaluate import evaluation_of
-from calibration.offline.gate import check_comparable, compare_scored, read_gate
-from calibration.offline.scored import scored_bundle
-from calibration.offline.settings import DEFAULT_DELTA, DEFAULT_SMALL_CLASSES
+from calibration.offline.gate import Gate, check_comparable, compare_outputs, read_gate
+from calibration.offline.outputs import bundle_outputs
+from calibration.offline.settings import CalibrationSettings
 from calibration.printing import (
     audit_table,
-    calibration_table,
+    calibration_tables,
     comparison_table,
     evaluation_table,
-    photos_table,
     print_json,
     print_table,
     summary,
@@ -29,14 +29,11 @@ from calibration.printing import (
 )
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
-from calibration.rejection.familiarity import DEFAULT_METHOD, DEFAULT_SHARE
-from calibration.rules.class_conditional import SmallClasses
-from calibration.scores import ScoreKind
 from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
 from models.files import files_beside
+from models.flags import flags_of
 
-NO_METHOD = "none"
 WITH_SCORES = {
     *("--scores", "--correct-prior", "--approve"),
     *("--device", "--json", "--config"),
@@ -52,47 +49,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
+@flags_of(CalibrationSettings)
 def calibrate(
     ctx: typer.Context,
     bundle: BundlePath,
+    settings: CalibrationSettings,
     data: Data = None,
     split: Annotated[
         str, typer.Option(help="Split to calibrate on, or a part: test:0-0.3.")
     ] = "val",
-    k: Annotated[
-        str | None,
-        typer.Option(help="Mean set sizes to offer. [default: 1,2,3,5,10, as classes allow]"),
-    ] = None,
-    coverage: Annotated[str, typer.Option(help="Coverages to offer.")] = "0.9,0.95",
-    min_size: Annotated[int, typer.Option(help="1: every set holds its best class; or 0.")] = 1,
-    micro_weight: Annotated[
-        float, typer.Option(help="For the balanced rules: 1 counts photos, 0 counts classes.")
-    ] = 0.5,
-    head: Annotated[
-        str | None, typer.Option(help="Head that serves. [default: the best on these photos]")
-    ] = None,
-    score_kind: Annotated[
-        ScoreKind | None, typer.Option(help="Scores that serve. [default: the better ones]")
-    ] = None,
-    temperature: Annotated[
-        str, typer.Option(help="Temperatures of softmax; the best on these photos serves.")
-    ] = "1",
-    rejection_method: Annotated[
-        str, typer.Option(help="What tells photos of something else: auto, a method, or none.")
-    ] = DEFAULT_METHOD,
-    suspect_share: Annotated[
-        float, typer.Option(help="Share of these photos that is to be suspect.")
-    ] = DEFAULT_SHARE,
-    delta: Annotated[
-        float, typer.Option(help="How often a calibration may break guarantee=probability.")
-    ] = DEFAULT_DELTA,
-    max_size: Annotated[
-        int | None,
-        typer.Option(help="Largest set under a guaranteed mean size. [default: 50, or 2 K]"),
-    ] = None,
-    small_classes: Annotated[
-        SmallClasses, typer.Option(help="For class_coverage: what classes with few photos get.")
-    ] = DEFAULT_SMALL_CLASSES,
     report: Annotated[
         Path | None, typer.Option(help="Folder for pictures; needs the extra `report`.")
     ] = None,
@@ -120,34 +85,21 @@ def calibrate(
             raise UsageError(
                 f"--scores keeps what was asked for before: leave out {', '.join(sorted(others))}"
             )
-        _from_traffic(bundle, scores, correct_prior, approve, as_json)
+        outcome = recalibrate_bundle(bundle, scores, correct_prior=correct_prior, approve=approve)
+        if as_json:
+            print_json(outcome.to_plain())
+        else:
+            typer.echo("\n".join(outcome.lines()))
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --scores LOG")
     if correct_prior or approve:
         raise UsageError("--correct-prior and --approve go with --scores LOG")
-    record = calibrate_bundle(
-        bundle,
-        data,
-        split,
-        ks=None if k is None else numbers(k, "--k"),
-        coverages=numbers(coverage, "--coverage"),
-        min_size=min_size,
-        micro_weight=micro_weight,
-        head=head,
-        score_kind=score_kind,
-        temperatures=numbers(temperature, "--temperature"),
-        rejection_method=None if rejection_method == NO_METHOD else rejection_method,
-        suspect_share=suspect_share,
-        delta=delta,
-        max_size=max_size,
-        small_classes=small_classes,
-        device=device,
-        report=nullcontext if report is None else _report(report),
-    )
+    writer = nullcontext if report is None else _report(report)
+    record = calibrate_bundle(bundle, data, split, device=device, report=writer, **dict(settings))
     for caution in cautions(record):
         warn(caution)
-    _show(record, as_json)
+    _show(summary(record), calibration_tables(record), as_json)
 
 
 @app.command()
@@ -173,7 +125,7 @@ def evaluate(
 
     With --gate the exit code is 5 where the bundle is worse than --against by more than allowed.
     """
-    _check_evaluate(data, against, gate, audit)
+    allowed = _gate(data, against, gate, audit)
     content: dict[str, Any] = {}
     tables = []
     reasons: list[str] = []
@@ -183,14 +135,13 @@ def evaluate(
     if data is not None:
         if against is not None:
             check_comparable(bundle, against, data, split, device=device, gated=gate is not None)
-        allowed = None if gate is None else read_gate(gate)
-        score = partial(scored_bundle, data=data, split=split, device=device)
-        with score(bundle) as new:
-            evaluation = evaluation_of(new)
-            content, tables = evaluation.to_plain(), [evaluation_table(evaluation)]
+        shown = partial(bundle_outputs, data=data, split=split, device=device)
+        with shown(bundle) as new:
+            content = evaluation_of(new).to_plain()
+            tables = [evaluation_table(content)]
             if against is not None:
-                with score(against) as old:
-                    compared = compare_scored(new, old)
+                with shown(against) as old:
+                    compared = compare_outputs(new, old)
                 reasons = [] if allowed is None else allowed.reasons(compared[0])
                 content["against"] = [asdict(comparison) for comparison in compared]
                 content["gate"] = (
@@ -204,29 +155,9 @@ def evaluate(
                            (report.damaged, "damaged")):  # fmt: skip
             if count:
                 warn(f"{count} rows of feedback left out: {why}")
-    if as_json:
-        print_json(content)
-    else:
-        for table in tables:
-            print_table(table)
+    _show(content, tables, as_json)
     if reasons:
         raise GateFailed("; ".join(reasons))
-
-
-def numbers(text: str, flag: str) -> list[float]:
-    """Numbers separated by commas.
-
-    Raises:
-        UsageError: Something else.
-
-    Example:
-        >>> numbers("1, 2.5", "--k")
-        [1.0, 2.5]
-    """
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise UsageError(f"{flag} takes numbers separated by commas, got {text!r}") from error
 
 
 def _flags_given(ctx: typer.Context) -> set[str]:
@@ -240,24 +171,12 @@ def _flags_given(ctx: typer.Context) -> set[str]:
     }
 
 
-def _show(record: CalibrationRecord, as_json: bool) -> None:
+def _show(content: object, tables: Iterable[Table], as_json: bool) -> None:
     if as_json:
-        print_json(summary(record))
+        print_json(content)
         return
-    print_table(calibration_table(record))
-    if (several := photos_table(record)) is not None:
-        print_table(several)
-
-
-def _from_traffic(
-    bundle: Path, log: Path, correct_prior: bool, approve: bool, as_json: bool
-) -> None:
-    outcome = recalibrate_bundle(bundle, log, correct_prior=correct_prior, approve=approve)
-    if as_json:
-        print_json(outcome.to_plain())
-        return
-    for line in outcome.lines():
-        typer.echo(line)
+    for table in tables:
+        print_table(table)
 
 
 def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:
@@ -271,7 +190,7 @@ def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManage
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--report {folder} can be no folder: {error.strerror}") from error
+        raise UsageError(f"--report {folder} cannot be a folder: {error.strerror}") from error
 
     @contextmanager
     def written(record: CalibrationRecord) -> Iterator[None]:
@@ -282,14 +201,14 @@ def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManage
     return written
 
 
-def _check_evaluate(
+def _gate(
     data: str | None, against: Path | None, gate: Path | None, audit: Path | None
-) -> None:
+) -> Gate | None:
+    """The gate where one is named; flags that do not go together are refused."""
     if data is None and audit is None:
         raise UsageError("--data is missing: name the photos to measure on, or --audit FILE")
     if data is None and against is not None:
         raise UsageError("--against needs photos: name them with --data")
     if gate is not None and against is None:
         raise UsageError("--gate judges a comparison: name the older bundle with --against")
-    if gate is not None:
-        read_gate(gate)
+    return None if gate is None else read_gate(gate)

@@ -1,17 +1,13 @@
-"""Two bundles on the same photos: which is better, how surely, and whether a gate lets it pass."""
+"""Two bundles on the same photos: which is better, and how surely."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from math import isfinite, sqrt
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration.intervals import Z95, mean_interval
-from models.errors import UsageError
-
-Proof = Literal["worse", "no_worse"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,17 +83,14 @@ def compare(
         raise ValueError(
             f"both must be measured on the same photos, got {old_hits.size} and {new_hits.size}"
         )
-    gained = int((new_hits & ~old_hits).sum())
-    lost = int((old_hits & ~new_hits).sum())
+    gained, lost = int((new_hits & ~old_hits).sum()), int((old_hits & ~new_hits).sum())
     rows, grown = old_hits.size, new_sizes - old_sizes
-    size_interval = mean_interval(
-        float(grown.mean()), float(grown.std(ddof=1)) if rows > 1 else float("inf"), rows
-    )
+    deviation = float(grown.std(ddof=1)) if rows > 1 else float("inf")
     return Comparison(
         rule=rule,
         rows=rows,
         hit_rate=_change(old_hits, new_hits, paired_interval(gained, lost, rows)),
-        size=_change(old_sizes, new_sizes, size_interval),
+        size=_change(old_sizes, new_sizes, mean_interval(float(grown.mean()), deviation, rows)),
         gained=gained,
         lost=lost,
         p_value=mcnemar(gained, lost),
@@ -136,91 +129,6 @@ def mcnemar(gained: int, lost: int) -> float:
     return min(1.0, 2 * ways / (1 << changed))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gate:
-    """What a new bundle may lose; the content of ``gate.yaml``.
-
-    Attributes:
-        hit_rate_loss: Allowed loss of the hit rate, 0.01 for one point.
-        size_growth: Allowed growth of the mean set size, in classes.
-        proof: ``worse`` closes the gate where the whole interval lies beyond what is allowed, so
-            that an equally good bundle is stopped in about 1 of 40 cases by each of the two
-            figures. ``no_worse`` closes it unless the whole interval lies within, so that a
-            bundle worse than allowed passes in about 1 of 40 cases at most; with few photos it
-            stops good ones too.
-        min_rows: With fewer photos the gate is closed whatever they say.
-
-    Raises:
-        ValueError: A value out of range.
-    """
-
-    hit_rate_loss: float = 0.0
-    size_growth: float = 0.0
-    proof: Proof = "worse"
-    min_rows: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("hit_rate_loss", "size_growth"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value < float("inf"):
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
-        if self.proof not in get_args(Proof):
-            raise ValueError(f"proof must be worse or no_worse, got {self.proof!r}")
-        if not isinstance(self.min_rows, int) or self.min_rows < 1:
-            raise ValueError(f"min_rows must be a whole number from 1, got {self.min_rows!r}")
-
-    @classmethod
-    def from_plain(cls, plain: object) -> "Gate":
-        """From what a yaml file gives; what it leaves out keeps its default.
-
-        Raises:
-            UsageError: No mapping, an unknown key, or a value out of range.
-        """
-        if plain is None:
-            return cls()
-        allowed = [field.name for field in fields(cls)]
-        if not isinstance(plain, Mapping):
-            raise UsageError(f"a gate file holds some of {', '.join(allowed)}, each with a value")
-        unknown = [str(key) for key in plain if key not in allowed]
-        if unknown:
-            raise UsageError(
-                f"a gate file has no {', '.join(unknown)}; it may hold {', '.join(allowed)}"
-            )
-        entries: Mapping[str, Any] = plain
-        try:
-            return cls(**entries)
-        except ValueError as error:
-            raise UsageError(f"gate file: {error}") from error
-
-    def reasons(self, found: Comparison) -> list[str]:
-        """Why the new bundle does not pass, one sentence each; empty where it does."""
-        what = f"{found.rule}: " if found.rule else ""
-        if found.rows < self.min_rows:
-            return [f"{what}{found.rows:,} photos, the gate needs {self.min_rows:,}"]
-        loss = (-found.hit_rate.ci95[1], -found.hit_rate.ci95[0])
-        reasons = []
-        if self._closed(loss, self.hit_rate_loss):
-            reasons.append(
-                f"{what}hit rate {found.hit_rate.old:.4f} -> {found.hit_rate.new:.4f}, change "
-                f"{_shown(found.hit_rate)}, {self._words(self.hit_rate_loss, 'loss')}"
-            )
-        if self._closed(found.size.ci95, self.size_growth):
-            reasons.append(
-                f"{what}mean set size {found.size.old:.3f} -> {found.size.new:.3f}, change "
-                f"{_shown(found.size)}, {self._words(self.size_growth, 'growth')}"
-            )
-        return reasons
-
-    def _closed(self, worsening: tuple[float, float], allowed: float) -> bool:
-        low, high = worsening
-        return low > allowed if self.proof == "worse" else high > allowed
-
-    def _words(self, allowed: float, what: str) -> str:
-        if self.proof == "worse":
-            return f"a {what} of more than the {allowed:g} allowed is certain"
-        return f"a {what} of more than the {allowed:g} allowed cannot be ruled out"
-
-
 def _change(old: NDArray[Any], new: NDArray[Any], interval: tuple[float, float]) -> Change:
     before, after = float(old.mean()), float(new.mean())
     return Change(old=before, new=after, difference=after - before, ci95=interval)
@@ -234,12 +142,3 @@ def _checked(hits: ArrayLike, sizes: ArrayLike) -> tuple[NDArray[np.bool_], NDAr
             f"got {held.dtype} {held.shape} and {classes.shape}"
         )
     return held, classes
-
-
-def _shown(change: Change) -> str:
-    low, high = change.ci95
-    return f"{change.difference:+.4f} ({low:+.4f} to {high:+.4f})"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

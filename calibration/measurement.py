@@ -1,6 +1,6 @@
-"""Sizes and hits of sets over a whole data set, batch by batch, for many thresholds at once."""
+"""Sizes and hits of sets over a whole data set, batch by batch, for many rules at once."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from math import sqrt
 
 import numpy as np
@@ -13,14 +13,16 @@ from calibration.sets import SetRule, best_class
 EXACT_SIZES = 16
 """Sizes up to this have a bin of their own in a histogram; then bins grow by a quarter."""
 
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
 
 class Measurement:
     """What each of some rules did on the rows seen so far.
 
-    The rules differ in their threshold only, as :func:`alike` tells.
-
     Attributes:
         rows: Rows seen.
+        labelled: Whether the true class of every row was given; without, hits mean nothing.
         hits: Sets that hold the true class, shape ``(rules,)``.
         empty: Sets without any class, shape ``(rules,)``.
         histogram: Sets by the bins of :func:`size_bins`, shape ``(rules, bins)``.
@@ -30,58 +32,51 @@ class Measurement:
     Args:
         rules: The rules.
         classes: Number of classes.
-        watched: The rule whose hits and sizes are kept row by row, for :attr:`watched_hits` and
-            :attr:`watched_sizes`.
+        watched: Places of the rules whose sizes and hits are kept row by row, for
+            :meth:`row_by_row`.
     """
 
     def __init__(
-        self, rules: Sequence[SetRule], classes: int, *, watched: int | None = None
+        self, rules: Sequence[SetRule], classes: int, *, watched: Sequence[int] = ()
     ) -> None:
-        if len({alike(rule) for rule in rules}) > 1:
-            raise ValueError("rules must share all but their threshold, or the k of top_k")
-        self.rules, self.rows = tuple(rules), 0
+        self.rules, self.rows, self.labelled = tuple(rules), 0, True
         count = len(self.rules)
-        self._bins = size_bins(classes)
+        self._kinds, self._bins = _kinds(self.rules), size_bins(classes)
         self._size_sum = np.zeros(count, dtype=np.int64)
         self._size_squares = np.zeros(count, dtype=np.int64)
         self.hits = np.zeros(count, dtype=np.int64)
         self.empty = np.zeros(count, dtype=np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
-        self._watched, self._watched_hits = watched, list[NDArray[np.bool_]]()
-        self._watched_sizes = list[NDArray[np.int64]]()
+        none, self._watched = np.empty((0, len(watched)), dtype=np.int64), list(watched)
+        self._kept = [(none, none.astype(np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
         self.class_hits = np.zeros((count, classes), dtype=np.int64)
 
-    def update(self, scores: FloatArray, labels: NDArray[np.int64]) -> None:
-        """Add some more rows: scores ``(batch, classes)``, true classes ``(batch,)``."""
+    def update(self, scores: FloatArray, labels: Ints | None = None) -> None:
+        """Add some more rows: scores ``(batch, classes)``, true classes ``(batch,)`` if known."""
         if not self.rules:
             return
-        sizes, hits = sizes_and_hits(self.rules, scores, labels)
-        self.rows += len(labels)
+        sizes, hits = self._sizes_and_hits(scores, labels)
+        self.rows += len(scores)
         self._size_sum += sizes.sum(axis=0)
         self._size_squares += (sizes * sizes).sum(axis=0)
-        self.hits += hits.sum(axis=0)
-        if self._watched is not None:
-            self._watched_hits.append(hits[:, self._watched].copy())
-            self._watched_sizes.append(sizes[:, self._watched].copy())
         self.empty += (sizes == 0).sum(axis=0)
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
-        self.class_rows += np.bincount(labels, minlength=self.class_rows.size)
         for index in range(len(self.rules)):
-            counts = np.bincount(bins[:, index], minlength=self._bins.size)
-            self.histogram[index] += counts
+            self.histogram[index] += np.bincount(bins[:, index], minlength=self._bins.size)
+        self._kept.append((sizes[:, self._watched], hits[:, self._watched]))
+        if labels is None:
+            self.labelled = False
+            return
+        self.hits += hits.sum(axis=0)
+        self.class_rows += np.bincount(labels, minlength=self.class_rows.size)
         for label in np.unique(labels):
             self.class_hits[:, label] += hits[labels == label].sum(axis=0)
 
-    @property
-    def watched_hits(self) -> NDArray[np.bool_]:
-        """Whether each set of the watched rule holds the truth, shape ``(rows,)``."""
-        return np.concatenate([np.empty(0, dtype=np.bool_), *self._watched_hits])
-
-    @property
-    def watched_sizes(self) -> NDArray[np.int64]:
-        """Size of each set of the watched rule, shape ``(rows,)``."""
-        return np.concatenate([np.empty(0, dtype=np.int64), *self._watched_sizes])
+    def row_by_row(self) -> tuple[Ints, Bools]:
+        """Set size and whether the set holds the truth, each of shape ``(rows, watched)``."""
+        sizes, hits = zip(*self._kept, strict=True)
+        return np.concatenate(sizes), np.concatenate(hits)
 
     def mean_size(self, index: int) -> float:
         """Mean set size of one rule."""
@@ -92,7 +87,7 @@ class Measurement:
         total, squares = int(self._size_sum[index]), int(self._size_squares[index])
         return sqrt(max(0, self.rows * squares - total * total)) / self.rows
 
-    def macro_hit_rate(self, index: int, among: NDArray[np.bool_] | None = None) -> float | None:
+    def macro_hit_rate(self, index: int, among: Bools | None = None) -> float | None:
         """Hit rate class by class, then their mean; None where no row is of these classes.
 
         Args:
@@ -106,22 +101,19 @@ class Measurement:
             return None
         return float((self.class_hits[index, seen] / self.class_rows[seen]).mean())
 
-
-def together(rules: Iterable[SetRule], classes: int) -> list[Measurement]:
-    """Measurements of any rules: one for each kind of them."""
-    kinds: dict[Hashable, list[SetRule]] = {}
-    for rule in rules:
-        kinds.setdefault(alike(rule), []).append(rule)
-    return [Measurement(kind, classes) for kind in kinds.values()]
-
-
-def alike(rule: SetRule) -> Hashable:
-    """Equal for rules that differ in their threshold only, or in the k of ``top_k``."""
-    by_class = (id(rule.class_weights), id(rule.class_thresholds))
-    return rule.min_size, rule.max_size, rule.top_k is None, by_class
+    def _sizes_and_hits(self, scores: FloatArray, labels: Ints | None) -> tuple[Ints, Bools]:
+        """Of each row and rule, ``(batch, rules)``; without labels no set holds the truth."""
+        sizes = np.empty((len(scores), len(self.rules)), dtype=np.int64)
+        hits = np.zeros(sizes.shape, dtype=np.bool_)
+        for part in row_blocks(scores):
+            true = None if labels is None else labels[part]
+            for places in self._kinds:
+                alike = [self.rules[place] for place in places]
+                sizes[part, places], hits[part, places] = _of_one_kind(alike, scores[part], true)
+        return sizes, hits
 
 
-def size_bins(classes: int) -> NDArray[np.int64]:
+def size_bins(classes: int) -> Ints:
     """Lower edges of the bins of a set-size histogram, from 0 to ``classes``.
 
     Example:
@@ -136,39 +128,7 @@ def size_bins(classes: int) -> NDArray[np.int64]:
     return np.array(edges, dtype=np.int64)
 
 
-def sizes_and_hits(
-    rules: Sequence[SetRule], scores: FloatArray, labels: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Set size and whether the set holds the truth, each of shape ``(batch, rules)``."""
-    sizes = np.empty((len(labels), len(rules)), dtype=np.int64)
-    hits = np.empty(sizes.shape, dtype=np.bool_)
-    for part in row_blocks(scores):
-        sizes[part], hits[part] = _sizes_and_hits(rules, scores[part], labels[part])
-    return sizes, hits
-
-
-def _sizes_and_hits(
-    rules: Sequence[SetRule], scores: FloatArray, labels: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    values = rules[0].compare(scores)
-    if rules[0].top_k is not None:
-        ks = np.array([rule.top_k for rule in rules], dtype=np.int64)
-        hits = true_class_ranks(values, labels)[:, np.newaxis] < ks
-        return np.broadcast_to(ks, hits.shape), hits
-    thresholds = np.array([rule.lambda_val for rule in rules], dtype=np.float64)
-    if rules[0].min_size:
-        values = values.copy()
-        best = best_class(rules[0].rank_by(scores))
-        np.put_along_axis(values, best[:, np.newaxis], np.inf, axis=1)
-    true = values[np.arange(len(labels)), labels]
-    sizes, hits = reaching(values, thresholds), true[:, np.newaxis] >= thresholds
-    if rules[0].max_size is None:
-        return sizes, hits
-    among = true_class_ranks(rules[0].rank_by(scores), labels) < rules[0].max_size
-    return np.minimum(sizes, rules[0].max_size), hits & among[:, np.newaxis]
-
-
-def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
+def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> Ints:
     """How many values of each row reach each threshold, shape ``(rows, thresholds)``.
 
     Only the values that reach the lowest threshold are looked at twice; they are few.
@@ -189,3 +149,44 @@ def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> ND
     counts = np.empty_like(table)
     counts[:, order] = table[:, ::-1].cumsum(axis=1)[:, ::-1]
     return counts
+
+
+def _kinds(rules: Sequence[SetRule]) -> list[list[int]]:
+    """Places of the rules that differ in their threshold only, or in the k of ``top_k``.
+
+    They share the work: a kind ranks the classes of a photo once.
+    """
+    kinds: dict[Hashable, list[int]] = {}
+    for place, rule in enumerate(rules):
+        by_class = (rule.class_weights, rule.class_thresholds)
+        arrays = tuple(None if array is None else array.tobytes() for array in by_class)
+        kind = (rule.min_size, rule.max_size, rule.top_k is None, *arrays)
+        kinds.setdefault(kind, []).append(place)
+    return list(kinds.values())
+
+
+def _of_one_kind(
+    rules: Sequence[SetRule], scores: FloatArray, labels: Ints | None
+) -> tuple[Ints, Bools]:
+    first = rules[0]
+    values = first.compare(scores)
+    hits = np.zeros((len(scores), 1), dtype=np.bool_)  # unknown without labels
+    if first.top_k is not None:
+        ks = np.array([rule.top_k for rule in rules], dtype=np.int64)
+        if labels is not None:
+            hits = true_class_ranks(values, labels)[:, np.newaxis] < ks
+        return ks[np.newaxis], hits
+    thresholds = np.array([rule.lambda_val for rule in rules], dtype=np.float64)
+    if first.min_size:
+        values = values.copy()
+        best = best_class(first.rank_by(scores))
+        np.put_along_axis(values, best[:, np.newaxis], np.inf, axis=1)
+    sizes = reaching(values, thresholds)
+    if labels is not None:
+        hits = values[np.arange(len(labels)), labels][:, np.newaxis] >= thresholds
+    if first.max_size is None:
+        return sizes, hits
+    if labels is not None:
+        among = true_class_ranks(first.rank_by(scores), labels) < first.max_size
+        hits = hits & among[:, np.newaxis]
+    return np.minimum(sizes, first.max_size), hits

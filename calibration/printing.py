@@ -1,8 +1,13 @@
-"""What ``calibrate`` and ``evaluate`` print: tables for people, JSON for programs."""
+"""What ``calibrate`` and ``evaluate`` print: tables for people, JSON for programs.
+
+A figure stands once in the JSON object of its threshold, and once in :data:`CELLS` where tables
+show it.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isinf
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -12,19 +17,20 @@ from calibration.comparison import Change, Comparison
 from calibration.guarantees import usual_guarantee
 from calibration.live.audit import AuditReport
 from calibration.offline.calibrate import cautions
-from calibration.offline.evaluate import Evaluation, RuleResult, asked_points, promised_points
+from calibration.offline.evaluate import asked, asked_points, promised_points
 from calibration.record import CalibrationRecord
 from calibration.record.point import OperatingPoint
 from calibration.scores import named
 from calibration.threshold import threshold_text
 
 WIDTH_IN_FILES = 120
-CHANGES = ("old size", "new size", "change", "old hits", "new hits", "change of hits, 95 %")
+Plain = Mapping[str, Any]
 
 
-def summary(record: CalibrationRecord) -> dict[str, object]:
+def summary(record: CalibrationRecord) -> dict[str, Any]:
     """What ``calibrate --json`` prints."""
-    judge = record.rejection
+    judge, k = record.rejection, record.default_k
+    names = ("head", "score_kind", "temperature")
     return {
         "calibration_id": record.calibration_id,
         "head": record.head,
@@ -34,14 +40,8 @@ def summary(record: CalibrationRecord) -> dict[str, object]:
         "rows": record.measured.rows,
         "images": list(record.images),
         "compared": [
-            {
-                "head": head,
-                "score_kind": kind,
-                "temperature": temperature,
-                "k": record.default_k,
-                "hit_rate": rate,
-            }
-            for (head, kind, temperature), rate in record.compared(record.default_k).items()
+            {**dict(zip(names, which, strict=True)), "k": k, "hit_rate": rate}
+            for which, rate in record.compared(k).items()
         ],
         "honest_hit_rate": record.selection.honest_hit_rate,
         "rejection": None
@@ -53,70 +53,45 @@ def summary(record: CalibrationRecord) -> dict[str, object]:
     }
 
 
-def calibration_table(record: CalibrationRecord) -> RichTable:
-    """The thresholds as a table for people."""
-    judge = record.rejection
-    table = new_table(
+def calibration_tables(record: CalibrationRecord) -> list[RichTable]:
+    """The thresholds as a table for people, and one of several photos where they are calibrated."""
+    judge, images = record.rejection, [images for images in record.images if images > 1]
+    single = figures_table(
         f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
         f"{named(record.score_kind, record.temperature)}, "
         f"rejection by {judge.method if judge else 'nothing'}",
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
+        map(_plain, [*asked_points(record), *promised_points(record)]),
     )
-    for point in [*asked_points(record), *promised_points(record)]:
-        hits = point.hit_rate
-        table.add_row(
-            _titled(point),
-            f"{point.k if point.k is not None else point.coverage:g}",
-            threshold_text(point.lambda_val) if point.class_thresholds is None else "by class",
-            f"{point.expected_size.value:.3f}",
-            _share(None if hits is None else hits.value),
-            "-" if hits is None else _interval(hits.ci95),
-        )
-    return table
-
-
-def photos_table(record: CalibrationRecord) -> RichTable | None:
-    """Sets from several photos at the default K; None where there are no thresholds for any."""
-    several = [images for images in record.images if images > 1]
-    if not several:
-        return None
-    table = new_table(
+    several = figures_table(
         f"several photos of one plant, K = {record.default_k:g}",
         ("rule", "photos", "lambda", "size", "hits", "95 %", "groups", "made from"),
+        (_of_several(record.point("average_k", images=number)) for number in images),
     )
-    for images in several:
-        point = record.point("average_k", images=images)
-        hits = point.hit_rate
-        table.add_row(
-            point.rule,
-            str(images),
-            threshold_text(point.lambda_val),
-            f"{point.expected_size.value:.3f}",
-            _share(None if hits is None else hits.value),
-            "-" if hits is None else _interval(hits.ci95),
-            f"{point.rows:,}",
-            str(point.made_from),
-        )
-    return table
+    return [single, several] if images else [single]
 
 
-def evaluation_table(evaluation: Evaluation) -> RichTable:
-    """The results as a table for people."""
-    rows = evaluation.rules[0].rows
-    table = new_table(
-        f"{evaluation.bundle} on {rows:,} photos of {evaluation.split}",
-        ("rule", "asked", "size", "hits", "95 %", "macro", "empty", *evaluation.rules[0].shots),
+def evaluation_table(evaluation: Plain) -> RichTable:
+    """What ``evaluate --json`` prints as a table for people."""
+    first, *_ = entries = [*evaluation["rules"], *evaluation["guaranteed"]]
+    return figures_table(
+        f"{evaluation['bundle']} on {first['rows']:,} photos of {evaluation['split']}",
+        ("rule", "asked", "size", "hits", "95 %", "macro", "empty", *first["shots"]),
+        entries,
     )
-    for result in (*evaluation.rules, *evaluation.guaranteed):
-        table.add_row(*_cells(result))
-    return table
 
 
 def comparison_table(found: Sequence[Comparison], against: str) -> RichTable:
     """Two bundles side by side."""
-    table = new_table(f"against {against}, the same photos", ("rule", *CHANGES))
-    for comparison in found:
-        table.add_row(comparison.rule, *_changes(comparison))
+    table = new_table(
+        f"against {against}, the same photos",
+        ("rule", "old size", "new size", "change", "old hits", "new hits", "change of hits, 95 %"),
+    )
+    for each in found:
+        low, high = each.hit_rate.ci95
+        hits = f"{each.hit_rate.difference:+.3f} ({low:+.3f} to {high:+.3f})"
+        size = f"{each.size.difference:+.3f}"
+        table.add_row(each.rule, *_pair(each.size), size, *_pair(each.hit_rate), hits)
     return table
 
 
@@ -127,18 +102,25 @@ def audit_table(report: AuditReport) -> RichTable:
         ("rule", "requests", "without label", "hits", "95 %", "95 %, looked at any time"),
     )
     for name, found in report.audits.items():
+        counts = (str(found.rows), str(found.skipped), _share(found.hit_rate))
+        table.add_row(name, *counts, _interval(found.fixed), _interval(found.anytime))
+    return table
+
+
+def figures_table(title: str, headings: Sequence[str], entries: Iterable[Plain]) -> RichTable:
+    """A line for each JSON object of a threshold; a heading of :data:`CELLS`, else of ``shots``."""
+    table = new_table(title, headings)
+    for entry in entries:
         table.add_row(
-            name,
-            str(found.rows),
-            str(found.skipped),
-            f"{found.hit_rate:.3f}",
-            _interval(found.fixed),
-            _interval(found.anytime),
+            *(
+                CELLS[heading](entry) if heading in CELLS else _share(entry["shots"][heading])
+                for heading in headings
+            )
         )
     return table
 
 
-def new_table(title: str, headings: tuple[str, ...]) -> RichTable:
+def new_table(title: str, headings: Sequence[str]) -> RichTable:
     """A table whose first column holds words and whose others hold numbers."""
     table = RichTable(
         title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False
@@ -160,6 +142,11 @@ def print_json(content: object) -> None:
     typer.echo(json.dumps(_finite(content), allow_nan=False))
 
 
+def warn(sentence: str) -> None:
+    """A warning on stderr."""
+    Console(stderr=True).print(f"[yellow]warning:[/] {sentence}")
+
+
 def _finite(content: object) -> object:
     """JSON has no infinity, which the interval of a change has on a single photo."""
     if isinstance(content, Mapping):
@@ -169,47 +156,12 @@ def _finite(content: object) -> object:
     return None if isinstance(content, float) and isinf(content) else content
 
 
-def warn(sentence: str) -> None:
-    """A warning on stderr."""
-    Console(stderr=True).print(f"[yellow]warning:[/] {sentence}")
-
-
-def _cells(result: RuleResult) -> list[str]:
-    return [
-        _titled(result),
-        f"{result.k if result.k is not None else result.level:g}",
-        f"{result.mean_set_size:.3f}",
-        f"{result.hit_rate:.3f}",
-        _interval(result.hit_rate_ci95),
-        _share(result.macro_hit_rate),
-        f"{result.empty_rate:.3f}",
-        *(_share(rate) for rate in result.shots.values()),
-    ]
-
-
-def _titled(found: OperatingPoint | RuleResult) -> str:
-    """The rule, and what it promises only where it is asked to."""
-    if found.guarantee == usual_guarantee(found.rule):
-        return found.rule
-    return f"{found.rule}, {found.guarantee}"
-
-
-def _changes(found: Comparison) -> list[str]:
-    return [*_pair(found.size), f"{found.size.difference:+.3f}", *_pair(found.hit_rate), (
-        f"{found.hit_rate.difference:+.3f} ({found.hit_rate.ci95[0]:+.3f} to "
-        f"{found.hit_rate.ci95[1]:+.3f})"
-    )]  # fmt: skip
-
-
-def _pair(change: Change) -> tuple[str, str]:
-    return f"{change.old:.3f}", f"{change.new:.3f}"
-
-
-def _plain(point: OperatingPoint) -> dict[str, object]:
-    by_coverage, hits = point.coverage is not None, point.hit_rate
+def _plain(point: OperatingPoint) -> dict[str, Any]:
+    """The JSON object of a threshold."""
+    (name, value), hits = asked(point), point.hit_rate
     return {
         "rule": point.rule,
-        "level" if by_coverage else "k": point.coverage if by_coverage else point.k,
+        name: value,
         "guarantee": point.guarantee,
         "guaranteed": point.guaranteed,
         "delta": point.delta,
@@ -226,9 +178,44 @@ def _plain(point: OperatingPoint) -> dict[str, object]:
     }
 
 
-def _interval(bounds: tuple[float, float]) -> str:
-    return f"{bounds[0]:.3f}-{bounds[1]:.3f}"
+def _of_several(point: OperatingPoint) -> dict[str, Any]:
+    return {**_plain(point), "images": point.images, "made_from": point.made_from}
+
+
+def _titled(entry: Plain) -> str:
+    """The rule, and what it promises only where it is asked to."""
+    rule, guarantee = entry["rule"], entry["guarantee"]
+    return f"{rule}" if guarantee == usual_guarantee(rule) else f"{rule}, {guarantee}"
+
+
+def _lambda(entry: Plain) -> str:
+    by_class = entry["small_classes"] is not None
+    return "by class" if by_class else threshold_text(entry["lambda_val"])
+
+
+def _pair(change: Change) -> tuple[str, str]:
+    return f"{change.old:.3f}", f"{change.new:.3f}"
+
+
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "-" if bounds is None else f"{bounds[0]:.3f}-{bounds[1]:.3f}"
 
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+CELLS: Mapping[str, Callable[[Plain], str]] = {
+    "rule": _titled,
+    "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",
+    "photos": lambda entry: str(entry["images"]),
+    "lambda": _lambda,
+    "size": lambda entry: _share(entry["mean_set_size"]),
+    "hits": lambda entry: _share(entry["hit_rate"]),
+    "95 %": lambda entry: _interval(entry["hit_rate_ci95"]),
+    "macro": lambda entry: _share(entry["macro_hit_rate"]),
+    "empty": lambda entry: _share(entry["empty_rate"]),
+    "groups": lambda entry: f"{entry['rows']:,}",
+    "made from": lambda entry: str(entry["made_from"]),
+}
+"""What a table shows of the JSON object of a threshold under each heading."""

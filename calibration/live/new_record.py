@@ -12,14 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibration.distribution import Distribution, DistributionOf
 from calibration.live.thresholds import FEWEST_REQUESTS, TrafficThresholds
 from calibration.live.traffic import Traffic
-from calibration.offline.promise import promised_tables
-from calibration.offline.settings import DEFAULT_DELTA, Settings
-from calibration.offline.tabulate import Source, tabulate
+from calibration.offline.settings import DEFAULT_DELTA, Plan
+from calibration.offline.tabulate import Block, Source, promised_tables, tabulate
 from calibration.record import CalibrationRecord
 from calibration.record.columns import Table
 from calibration.record.origin import TRAFFIC, Measured
@@ -38,7 +36,7 @@ def record_from_traffic(
     """
     record = traffic[1].record
     sure = record.point("average_k", guarantee="probability")
-    settings = Settings(
+    settings = Plan(
         classes=record.classes,
         ks=record.asked_k,
         coverages=(),
@@ -74,14 +72,13 @@ def record_from_traffic(
 
 
 def _tables(
-    traffic: Traffic, rows: int, images: int, settings: Settings, found: TrafficThresholds
+    traffic: Traffic, rows: int, images: int, settings: Plan, found: TrafficThresholds
 ) -> list[Table]:
-    """Tables of the rules that need no labels, without hits."""
+    """Tables of the rules that need no labels; nobody knows the hits."""
     record = traffic.record
 
-    def blocks() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-        for values in traffic.scores(found.log_ratios):
-            yield values, np.zeros(len(values), dtype=np.int64)  # hits are cleared below
+    def blocks() -> Iterator[Block]:
+        return ((values, None) for values in traffic.scores(found.log_ratios))
 
     source = Source(
         blocks=blocks,
@@ -96,16 +93,7 @@ def _tables(
     weights = class_weights(record.class_counts, record.micro_weight)
     plain = tabulate(source, settings, ks, fixed=images == 1).tables
     balanced = tabulate(source, settings, ks, weights=weights).tables
-    promised = promised_tables(source, settings)
-    return [_without_hits(table) for table in plain + balanced + promised]
-
-
-def _without_hits(table: Table) -> Table:
-    unknown = (None,) * len(table.columns.value)
-    columns = replace(
-        table.columns, hit_rate=unknown, hit_low=unknown, hit_high=unknown, macro_hit_rate=unknown
-    )
-    return replace(table, columns=columns)
+    return plain + balanced + promised_tables(source, settings)
 
 
 def _distribution(traffic: Traffic, found: TrafficThresholds) -> tuple[Distribution, str]:

@@ -1,29 +1,19 @@
 """Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from calibration.conformal import conformal_rank, fewest_rows
 from calibration.offline.card import read_papers, updated_files
 from calibration.offline.fit import SWOLLEN, fit_record, passes
-from calibration.offline.known_photos import TRAIN, score_known, training_photos
-from calibration.offline.parts import Part
-from calibration.offline.scored import photos_for
-from calibration.offline.scoring import score_split
-from calibration.offline.settings import (
-    DEFAULT_COVERAGES,
-    DEFAULT_DELTA,
-    DEFAULT_SMALL_CLASSES,
-    Settings,
-    default_ks,
-)
+from calibration.offline.known_photos import TRAIN, known_features, training_photos
+from calibration.offline.outputs import outputs_of, photos_for
+from calibration.offline.settings import CalibrationSettings, Plan
 from calibration.record import CalibrationRecord
-from calibration.rejection.familiarity import DEFAULT_METHOD, DEFAULT_SHARE
-from calibration.rules.class_conditional import SmallClasses
-from calibration.scores import ScoreKind
-from data.dataset import split_name
+from data.dataset import Split, split_name
+from data.parts import Part
 from models.bundle.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserved
 from models.classes import ClassTable
 from models.errors import UsageError
@@ -40,20 +30,9 @@ def calibrate_bundle(
     data: str,
     split: str = "val",
     *,
-    ks: Sequence[float] | None = None,
-    coverages: Sequence[float] = DEFAULT_COVERAGES,
-    min_size: int = 1,
-    micro_weight: float = 0.5,
-    head: str | None = None,
-    score_kind: ScoreKind | None = None,
-    temperatures: Sequence[float] = (1.0,),
-    rejection_method: str | None = DEFAULT_METHOD,
-    suspect_share: float = DEFAULT_SHARE,
-    delta: float = DEFAULT_DELTA,
-    max_size: int | None = None,
-    small_classes: SmallClasses = DEFAULT_SMALL_CLASSES,
     device: str = "auto",
     report: Callable[[CalibrationRecord], AbstractContextManager[object]] = nullcontext,
+    **settings: Any,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
 
@@ -61,27 +40,12 @@ def calibrate_bundle(
         path: The bundle's folder.
         data: What ``--data`` takes.
         split: Name of the split, or a part of it such as ``test:0-0.3``.
-        ks: Mean set sizes to offer besides the grid; by default 1, 2, 3, 5 and 10 as far as
-            there are classes.
-        coverages: Coverages to offer.
-        min_size: 1 to keep the best class in every set, else 0.
-        micro_weight: For the balanced rules, from 0 (macro) to 1 (micro).
-        head: The head that serves; by default the best on these photos.
-        score_kind: ``softmax`` or ``sigmoid``; by default the better one on these photos. Where
-            both are named the photos choose nothing, and coverage can be a guarantee.
-        temperatures: What softmax logits may be divided by; the best on these photos is chosen of
-            several.
-        rejection_method: A name in ``rejection.familiarity.METHODS`` or ``FEATURE_METHODS``;
-            ``auto`` for ``combined`` where the graph gives features and the data have training
-            photos, else ``generalised_entropy``; or None not to judge.
-        suspect_share: Share of these photos that is to be suspect.
-        delta: How often a calibration may break a guarantee with probability.
-        max_size: Largest set under a guaranteed mean size; by default 50, or twice the largest K.
-        small_classes: What ``class_coverage`` gives classes with too few photos for a threshold
-            of their own, see :mod:`calibration.rules.class_conditional`; ``group`` is the genus.
         device: ``auto``, ``cpu`` or ``cuda``.
         report: What writes about the record: entered before the bundle changes, so that a failure
             leaves it as it was, and left afterwards.
+        settings: The fields of :class:`calibration.offline.settings.CalibrationSettings`, such as
+            ``ks=[1, 3]``. Where ``head`` and ``score_kind`` are named the photos choose nothing,
+            and coverage can be a guarantee.
 
     Returns:
         The record that now stands in the bundle.
@@ -95,35 +59,17 @@ def calibrate_bundle(
     with reserved(path):
         bundle = open_bundle(path)
         part, session = Part.parse(split), Session(bundle, device=device)
-        method, training = training_photos(session, data, part, rejection_method)
-        settings = _settings(
-            bundle,
-            ks=default_ks(len(bundle.classes)) if ks is None else _floats(ks),
-            coverages=_floats(coverages),
-            min_size=min_size,
-            micro_weight=micro_weight,
-            head=head,
-            score_kind=score_kind,
-            temperatures=_floats(temperatures),
-            rejection_method=method,
-            suspect_share=suspect_share,
-            delta=delta,
-            max_size=max_size,
-            small_classes=small_classes,
-        )
+        plan, training = _plan(session, data, part, settings)
         photos = photos_for(bundle, data, split)
         chosen, papers = chose_checkpoint(bundle, part.name), read_papers(bundle)
-        known = None
-        if training is not None:
-            known = score_known(session, training)
-        scoring = score_split(session, photos, features=known is not None)
-        with closing(scoring):
-            reference = None if known is None else known.reference(scoring)
-            rows = passes(scoring, settings) * len(scoring.labels)
+        known = None if training is None else known_features(session, training)
+        with closing(outputs_of(session, photos, features=known is not None)) as outputs:
+            reference = None if known is None else known.reference(outputs)
+            rows = passes(outputs, plan) * len(outputs.labels)
             with progress(rows, "choosing thresholds") as advance:
                 record = fit_record(
-                    scoring,
-                    settings,
+                    outputs,
+                    plan,
                     class_counts=bundle.classes.counts,
                     chose_checkpoint=chosen,
                     class_groups=genera(bundle.classes),
@@ -194,12 +140,9 @@ def cautions(record: CalibrationRecord) -> list[str]:
 def _out_of_reach(record: CalibrationRecord) -> list[str]:
     """Guarantees of a mean size that leave room for nothing beyond the best class."""
     found = []
-    for rule, guarantee in record.promises:
-        points = [
-            record.point(rule, k=k, guarantee=guarantee)
-            for k in record.ks(rule, guarantee=guarantee)
-            if rule == "average_k"
-        ]
+    for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
+        values = record.ks("average_k", guarantee=guarantee)
+        points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
         ks = [f"{point.k:g}" for point in points
               if point.expected_size.value <= point.min_size < (point.k or 0)]  # fmt: skip
         if ks:
@@ -210,17 +153,26 @@ def _out_of_reach(record: CalibrationRecord) -> list[str]:
     return found
 
 
-def _settings(bundle: Bundle, **wanted: Any) -> Settings:
+def _plan(
+    session: Session, data: str, part: Part, settings: dict[str, Any]
+) -> tuple[Plan, Split | None]:
+    """The settings for this bundle, and the training photos that its rejection needs."""
+    bundle = session.bundle
+    with _usage_errors():
+        wanted = CalibrationSettings(**settings)
+    method, training = training_photos(session, data, part, wanted.rejection_method)
+    filled = {**dict(wanted), "rejection_method": method}
+    with _usage_errors():
+        plan = Plan(classes=len(bundle.classes), **filled)
+        plan.candidates(tuple(bundle.heads))
+    if plan.small_classes == "group" and not any(c.genus for c in bundle.classes):
+        raise UsageError("--small-classes group needs genera, and no class has one: use marginal")
+    return plan, training
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
     try:
-        settings = Settings(classes=len(bundle.classes), **wanted)
-        settings.candidates(tuple(bundle.heads))
+        yield
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if settings.small_classes == "group" and not any(c.genus for c in bundle.classes):
-        raise UsageError("--small-classes group needs genera, and no class has one: use marginal")
-    return settings
-
-
-def _floats(values: Sequence[float]) -> tuple[float, ...]:
-    """The numbers in their order, each once."""
-    return tuple(dict.fromkeys(float(value) for value in values))

@@ -18,70 +18,10 @@ TITLE = "Calibration"
 
 
 class Papers(NamedTuple):
-    """What stands in a bundle beside its network.
-
-    Attributes:
-        card: Its ``MODEL_CARD.md``.
-        metrics: Its ``metrics.json``.
-    """
+    """A bundle's ``MODEL_CARD.md`` and ``metrics.json``."""
 
     card: str
     metrics: Mapping[str, Any]
-
-
-def card_with(card: str, record: CalibrationRecord) -> str:
-    """The model card with its section on calibration written anew, the rest untouched."""
-    lines = [
-        f"Calibrated on the {record.measured.rows:,} photos of the split "
-        f"`{record.measured.split}`, head `{record.head}`, scores "
-        f"`{named(record.score_kind, record.temperature)}`.",
-        "",
-        "| K | lambda | mean size | hit rate | 95 % interval |",
-        "|---|---|---|---|---|",
-    ]
-    for k in sorted(record.asked_k):
-        point = record.point("average_k", k=k)
-        lines.append(
-            f"| {k:g} | {threshold_text(point.lambda_val)} | {point.expected_size.value:.3f} | "
-            f"{_hits(point)} |"
-        )
-    return replace_section(card, TITLE, "\n".join(lines))
-
-
-def metrics_with(metrics: Mapping[str, Any], record: CalibrationRecord) -> bytes:
-    """``metrics.json`` with what this calibration measured under ``calibration``."""
-    points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
-    measured = {
-        "split": record.measured.split,
-        "rows": record.measured.rows,
-        "average_k": [
-            {"k": point.k, "mean_set_size": point.expected_size.value,
-             "hit_rate": None if point.hit_rate is None else point.hit_rate.value}
-            for point in points
-        ],
-    }  # fmt: skip
-    return json.dumps({**metrics, "calibration": measured}, indent=1).encode()
-
-
-def _hits(point: OperatingPoint) -> str:
-    if point.hit_rate is None:
-        return "not measured | "
-    low, high = point.hit_rate.ci95
-    return f"{point.hit_rate.value:.4f} | {low:.4f} to {high:.4f}"
-
-
-def replace_section(text: str, title: str, body: str) -> str:
-    """Write ``body`` as the section ``## title``, in place of an older one or at the end.
-
-    Example:
-        >>> replace_section("# Card\\n\\n## A\\n\\nold\\n\\n## B\\n\\nkept\\n", "A", "new")
-        '# Card\\n\\n## A\\n\\nnew\\n\\n## B\\n\\nkept\\n'
-    """
-    section = f"## {title}\n\n{body}\n\n"
-    found = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-    if found.search(text):
-        return found.sub(lambda _: section, text, count=1).rstrip("\n") + "\n"
-    return f"{text.rstrip()}\n\n{section}".strip() + "\n"
 
 
 def read_papers(bundle: Bundle) -> Papers:
@@ -98,9 +38,50 @@ def read_papers(bundle: Bundle) -> Papers:
 
 
 def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]:
-    """Everything in the bundle that a new calibration changes."""
+    """Everything in the bundle that a new calibration changes, the rest of it untouched."""
+    points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
+    measured = record.measured
+    metrics = {
+        "split": measured.split,
+        "rows": measured.rows,
+        "average_k": [
+            {"k": point.k, "mean_set_size": point.expected_size.value,
+             "hit_rate": None if point.hit_rate is None else point.hit_rate.value}
+            for point in points
+        ],
+    }  # fmt: skip
+    card = [
+        f"Calibrated on the {measured.rows:,} photos of the split `{measured.split}`, head "
+        f"`{record.head}`, scores `{named(record.score_kind, record.temperature)}`.",
+        "",
+        "| K | lambda | mean size | hit rate | 95 % interval |",
+        "|---|---|---|---|---|",
+        *map(_line, points),
+    ]
     return {
         CALIBRATION: record.to_json().encode(),
-        CARD: card_with(papers.card, record).encode(),
-        METRICS: metrics_with(papers.metrics, record),
+        CARD: replace_section(papers.card, TITLE, "\n".join(card)).encode(),
+        METRICS: json.dumps({**papers.metrics, "calibration": metrics}, indent=1).encode(),
     }
+
+
+def replace_section(text: str, title: str, body: str) -> str:
+    """Write ``body`` as the section ``## title``, in place of an older one or at the end.
+
+    Example:
+        >>> replace_section("# Card\\n\\n## A\\n\\nold\\n\\n## B\\n\\nkept\\n", "A", "new")
+        '# Card\\n\\n## A\\n\\nnew\\n\\n## B\\n\\nkept\\n'
+    """
+    section = f"## {title}\n\n{body}\n\n"
+    found = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+    if found.search(text):
+        return found.sub(lambda _: section, text, count=1).rstrip("\n") + "\n"
+    return f"{text.rstrip()}\n\n{section}".strip() + "\n"
+
+
+def _line(point: OperatingPoint) -> str:
+    threshold, hits = threshold_text(point.lambda_val), "not measured | "
+    if point.hit_rate is not None:
+        low, high = point.hit_rate.ci95
+        hits = f"{point.hit_rate.value:.4f} | {low:.4f} to {high:.4f}"
+    return f"| {point.k:g} | {threshold} | {point.expected_size.value:.3f} | {hits} |"

@@ -1,8 +1,9 @@
 """Pictures of a calibration; needs matplotlib, the extra ``report``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibration.record.by_shots import ShotGroup
 from calibration.record.columns import Columns
-from calibration.record.record import CalibrationRecord, Table
+from calibration.record.record import CalibrationRecord
 
 GREEN: Final = "#1b6e53"
 RUST: Final = "#b5542a"
@@ -46,34 +47,46 @@ _STYLE: Final[dict[Any, Any]] = {
 
 def lambda_over_k(record: CalibrationRecord) -> Figure:
     """The threshold that each mean set size needs, on a logarithmic scale."""
-    with mpl.rc_context(_STYLE):
-        figure, axes = _axes("Threshold for each mean set size", record)
-        _thresholds(axes, record, "average_k", GREEN, "one threshold for all classes")
-        _thresholds(axes, record, "balanced_average_k", RUST, "scores weighted for rare classes")
+    with _over_k("Threshold for each mean set size", record, legend="upper right") as (
+        figure,
+        axes,
+    ):
+        for rule, colour, label in (
+            ("average_k", GREEN, "one threshold for all classes"),
+            ("balanced_average_k", RUST, "scores weighted for rare classes"),
+        ):
+            columns = _columns(record, rule)
+            pairs = zip(columns.value, columns.lambda_val, strict=True) if columns else ()
+            known = [(k, value) for k, value in pairs if value is not None and value > 0]
+            if known:
+                axes.plot(*zip(*known, strict=True), color=colour, label=label)
         axes.set_yscale("log")
         axes.set_ylabel("lambda")
-        _mark_default(axes, record)
-        _size_axis(axes, record)
-        axes.legend(loc="upper right")
     return figure
 
 
 def hit_rate_over_k(record: CalibrationRecord) -> Figure:
     """The share of sets with the truth for each mean set size, with 95 % intervals."""
-    with mpl.rc_context(_STYLE):
-        figure, axes = _axes("Sets that hold the right species", record)
+    with _over_k("Sets that hold the right species", record, legend="lower right") as (
+        figure,
+        axes,
+    ):
         for rule, colour, label in (
             ("average_k", GREEN, "K on average"),
             ("balanced_average_k", RUST, "K on average, weighted for rare classes"),
         ):
-            _hit_band(axes, record, rule, colour, label)
-        _hit_points(axes, record)
+            if columns := _columns(record, rule):
+                rates, low, high = _hits(columns)
+                axes.fill_between(columns.value, low, high, color=colour, alpha=0.18)
+                axes.plot(columns.value, rates, color=colour, label=label)
+        if columns := _columns(record, "top_k"):
+            rates, low, high = _hits(columns)
+            errors = [rates - low, high - rates]
+            axes.errorbar(columns.value, rates, errors, fmt="o", color=BLUE, markersize=4,
+                          capsize=2, linewidth=1, label="exactly K, the K best")  # fmt: skip
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_ylim(top=1.0)
         axes.set_ylabel("hit rate, with 95 % interval")
-        _mark_default(axes, record)
-        _size_axis(axes, record)
-        axes.legend(loc="lower right")
     return figure
 
 
@@ -83,11 +96,10 @@ def size_histogram(record: CalibrationRecord, *, k: float | None = None) -> Figu
     Raises:
         NotCalibrated: The record has no threshold for this K.
     """
-    point = record.point("average_k", k=k)
+    point, columns = record.point("average_k", k=k), _columns(record, "average_k")
     assert point.k is not None  # a rule by size
-    table = _table(record, "average_k")
-    assert table is not None  # every record has it
-    counts = np.array(table.columns.row(table.columns.value.index(point.k)).size_histogram)
+    assert columns is not None  # every record has it
+    counts = np.array(columns.row(columns.value.index(point.k)).size_histogram)
     edges = np.array([*record.size_bins, record.classes + 1])[: counts.size + 1]
     with mpl.rc_context(_STYLE):
         figure, axes = _axes(f"Classes in a set at K = {point.k:g}", record)
@@ -105,27 +117,22 @@ def size_histogram(record: CalibrationRecord, *, k: float | None = None) -> Figu
     return figure
 
 
-def by_shots(
-    groups: Sequence[ShotGroup], record: CalibrationRecord, *, k: float | None = None
-) -> Figure:
+def by_shots(groups: Sequence[ShotGroup], record: CalibrationRecord) -> Figure:
     """Set size and hit rate of species with few, a medium number and many training images.
 
     Args:
-        groups: Measured at one K of ``average_k``, at least one.
+        groups: Measured at the default K of ``average_k``, at least one.
         record: The calibration it was measured with.
-        k: The K; the record's default where None.
     """
-    wanted = record.default_k if k is None else k
+    k = record.default_k
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7.2, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2)
-        figure.suptitle(
-            f"Species by training images at K = {wanted:g}", x=0.01, ha="left", fontsize=12
-        )
+        figure.suptitle(f"Species by training images at K = {k:g}", x=0.01, ha="left", fontsize=12)
         _bars(left, groups, lambda group: (group.mean_size, *group.size_ci95), GREEN)
         left.set_ylabel("mean set size")
-        left.axhline(wanted, color=RUST, linestyle="--", linewidth=1)
-        left.annotate(f"K = {wanted:g}", (0.99, wanted), xycoords=("axes fraction", "data"),
+        left.axhline(k, color=RUST, linestyle="--", linewidth=1)
+        left.annotate(f"K = {k:g}", (0.99, k), xycoords=("axes fraction", "data"),
                       ha="right", va="bottom", color=RUST)  # fmt: skip
         _bars(right, groups, lambda group: (group.hit_rate, *group.hit_ci95), BLUE)
         right.set_ylabel("hit rate")
@@ -134,23 +141,15 @@ def by_shots(
     return figure
 
 
-def write_pictures(
-    record: CalibrationRecord,
-    folder: str | Path,
-    *,
-    groups: Sequence[ShotGroup] | None = None,
-    formats: Sequence[str] = FORMATS,
-) -> list[Path]:
-    """Write every picture; equal records give equal bytes.
+def write_pictures(record: CalibrationRecord, folder: str | Path) -> list[Path]:
+    """Write every picture as png and svg; equal records give equal bytes.
 
-    Without a hit rate, after a calibration from traffic, its picture is left out.
+    Without a hit rate, after a calibration from traffic, or without groups by training images
+    their picture is left out.
 
     Args:
         record: The calibration.
         folder: Made where it is not there.
-        groups: For the picture by training images; those of the record where None, and without
-            any it is left out.
-        formats: ``png`` or ``svg``.
 
     Returns:
         The files.
@@ -158,19 +157,18 @@ def write_pictures(
     Raises:
         OSError: A file cannot be written.
     """
-    shown = record.shots if groups is None else groups
     figures: dict[str, Callable[[], Figure]] = {
         "lambda_over_k": lambda: lambda_over_k(record),
         "set_size_histogram": lambda: size_histogram(record),
     }
     if record.point("average_k").hit_rate is not None:
         figures["hit_rate_over_k"] = lambda: hit_rate_over_k(record)
-    if shown:
-        figures["by_shots"] = lambda: by_shots(shown, record)
+    if record.shots:
+        figures["by_shots"] = lambda: by_shots(record.shots, record)
     target, written = Path(folder), []
     target.mkdir(parents=True, exist_ok=True)
     for name, draw in figures.items():
-        for suffix in formats:
+        for suffix in FORMATS:
             path, figure = target / f"{name}.{suffix}", draw()  # afresh: saving moves the layout
             with mpl.rc_context(_STYLE):
                 figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == "svg" else None)
@@ -178,10 +176,30 @@ def write_pictures(
     return written
 
 
+@contextmanager
+def _over_k(
+    title: str, record: CalibrationRecord, *, legend: Literal["upper right", "lower right"]
+) -> Iterator[tuple[Figure, Axes]]:
+    """A figure over the mean set size, with the default K marked."""
+    with mpl.rc_context(_STYLE):
+        figure, axes = _axes(title, record)
+        yield figure, axes
+        axes.axvline(record.default_k, color=OCHRE, linestyle=":", linewidth=1.2)
+        axes.annotate(
+            f" default K = {record.default_k:g}", (record.default_k, 0.02),
+            xycoords=("data", "axes fraction"), color=OCHRE, va="bottom",
+        )  # fmt: skip
+        ks = record.ks("average_k")
+        margin = 0.02 * (ks[-1] - ks[0]) or 0.5
+        axes.set_xlim(ks[0] - margin, ks[-1] + margin)
+        axes.xaxis.set_major_locator(MaxNLocator(20, integer=True))
+        axes.set_xlabel("mean set size K")
+        axes.legend(loc=legend)
+
+
 def _axes(title: str, record: CalibrationRecord) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    measured = record.measured
+    axes, measured = figure.subplots(), record.measured
     axes.set_title(title)
     axes.set_title(
         f"{measured.rows:,} photos of {measured.split}, {record.classes:,} classes",
@@ -190,62 +208,19 @@ def _axes(title: str, record: CalibrationRecord) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _table(record: CalibrationRecord, rule: str) -> Table | None:
-    served = (rule, record.head, record.score_kind, record.temperature, 1)
-    found = ((t, (t.rule, t.head, t.score_kind, t.temperature, t.images)) for t in record.tables)
-    return next((table for table, which in found if which == served), None)
-
-
-def _thresholds(axes: Axes, record: CalibrationRecord, rule: str, colour: str, label: str) -> None:
-    table = _table(record, rule)
-    if table is None:
-        return
-    pairs = zip(table.columns.value, table.columns.lambda_val, strict=True)
-    known = [(k, value) for k, value in pairs if value is not None and value > 0]
-    if known:
-        axes.plot(*zip(*known, strict=True), color=colour, label=label)
-
-
-def _hit_band(axes: Axes, record: CalibrationRecord, rule: str, colour: str, label: str) -> None:
-    table = _table(record, rule)
-    if table is None:
-        return
-    columns = table.columns
-    rate, low, high = _hits(columns)
-    axes.fill_between(columns.value, low, high, color=colour, alpha=0.18)
-    axes.plot(columns.value, rate, color=colour, label=label)
-
-
-def _hit_points(axes: Axes, record: CalibrationRecord) -> None:
-    table = _table(record, "top_k")
-    if table is None:
-        return
-    columns = table.columns
-    rates, low, high = _hits(columns)
-    errors = [rates - low, high - rates]
-    axes.errorbar(columns.value, rates, errors, fmt="o", color=BLUE, markersize=4, capsize=2,
-                  linewidth=1, label="exactly K, the K best")  # fmt: skip
+def _columns(record: CalibrationRecord, rule: str) -> Columns | None:
+    """The figures of a served rule for single photos; None where it is not there."""
+    wanted = (rule, record.head, record.score_kind, record.temperature, 1)
+    for table in record.tables:
+        served = (table.rule, table.head, table.score_kind, table.temperature, table.images)
+        if served == wanted:
+            return table.columns
+    return None
 
 
 def _hits(columns: Columns) -> NDArray[np.float64]:
     """Hit rate and both ends of its interval, ``(3, thresholds)``; NaN where not measured."""
     return np.array([columns.hit_rate, columns.hit_low, columns.hit_high], dtype=np.float64)
-
-
-def _mark_default(axes: Axes, record: CalibrationRecord) -> None:
-    axes.axvline(record.default_k, color=OCHRE, linestyle=":", linewidth=1.2)
-    axes.annotate(
-        f" default K = {record.default_k:g}", (record.default_k, 0.02),
-        xycoords=("data", "axes fraction"), color=OCHRE, va="bottom",
-    )  # fmt: skip
-
-
-def _size_axis(axes: Axes, record: CalibrationRecord) -> None:
-    ks = record.ks("average_k")
-    margin = 0.02 * (ks[-1] - ks[0]) or 0.5
-    axes.set_xlim(ks[0] - margin, ks[-1] + margin)
-    axes.xaxis.set_major_locator(MaxNLocator(20, integer=True))
-    axes.set_xlabel("mean set size K")
 
 
 def _bars(
@@ -254,11 +229,9 @@ def _bars(
     figures: Callable[[ShotGroup], tuple[float, float, float]],
     colour: str,
 ) -> None:
+    names = {"few": "few (< 20)", "medium": "20 to 100", "many": "many (> 100)"}
     values, lows, highs = np.array([figures(group) for group in groups]).T
-    labels = [f"{_NAMES[g.name]}\n{g.classes:,} species\n{g.rows:,} photos" for g in groups]
+    labels = [f"{names[g.name]}\n{g.classes:,} species\n{g.rows:,} photos" for g in groups]
     axes.bar(labels, values, 0.6, color=colour, yerr=[values - lows, highs - values], capsize=4,
              error_kw={"ecolor": INK, "elinewidth": 1})  # fmt: skip
     axes.grid(visible=False, axis="x")
-
-
-_NAMES: Final = {"few": "few (< 20)", "medium": "20 to 100", "many": "many (> 100)"}

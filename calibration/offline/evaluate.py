@@ -1,60 +1,33 @@
 """Evaluating a bundle: what its calibrated sets hold on photos it was not calibrated on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibration.guarantees import Guarantee
-from calibration.intervals import mean_interval, wilson
-from calibration.measurement import Measurement, together
+from calibration.measurement import Measurement
 from calibration.metrics import shot_groups
-from calibration.offline.logits import Scoring
-from calibration.offline.scored import ScoredBundle, scored_bundle
+from calibration.offline.outputs import BundleOutputs, bundle_outputs
+from calibration.offline.tabulate import row_of
+from calibration.record.columns import Row
 from calibration.record.point import OperatingPoint
 from calibration.record.record import COVERAGE_RULES, CalibrationRecord
 from models.progress import progress
 
 
-@dataclass(frozen=True, kw_only=True)
-class RuleResult:
-    """What the sets of one rule at one value hold.
+class Result(NamedTuple):
+    """What the sets of one calibrated threshold hold on other photos.
 
     Attributes:
-        rule: Name of the rule.
-        k: Mean set size asked for, or None for a coverage rule.
-        level: Coverage asked for, or None.
-        guarantee: What was promised about photos like these; None for nothing.
-        lambda_val: The threshold; None for ``top_k``.
-        mean_set_size: Classes in a set, on average.
-        mean_set_size_ci95: Its 95 % interval.
-        hit_rate: Share of sets that hold the true class.
-        hit_rate_ci95: Its 95 % interval.
-        macro_hit_rate: The same class by class, then the mean over the classes there are.
-        shots: The same over classes with few, a medium number and many training images; None
-            where there are none or their counts are unknown.
-        empty_rate: Share of sets without any class.
-        rows: Photos.
+        point: The threshold, and what was measured at its calibration.
+        row: What was measured here.
+        shots: ``row.macro_hit_rate`` over classes with few, a medium number and many training
+            images; None where there are none, empty where their counts are unknown.
     """
 
-    rule: str
-    k: float | None
-    level: float | None
-    guarantee: Guarantee | None
-    lambda_val: float | None
-    mean_set_size: float
-    mean_set_size_ci95: tuple[float, float]
-    hit_rate: float
-    hit_rate_ci95: tuple[float, float]
-    macro_hit_rate: float | None
+    point: OperatingPoint
+    row: Row
     shots: dict[str, float | None]
-    empty_rate: float
-    rows: int
-
-    def to_plain(self) -> dict[str, Any]:
-        """For json: ``k`` or ``level``, whichever the rule takes."""
-        absent = "level" if self.level is None else "k"
-        return {name: value for name, value in vars(self).items() if name != absent}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +36,8 @@ class Evaluation:
 
     Attributes:
         bundle: Name and version.
-        bundle_sha256: Which bundle exactly.
-        calibration_id: Which calibration.
-        split: Name of the split.
-        data_sha256: Over its photos and class ids.
+        data_sha256: Over the photos of the split and their class ids.
+        rows: Its photos.
         rules: One result for each rule and value.
         guaranteed: The same with the guarantees that a rule has only where it is asked for them.
     """
@@ -76,14 +47,16 @@ class Evaluation:
     calibration_id: str
     split: str
     data_sha256: str
-    rules: tuple[RuleResult, ...]
-    guaranteed: tuple[RuleResult, ...]
+    rows: int
+    rules: tuple[Result, ...]
+    guaranteed: tuple[Result, ...]
 
     def to_plain(self) -> dict[str, Any]:
         """For json."""
-        rules = [result.to_plain() for result in self.rules]
-        guaranteed = [result.to_plain() for result in self.guaranteed]
-        return {**vars(self), "rules": rules, "guaranteed": guaranteed}
+        rules = [_plain(result, self.rows) for result in self.rules]
+        guaranteed = [_plain(result, self.rows) for result in self.guaranteed]
+        facts = {name: value for name, value in vars(self).items() if name != "rows"}
+        return {**facts, "rules": rules, "guaranteed": guaranteed}
 
 
 def evaluate_bundle(
@@ -91,33 +64,41 @@ def evaluate_bundle(
 ) -> Evaluation:
     """Measure every rule at every value last given to ``--k`` and ``--coverage``.
 
-    Args:
-        path: The bundle's folder.
-        data: What ``--data`` takes.
-        split: Name of the split, or a part of it such as ``test:0.3-1``.
-        device: ``auto``, ``cpu`` or ``cuda``.
-
-    Raises:
-        DataError: The data cannot be opened, or photos cannot be read.
-        BundleError: The bundle is damaged or not calibrated.
+    Arguments and errors are those of :func:`calibration.offline.outputs.bundle_outputs`.
     """
-    with scored_bundle(path, data, split, device=device) as scored:
-        return evaluation_of(scored)
+    with bundle_outputs(path, data, split, device=device) as found:
+        return evaluation_of(found)
 
 
-def evaluation_of(scored: ScoredBundle) -> Evaluation:
-    """What :func:`evaluate_bundle` gives, for photos that were scored before."""
-    bundle, record, scoring = scored.bundle, scored.record, scored.scoring
-    asked, promised = asked_points(record), promised_points(record)
-    results = measure_points([*asked, *promised], scoring, record)
+def evaluation_of(found: BundleOutputs) -> Evaluation:
+    """What :func:`evaluate_bundle` gives, for outputs that are there already."""
+    bundle, record, outputs = found
+    asked_for, promised = asked_points(record), promised_points(record)
+    points = [*asked_for, *promised]
+    measurement = Measurement(points, record.classes)
+    with progress(len(outputs.labels), "measuring sets") as advance:
+        for (logits,), labels in outputs.blocks(record.head):
+            measurement.update(record.scores(logits), labels)
+            advance(len(labels))
+    known = record.class_counts_from == "train"
+    groups = shot_groups(record.class_counts) if known else {}
+    results = [
+        Result(
+            point,
+            row_of(measurement, index, asked(point)[1]),
+            {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
+        )
+        for index, point in enumerate(points)
+    ]
     return Evaluation(
         bundle=f"{bundle.name} {bundle.version}",
         bundle_sha256=bundle.sha256,
         calibration_id=record.calibration_id,
-        split=scoring.split,
-        data_sha256=scoring.data_sha256,
-        rules=tuple(results[: len(asked)]),
-        guaranteed=tuple(results[len(asked) :]),
+        split=outputs.split,
+        data_sha256=outputs.data_sha256,
+        rows=len(outputs.labels),
+        rules=tuple(results[: len(asked_for)]),
+        guaranteed=tuple(results[len(asked_for) :]),
     )
 
 
@@ -131,9 +112,18 @@ def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
     return [point for promise in record.promises for point in _points(record, *promise)]
 
 
+def asked(point: OperatingPoint) -> tuple[str, float]:
+    """What a threshold was asked for: its name in JSON, ``k`` or ``level``, and the value."""
+    if point.k is not None:
+        return "k", point.k
+    assert point.coverage is not None  # it is one of the two
+    return "level", point.coverage
+
+
 def _points(
     record: CalibrationRecord, rule: str, guarantee: Guarantee | None
 ) -> list[OperatingPoint]:
+    """Of a rule with a guarantee, the values asked for, ascending."""
     calibrated = record.ks(rule, guarantee=guarantee)
     if rule in COVERAGE_RULES:
         levels = [level for level in sorted(record.asked_coverage) if level in calibrated]
@@ -142,50 +132,20 @@ def _points(
     return [record.point(rule, k=k, guarantee=guarantee) for k in ks]
 
 
-def measure_points(
-    points: Sequence[OperatingPoint], scoring: Scoring, record: CalibrationRecord
-) -> list[RuleResult]:
-    """Apply calibrated rules to the logits of a split, in one pass.
-
-    Args:
-        points: The rules; all of one head and kind of score.
-        scoring: What the network says about the split.
-        record: Says how many training images each class has.
-    """
-    measurements = together(points, record.classes)
-    with progress(len(scoring.labels), "measuring sets") as advance:
-        for (values,), labels in scoring.outputs.blocks(record.head):
-            served = record.scores(values)
-            for measurement in measurements:
-                measurement.update(served, labels)
-            advance(len(labels))
-    found = {
-        id(rule): (measurement, index)
-        for measurement in measurements
-        for index, rule in enumerate(measurement.rules)
+def _plain(result: Result, rows: int) -> dict[str, Any]:
+    point, row, shots = result
+    name, value = asked(point)
+    return {
+        "rule": point.rule,
+        name: value,
+        "guarantee": point.guarantee,
+        "lambda_val": row.lambda_val,
+        "mean_set_size": row.size,
+        "mean_set_size_ci95": (row.size_low, row.size_high),
+        "hit_rate": row.hit_rate,
+        "hit_rate_ci95": (row.hit_low, row.hit_high),
+        "macro_hit_rate": row.macro_hit_rate,
+        "shots": shots,
+        "empty_rate": row.empty_rate,
+        "rows": rows,
     }
-    return [_result(point, *found[id(point)], record) for point in points]
-
-
-def _result(
-    point: OperatingPoint, measurement: Measurement, index: int, record: CalibrationRecord
-) -> RuleResult:
-    rows, hits = measurement.rows, int(measurement.hits[index])
-    size, deviation = measurement.mean_size(index), measurement.size_deviation(index)
-    known = record.class_counts_from == "train"
-    groups = shot_groups(record.class_counts) if known else {}
-    return RuleResult(
-        rule=point.rule,
-        k=point.k,
-        level=point.coverage,
-        guarantee=point.guarantee,
-        lambda_val=point.lambda_val,
-        mean_set_size=size,
-        mean_set_size_ci95=mean_interval(size, deviation, rows),
-        hit_rate=hits / rows,
-        hit_rate_ci95=wilson(hits, rows),
-        macro_hit_rate=measurement.macro_hit_rate(index),
-        shots={name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
-        empty_rate=int(measurement.empty[index]) / rows,
-        rows=rows,
-    )

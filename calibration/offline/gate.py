@@ -1,17 +1,19 @@
-"""Two bundles on the same photos: compared rule by rule, and stopped by a gate."""
+"""Two bundles on the same photos, compared rule by rule, and a gate that stops the worse one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from calibration.comparison import Comparison, Gate, compare
-from calibration.measurement import sizes_and_hits
+from calibration.comparison import Change, Comparison, compare
+from calibration.measurement import Measurement
 from calibration.offline.evaluate import asked_points
-from calibration.offline.logits import Scoring
-from calibration.offline.scored import ScoredBundle, photos_for, scored_bundle
+from calibration.offline.outputs import BundleOutputs, photos_for
 from calibration.record import CalibrationRecord
 from calibration.record.point import NotCalibrated, OperatingPoint
 from calibration.record.reading import read_record
@@ -19,45 +21,104 @@ from models.bundle import open_bundle
 from models.errors import DataError, UsageError
 from models.session import Session
 
-Outcome = tuple[NDArray[np.bool_], NDArray[np.int64]]
+Proof = Literal["worse", "no_worse"]
+Sets = tuple[NDArray[np.bool_], NDArray[np.int64]]
 """Whether each set holds the truth, and its size, each ``(rows,)``."""
 Asked = tuple[str, float | None, float | None]
 """Rule, K and coverage."""
 
 
-def compare_bundles(
-    path: str | Path,
-    against: str | Path,
-    data: str,
-    split: str = "test",
-    *,
-    device: str = "auto",
-) -> list[Comparison]:
-    """Compare the sets of two calibrated bundles on the same photos.
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """What a new bundle may lose; the content of ``gate.yaml``.
 
-    Args:
-        path: The new bundle's folder.
-        against: The old one's.
-        data: What ``--data`` takes; both bundles must know its classes.
-        split: Name of the split, or a part of it.
-        device: ``auto``, ``cpu`` or ``cuda``.
-
-    Returns:
-        One comparison for each rule and value that both can answer: first ``average_k`` at the new
-        bundle's default K, which a gate looks at, where the old one has it; then everything last
-        asked for of the new one.
+    Attributes:
+        hit_rate_loss: Allowed loss of the hit rate, 0.01 for one point.
+        size_growth: Allowed growth of the mean set size, in classes.
+        proof: ``worse`` closes the gate where the whole interval lies beyond what is allowed, so
+            that an equally good bundle is stopped in about 1 of 40 cases by each of the two
+            figures. ``no_worse`` closes it unless the whole interval lies within, so that a
+            bundle worse than allowed passes in about 1 of 40 cases at most; with few photos it
+            stops good ones too.
+        min_rows: With fewer photos the gate is closed whatever they say.
 
     Raises:
-        DataError: The data cannot be opened, or photos cannot be read.
-        BundleError: A bundle is damaged or not calibrated.
-        UsageError: The two have no rule and value in common.
+        ValueError: A value out of range.
     """
-    check_comparable(path, against, data, split, device=device)
-    with (
-        scored_bundle(path, data, split, device=device) as new,
-        scored_bundle(against, data, split, device=device) as old,
-    ):
-        return compare_scored(new, old)
+
+    hit_rate_loss: float = 0.0
+    size_growth: float = 0.0
+    proof: Proof = "worse"
+    min_rows: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("hit_rate_loss", "size_growth"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not isfinite(value) or value < 0:
+                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+        if self.proof not in get_args(Proof):
+            raise ValueError(f"proof must be worse or no_worse, got {self.proof!r}")
+        if not isinstance(self.min_rows, int) or self.min_rows < 1:
+            raise ValueError(f"min_rows must be a whole number from 1, got {self.min_rows!r}")
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "Gate":
+        """From what a yaml file gives; what it leaves out keeps its default.
+
+        Raises:
+            UsageError: No mapping, an unknown key, or a value out of range.
+        """
+        allowed = [field.name for field in fields(cls)]
+        entries: Any = {} if plain is None else plain
+        if not isinstance(entries, Mapping):
+            raise UsageError(f"a gate file holds some of {', '.join(allowed)}, each with a value")
+        unknown = [str(key) for key in entries if key not in allowed]
+        if unknown:
+            raise UsageError(
+                f"a gate file has no {', '.join(unknown)}; it may hold {', '.join(allowed)}"
+            )
+        try:
+            return cls(**entries)
+        except ValueError as error:
+            raise UsageError(f"gate file: {error}") from error
+
+    def reasons(self, found: Comparison) -> list[str]:
+        """Why the new bundle does not pass, one sentence each; empty where it does."""
+        what = f"{found.rule}: " if found.rule else ""
+        if found.rows < self.min_rows:
+            return [f"{what}{found.rows:,} photos, the gate needs {self.min_rows:,}"]
+        hits, size = found.hit_rate, found.size
+        reasons = []
+        if self._closed((-hits.ci95[1], -hits.ci95[0]), self.hit_rate_loss):
+            change = f"{hits.old:.4f} -> {hits.new:.4f}, change {_shown(hits)}"
+            reasons.append(f"{what}hit rate {change}, {self._words(self.hit_rate_loss, 'loss')}")
+        if self._closed(size.ci95, self.size_growth):
+            change = f"{size.old:.3f} -> {size.new:.3f}, change {_shown(size)}"
+            growth = self._words(self.size_growth, "growth")
+            reasons.append(f"{what}mean set size {change}, {growth}")
+        return reasons
+
+    def _closed(self, worsening: tuple[float, float], allowed: float) -> bool:
+        low, high = worsening
+        return low > allowed if self.proof == "worse" else high > allowed
+
+    def _words(self, allowed: float, what: str) -> str:
+        proven = "is certain" if self.proof == "worse" else "cannot be ruled out"
+        return f"a {what} of more than the {allowed:g} allowed {proven}"
+
+
+def read_gate(path: str | Path) -> Gate:
+    """The gate in a yaml file.
+
+    Raises:
+        UsageError: The file cannot be read, is not yaml, or holds something other than a gate.
+    """
+    try:
+        plain = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"gate file {path} cannot be read: {error}") from error
+    return Gate.from_plain(plain)
 
 
 def check_comparable(
@@ -74,7 +135,7 @@ def check_comparable(
     Args:
         path: The new bundle's folder.
         against: The old one's.
-        data: What ``--data`` takes.
+        data: What ``--data`` takes; both bundles must know its classes.
         split: Name of the split, or a part of it.
         device: ``auto``, ``cpu`` or ``cuda``.
         gated: Whether a gate looks at ``average_k`` at the new bundle's default K.
@@ -101,34 +162,22 @@ def check_comparable(
     Session(old, device=device)
 
 
-def compare_scored(new: ScoredBundle, old: ScoredBundle) -> list[Comparison]:
-    """What :func:`compare_bundles` gives, for photos that were scored before.
+def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
+    """Compare the sets of two calibrated bundles on the same photos.
+
+    Returns:
+        One comparison for each rule and value that both can answer: first ``average_k`` at the new
+        bundle's default K, which a gate looks at, where the old one has it; then everything last
+        asked for of the new one.
 
     Raises:
         DataError: The two were shown other photos.
     """
     asked = _common(new.record, old.record)
-    if new.scoring.data_sha256 != old.scoring.data_sha256:
+    if new.outputs.data_sha256 != old.outputs.data_sha256:
         raise DataError("the two bundles were shown other photos: did the data change meanwhile?")
-    return [
-        compare(old_sets, new_sets, rule=_named(which))
-        for which, old_sets, new_sets in zip(
-            asked, _outcomes(old, asked), _outcomes(new, asked), strict=True
-        )
-    ]
-
-
-def read_gate(path: str | Path) -> Gate:
-    """The gate in a yaml file.
-
-    Raises:
-        UsageError: The file cannot be read, is no yaml, or holds something else than a gate.
-    """
-    try:
-        plain = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"gate file {path} cannot be read: {error}") from error
-    return Gate.from_plain(plain)
+    pairs = zip(asked, _sets(old, asked), _sets(new, asked), strict=True)
+    return [compare(before, after, rule=_named(which)) for which, before, after in pairs]
 
 
 def _asked(record: CalibrationRecord) -> list[Asked]:
@@ -159,23 +208,16 @@ def _named(asked: Asked) -> str:
     return f"{rule} k={k:g}" if coverage is None else f"{rule} coverage={coverage:g}"
 
 
-def _outcomes(scored: ScoredBundle, asked: Sequence[Asked]) -> list[Outcome]:
-    """What each rule does on each photo."""
-    points = [_point(scored.record, which) for which in asked]
-    return outcomes(points, scored.scoring, scored.record)
+def _sets(found: BundleOutputs, asked: Sequence[Asked]) -> list[Sets]:
+    """What each rule does on each photo, in one pass."""
+    record, points = found.record, [_point(found.record, which) for which in asked]
+    measurement = Measurement(points, record.classes, watched=range(len(points)))
+    for (logits,), labels in found.outputs.blocks(record.head):
+        measurement.update(record.scores(logits), labels)
+    sizes, hits = measurement.row_by_row()
+    return list(zip(hits.T, sizes.T, strict=True))
 
 
-def outcomes(
-    points: Sequence[OperatingPoint], scoring: Scoring, record: CalibrationRecord
-) -> list[Outcome]:
-    """What each rule of a record does on each photo of a split, in one pass."""
-    gathered: list[list[Outcome]] = [[] for _ in points]
-    for (values,), labels in scoring.outputs.blocks(record.head):
-        served = record.scores(values)
-        for found, point in zip(gathered, points, strict=True):
-            sizes, hits = sizes_and_hits([point], served, labels)
-            found.append((hits[:, 0], sizes[:, 0]))
-    return [
-        (np.concatenate([hits for hits, _ in found]), np.concatenate([sizes for _, sizes in found]))
-        for found in gathered
-    ]
+def _shown(change: Change) -> str:
+    low, high = change.ci95
+    return f"{change.difference:+.4f} ({low:+.4f} to {high:+.4f})"

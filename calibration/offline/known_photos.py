@@ -1,14 +1,12 @@
 """Which training photos a bundle compares others with."""
 
 from contextlib import closing
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.offline.logits import FEATURES, Scoring
-from calibration.offline.parts import Part, select
-from calibration.offline.scoring import score_split
+from calibration.offline.outputs import FEATURES, Outputs, outputs_of
 from calibration.rejection.familiarity import (
     COMBINED,
     DEFAULT_METHOD,
@@ -17,6 +15,7 @@ from calibration.rejection.familiarity import (
 )
 from calibration.rejection.reference import Reference
 from data.dataset import Split, split_name
+from data.parts import Part, select
 from data.sources import open_dataset
 from models.errors import DataError, UsageError
 from models.session import Session
@@ -28,24 +27,14 @@ average over eight networks, the work of a server in proportion: 0.1 ms a photo 
 SEED = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """Training photos as the network sees them.
+class Known(NamedTuple):
+    """Training photos as the network sees them."""
 
-    Attributes:
-        features: Shape ``(photos, dimensions)``.
-        photos: Hash of each photo's bytes.
-    """
+    features: NDArray[np.float32]  # (photos, dimensions)
+    photos: list[bytes]  # the hash of each
 
-    features: NDArray[np.float32]
-    photos: tuple[bytes, ...]
-
-    def reference(self, calibrated: Scoring) -> Reference:
-        """The reference they make, without photos that are also calibrated on.
-
-        Raises:
-            DataError: No other is left.
-        """
+    def reference(self, calibrated: Outputs) -> Reference:
+        """The reference they make, without photos that are also calibrated on."""
         seen = set(calibrated.photos)
         rows = [row for row, photo in enumerate(self.photos) if photo not in seen]
         if not rows:
@@ -83,16 +72,11 @@ def training_photos(
     return (COMBINED if method == DEFAULT_METHOD else method), photos
 
 
-def score_known(session: Session, photos: Split) -> Known:
-    """Features of training photos, computed as the server computes them.
-
-    Raises:
-        DataError: A photo cannot be read.
-    """
-    scoring = score_split(session, photos, features=True)
-    with closing(scoring):
-        blocks = [values for (values,), _ in scoring.outputs.blocks(FEATURES)]
-        return Known(features=np.concatenate(blocks), photos=scoring.photos)
+def known_features(session: Session, photos: Split) -> Known:
+    """Features of training photos, computed as the server computes them."""
+    with closing(outputs_of(session, photos, features=True)) as outputs:
+        blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
+        return Known(np.concatenate(blocks), outputs.photos)
 
 
 def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:

@@ -1,7 +1,9 @@
 """Thresholds of every rule for scores that are read block by block, and what they do."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,23 +12,27 @@ from calibration.fusion import Fusion
 from calibration.guarantees import Guarantee, usual_guarantee
 from calibration.intervals import mean_interval, wilson
 from calibration.measurement import Measurement
-from calibration.offline.settings import Settings
+from calibration.offline.settings import Plan
 from calibration.photo_groups import MadeFrom
 from calibration.record.columns import ByClass, Columns, Row, Table
+from calibration.rules.coverage import class_coverage_of
 from calibration.rules.evidence import Evidence
 from calibration.scores import ScoreKind
 from calibration.sets import SetRule
+from calibration.threshold import next_above
 
-Blocks = Callable[[], Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]]
-"""Gives scores ``(batch, classes)`` and labels ``(batch,)``, each time from the start."""
+Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
+"""Scores ``(batch, classes)``, and labels ``(batch,)`` where somebody knows them."""
+NO_SCORE = next_above(1.0)
+"""No softmax or sigmoid score reaches it: only the best class of each photo is left."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Scores of one head and kind, of single photos or of groups.
+    """Scores of one head, kind and temperature, of single photos or of groups.
 
     Attributes:
-        blocks: The scores, read twice.
+        blocks: Gives the scores from the start each time; read twice.
         rows: Rows they have in all.
         head: Which head.
         score_kind: How its logits become scores.
@@ -36,7 +42,7 @@ class Source:
         made_from: What they have in common; None for single photos.
     """
 
-    blocks: Blocks
+    blocks: Callable[[], Iterator[Block]]
     rows: int
     head: str
     score_kind: ScoreKind
@@ -45,53 +51,30 @@ class Source:
     fusion: Fusion = "mean_score"
     made_from: MadeFrom | None = None
 
-    def table(
-        self,
-        rule: str,
-        settings: Settings,
-        rows: Sequence[Row],
-        *,
-        guarantee: Guarantee | None = None,
-        max_size: int | None = None,
-        by_class: ByClass | None = None,
-    ) -> Table:
-        """A table of the record; by default with the guarantee that the rule has anyway."""
-        return Table(
-            rule=rule,
-            head=self.head,
-            score_kind=self.score_kind,
-            temperature=self.temperature,
-            images=self.images,
-            fusion=self.fusion,
-            rows=self.rows,
-            made_from=self.made_from,
-            min_size=settings.min_size,
-            guarantee=guarantee or usual_guarantee(rule),
-            delta=settings.delta if guarantee == "probability" else None,
-            max_size=max_size,
-            by_class=by_class,
-            columns=Columns.of(sorted(rows, key=lambda row: row.value)),
-        )
 
+class Wanted(NamedTuple):
+    """One table to be: its rules, the K or coverage each is for, and what they promise.
 
-@dataclass(frozen=True, kw_only=True)
-class Tabulated:
-    """Thresholds and what they do.
-
-    Attributes:
-        tables: One for each rule.
-        sizes: Size of each set at the default K, shape ``(rows,)``.
-        hits: Whether it holds the truth, shape ``(rows,)``.
+    Where ``guarantee`` is None that is what the rule promises anyway.
     """
 
+    rules: Sequence[SetRule]
+    values: Sequence[float]
+    guarantee: Guarantee | None = None
+    by_class: ByClass | None = None
+
+
+class Tabulated(NamedTuple):
+    """A table for each rule, and what the sets of ``average_k`` at the default K do."""
+
     tables: list[Table]
-    sizes: NDArray[np.int64]
-    hits: NDArray[np.bool_]
+    sizes: NDArray[np.int64]  # of each set, (rows,)
+    hits: NDArray[np.bool_]  # whether it holds the truth, (rows,)
 
 
 def tabulate(
     source: Source,
-    settings: Settings,
+    plan: Plan,
     ks: Sequence[float],
     *,
     weights: NDArray[np.float64] | None = None,
@@ -101,86 +84,169 @@ def tabulate(
 
     Args:
         source: The scores.
-        settings: What is asked for.
+        plan: What is asked for.
         ks: Mean set sizes, with the default K among them; ascending.
         weights: Factor of each class, shape ``(classes,)``, or None.
         fixed: Whether ``top_k`` is measured on these scores too.
     """
-    name = "balanced_" if weights is not None else ""
-    rules = _rules(source, settings, ks, name, weights)
-    sizes = settings.sizes(ks) if fixed and not name else ()
-    free = Measurement(rules, settings.classes, watched=ks.index(settings.default_k))
-    exact = Measurement([top_k_rule(k, source.rows) for k in sizes], settings.classes)
-    for values, labels in source.blocks():
-        free.update(values, labels)
-        exact.update(values, labels)
-    rows = rows_of(free, [*ks, *settings.coverages])
-    tables = [(f"{name}average_k", rows[: len(ks)]), (f"{name}coverage", rows[len(ks) :])]
-    if sizes:
-        tables.append(("top_k", rows_of(exact, sizes)))
-    return Tabulated(
-        tables=[source.table(rule, settings, found) for rule, found in tables if found],
-        sizes=free.watched_sizes,
-        hits=free.watched_hits,
-    )
+    name = "" if weights is None else "balanced_"
+    evidence, _ = _evidence(source, plan, max(ks), class_weights=weights)
+    sizes = [evidence.average_k(k, rule=f"{name}average_k") for k in ks]
+    levels = [evidence.coverage(c, rule=f"{name}coverage") for c in plan.coverages]
+    del evidence  # it takes more memory than what follows
+    wanted = [Wanted(sizes, ks), Wanted(levels, plan.coverages)]
+    if fixed and weights is None:
+        wanted.append(top_k_rules(ks, source.rows))
+    return _measured(source, plan, wanted, watched=[ks.index(plan.default_k)])
 
 
-def top_k_rule(k: int, rows: int) -> SetRule:
-    """Sets of exactly ``k`` classes."""
-    return SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=k, rows=rows)
+def promised_tables(
+    source: Source, plan: Plan, *, class_groups: Sequence[str] | None = None
+) -> list[Table]:
+    """Tables of ``average_k`` with both guarantees, ``coverage`` with probability, and of single
+    photos ``class_coverage``; at the K and coverages asked for.
+
+    Memory is that of ``rules.evidence.Evidence`` for the largest K, and two bytes for each of the
+    ``max_size`` best scores of a row.
+
+    Args:
+        source: The scores.
+        plan: What is asked for.
+        class_groups: Group of each class, such as its genus, shape ``(classes,)``; for small
+            classes under the policy ``group``.
+    """
+    return _measured(source, plan, _promises(source, plan, class_groups)).tables
 
 
-def rows_of(measurement: Measurement, values: Sequence[float]) -> list[Row]:
-    """What was measured for each rule; ``values`` are the K or coverages they were made for."""
-    return [_row(measurement, index, float(value)) for index, value in enumerate(values)]
+def top_k_rules(ks: Sequence[float], rows: int) -> Wanted:
+    """Sets of exactly K classes, for the whole numbers from 1 among ``ks``."""
+    whole = [int(k) for k in ks if k >= 1 and k == int(k)]
+    rules = [SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=k, rows=rows) for k in whole]
+    return Wanted(rules, whole)
 
 
-def _rules(
-    source: Source,
-    settings: Settings,
-    ks: Sequence[float],
-    name: str,
-    weights: NDArray[np.float64] | None,
-) -> list[SetRule]:
-    """One for each K, then one for each coverage; the evidence is forgotten."""
-    evidence = Evidence(
+def table_of(source: Source, plan: Plan, wanted: Wanted, rows: Sequence[Row]) -> Table:
+    """A table of the record from what was measured for each rule."""
+    rule = wanted.rules[0]
+    return Table(
+        rule=rule.rule,
+        head=source.head,
+        score_kind=source.score_kind,
+        temperature=source.temperature,
+        images=source.images,
+        fusion=source.fusion,
         rows=source.rows,
-        classes=settings.classes,
-        max_average_k=max(ks),
-        min_size=settings.min_size,
-        class_weights=weights,
+        made_from=source.made_from,
+        min_size=plan.min_size,
+        guarantee=wanted.guarantee or usual_guarantee(rule.rule),
+        delta=plan.delta if wanted.guarantee == "probability" else None,
+        max_size=rule.max_size,
+        by_class=wanted.by_class,
+        columns=Columns.of(sorted(rows, key=lambda row: row.value)),
     )
-    for values, labels in source.blocks():
-        evidence.update(values, labels)
-    by_size = [evidence.average_k(k, rule=f"{name}average_k") for k in ks]
-    by_level = [evidence.coverage(c, rule=f"{name}coverage") for c in settings.coverages]
-    return [*by_size, *by_level]
 
 
-def _row(measurement: Measurement, index: int, value: float) -> Row:
+def row_of(measurement: Measurement, index: int, value: float) -> Row:
+    """What was measured for one rule; ``value`` is the K or coverage that it is for."""
     rule, rows = measurement.rules[index], measurement.rows
     size, deviation = measurement.mean_size(index), measurement.size_deviation(index)
     size_low, size_high = mean_interval(size, deviation, rows)
-    hits = int(measurement.hits[index])
-    hit_low, hit_high = wilson(hits, rows)
-    macro = measurement.macro_hit_rate(index)
+    hits, known = int(measurement.hits[index]), measurement.labelled
+    hit_low, hit_high = wilson(hits, rows) if known else (None, None)
     return Row(
-        value=value,
+        value=float(value),
         lambda_val=rule.lambda_val,
         size=size,
         size_low=size_low,
         size_high=size_high,
         size_deviation=deviation,
-        hit_rate=hits / rows,
+        hit_rate=hits / rows if known else None,
         hit_low=hit_low,
         hit_high=hit_high,
-        macro_hit_rate=0.0 if macro is None else macro,
+        macro_hit_rate=measurement.macro_hit_rate(index),
         empty_rate=int(measurement.empty[index]) / rows,
         ties=rule.ties,
-        size_histogram=_without_end(measurement.histogram[index]),
+        size_histogram=tuple(np.trim_zeros(measurement.histogram[index], "b").tolist()),
     )
 
 
-def _without_end(counts: NDArray[np.int64]) -> tuple[int, ...]:
-    """The counts without the zeros at their end."""
-    return tuple(np.trim_zeros(counts, "b").tolist())
+def _measured(
+    source: Source, plan: Plan, wanted: Sequence[Wanted], *, watched: Sequence[int] = ()
+) -> Tabulated:
+    """Measure all rules in one pass; tables without a rule are left out."""
+    rules = [rule for table in wanted for rule in table.rules]
+    measurement = Measurement(rules, plan.classes, watched=watched)
+    for scores, labels in source.blocks():
+        measurement.update(scores, labels)
+    index, tables = count(), list[Table]()
+    for table in wanted:
+        rows = [row_of(measurement, next(index), value) for value in table.values]
+        tables += [table_of(source, plan, table, rows)] if rows else []
+    sizes, hits = measurement.row_by_row()
+    return Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
+
+
+def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[Wanted]:
+    """The rules with what they promise; the evidence is forgotten."""
+    evidence, labels = _evidence(source, plan, plan.compared[-1], max_size=plan.largest_set)
+    promises = [_sizes(evidence, plan, "mean"), _sizes(evidence, plan, "probability")]
+    levels = sorted(plan.coverages)
+    if levels:
+        sure = [evidence.coverage(level, delta=plan.delta) for level in levels]
+        promises.append(Wanted(sure, levels, "probability"))
+        if source.images == 1:
+            promises.append(_by_class(evidence, labels, plan, levels, class_groups))
+    return promises
+
+
+def _evidence(
+    source: Source,
+    plan: Plan,
+    largest_k: float,
+    *,
+    class_weights: NDArray[np.float64] | None = None,
+    max_size: int | None = None,
+) -> tuple[Evidence, NDArray[np.int64]]:
+    """What the rules need to know about all scores, and the labels there are."""
+    evidence = Evidence(
+        rows=source.rows,
+        classes=plan.classes,
+        max_average_k=largest_k,
+        min_size=plan.min_size,
+        class_weights=class_weights,
+        max_size=max_size,
+    )
+    seen = [np.empty(0, dtype=np.int64)]
+    for values, labels in source.blocks():
+        evidence.update(values, labels)
+        if labels is not None:
+            seen.append(labels)
+    return evidence, np.concatenate(seen)
+
+
+def _sizes(evidence: Evidence, plan: Plan, guarantee: Guarantee) -> Wanted:
+    ks = plan.compared
+    rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
+    reachable = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
+    return Wanted(reachable, ks, guarantee)
+
+
+def _by_class(
+    evidence: Evidence,
+    labels: NDArray[np.int64],
+    plan: Plan,
+    levels: Sequence[float],
+    class_groups: Sequence[str] | None,
+) -> Wanted:
+    policy = plan.small_classes
+    rules = [
+        class_coverage_of(evidence, labels, level, small_classes=policy, groups=class_groups)
+        for level in levels
+    ]
+    thresholds = [rule.class_thresholds for rule in rules if rule.class_thresholds is not None]
+    by_class = ByClass(
+        small_classes=policy,
+        small=tuple(rule.small_classes for rule in rules),
+        thresholds=tuple(tuple(found.tolist()) for found in thresholds),
+    )
+    return Wanted(rules, levels, "mean", by_class)

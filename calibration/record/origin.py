@@ -39,7 +39,7 @@ class Selection:
         candidates: How many pairs of head and kind were compared; 1 where they were named.
         hit_rate: Of the best pair on the rows that chose it.
         honest_hit_rate: Of choosing this way, on rows that did not choose: see
-            :mod:`calibration.offline.nested`.
+            :mod:`calibration.nested`.
     """
 
     k: float

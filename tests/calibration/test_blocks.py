@@ -10,17 +10,17 @@ import calibration.arrays
 import calibration.guarantees
 import calibration.largest
 import calibration.marginals
-import calibration.offline.logits
+import calibration.offline.outputs
 from calibration.offline.fit import fit_record
-from calibration.offline.logits import FEATURES, OutputStore, Scoring
-from calibration.offline.settings import Settings
+from calibration.offline.outputs import FEATURES, Outputs
+from calibration.offline.settings import Plan
 from calibration.record import CalibrationRecord
 from calibration.rejection.reference import Reference
 
 HEADS = ("multi_label", "sccp")
 
 
-def split(rows: int, classes: int, dimensions: int) -> Scoring:
+def split(rows: int, classes: int, dimensions: int) -> Outputs:
     """Photos of two heads with features, some scores equal; two photos of each plant."""
     random = np.random.default_rng(rows + classes)
     labels = random.integers(0, classes, rows)
@@ -31,18 +31,15 @@ def split(rows: int, classes: int, dimensions: int) -> Scoring:
     }
     for head in HEADS:
         outputs[head][np.arange(rows), labels] += 2
-    store = OutputStore(columns, labels)
-    store.append(outputs)
     plants = [str(row // 2) for row in range(rows)]
-    return Scoring(
-        outputs=store, heads=HEADS, split="val", data_sha256="d", model_sha256="m",
-        observations=plants,
-    )  # fmt: skip
+    found = Outputs(columns, labels, split="val", observations=plants)
+    found.append(outputs)
+    return found
 
 
-def fitted(scoring: Scoring, reference: Reference, classes: int) -> CalibrationRecord:
+def fitted(scoring: Outputs, reference: Reference, classes: int) -> CalibrationRecord:
     ks = tuple(k for k in (1.0, 2.0) if k <= classes)
-    settings = Settings(classes=classes, ks=ks, images=(2,), rejection_method="combined")
+    settings = Plan(classes=classes, ks=ks, images=(2,), rejection_method="combined")
     counts: NDArray[np.int64] = np.arange(1, classes + 1)
     record = fit_record(
         scoring, settings, class_counts=counts, chose_checkpoint=False, reference=reference
@@ -61,8 +58,8 @@ def test_blocks_of_any_length_give_the_same_record(
     reference = Reference.of(known)
     expected = fitted(scoring, reference, classes)
     for at_once, numbers, small in ((84, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
-        monkeypatch.setattr(calibration.offline.logits, "ROWS_AT_ONCE", at_once)
-        monkeypatch.setattr(calibration.offline.logits, "NUMBERS_AT_ONCE", numbers)
+        monkeypatch.setattr(calibration.offline.outputs, "ROWS_AT_ONCE", at_once)
+        monkeypatch.setattr(calibration.offline.outputs, "NUMBERS_AT_ONCE", numbers)
         monkeypatch.setattr(calibration.arrays, "BLOCK", small)
         monkeypatch.setattr(calibration.largest, "BLOCK", small)
         monkeypatch.setattr(calibration.guarantees, "AT_ONCE", small)

@@ -78,7 +78,7 @@ NO_OBJECTS = (b"", b"[", b"[]", b"3", b"null", b"\xff", b"[" * 100_000)
 def test_damaged_papers_are_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
 ) -> None:
-    monkeypatch.setattr(calibration.offline.calibrate, "score_split", None)
+    monkeypatch.setattr(calibration.offline.calibrate, "outputs_of", None)
     replace_files(bundle.path, {name: content})
     with pytest.raises(BundleError, match=rf"{name} is damaged: .* again"):
         calibrate_bundle(bundle.path, data)
@@ -156,7 +156,8 @@ def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -
 def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle, data: str) -> None:
     calibrate_bundle(bundle.path, data, ks=[3, 1.5], coverages=[0.8])
     evaluation = evaluate_bundle(bundle.path, data, "test")
-    found = {(result.rule, result.k, result.level) for result in evaluation.rules}
+    points = [result.point for result in evaluation.rules]
+    found = {(point.rule, point.k, point.coverage) for point in points}
     assert found == {
         ("average_k", 1.5, None),
         ("average_k", 3.0, None),
@@ -167,32 +168,35 @@ def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle,
         ("balanced_coverage", None, 0.8),
         ("class_coverage", None, 0.8),
     }
-    promised = {(found.rule, found.guarantee, found.k or found.level)
-                for found in evaluation.guaranteed}  # fmt: skip
+    promised = {(result.point.rule, result.point.guarantee, result.row.value)
+                for result in evaluation.guaranteed}  # fmt: skip
     assert promised == {
         ("average_k", "mean", 1.5), ("average_k", "mean", 3.0),
         ("average_k", "probability", 1.5), ("average_k", "probability", 3.0),
         ("coverage", "probability", 0.8),
     }  # fmt: skip
-    assert all(result.rows == ROWS * CLASSES for result in evaluation.rules)
+    assert evaluation.rows == ROWS * CLASSES
     shots = evaluation.rules[0].shots
     assert shots.keys() == {"few", "medium", "many"}
     by_size = [(shots["few"] or 0), 3 * (shots["medium"] or 0), 2 * (shots["many"] or 0)]
-    assert sum(by_size) / CLASSES == pytest.approx(evaluation.rules[0].macro_hit_rate)
+    assert sum(by_size) / CLASSES == pytest.approx(evaluation.rules[0].row.macro_hit_rate)
     assert len(set(shots.values())) > 1
 
 
 def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, data: str) -> None:
     record = calibrate_bundle(bundle.path, data)
     evaluation = evaluate_bundle(bundle.path, data, "val")
-    for result in (*evaluation.rules, *evaluation.guaranteed):
-        point = record.point(
-            result.rule, k=result.k, coverage=result.level, guarantee=result.guarantee
+    for point, row, _ in (*evaluation.rules, *evaluation.guaranteed):
+        assert (
+            record.point(
+                point.rule, k=point.k, coverage=point.coverage, guarantee=point.guarantee
+            ).statement
+            == point.statement
         )
-        assert result.mean_set_size == point.expected_size.value
-        assert result.hit_rate == hits_of(point).value
-        assert result.hit_rate_ci95 == hits_of(point).ci95
-        assert result.lambda_val == point.lambda_val
+        assert row.size == point.expected_size.value
+        assert row.hit_rate == hits_of(point).value
+        assert (row.hit_low, row.hit_high) == hits_of(point).ci95
+        assert row.lambda_val == point.lambda_val
 
 
 @pytest.mark.parametrize(
@@ -211,10 +215,10 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
     ],
 )
 def test_settings_out_of_range_are_a_usage_error_and_change_nothing(
-    bundle: Bundle, data: str, settings: dict[str, list[float]]
+    bundle: Bundle, data: str, settings: dict[str, Any]
 ) -> None:
     with pytest.raises(UsageError):
-        calibrate_bundle(bundle.path, data, **settings)  # type: ignore[arg-type]  # some are numbers
+        calibrate_bundle(bundle.path, data, **settings)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 
@@ -223,7 +227,7 @@ def test_a_part_of_a_split_calibrates_and_the_rest_evaluates(bundle: Bundle, dat
     assert (record.measured.split, record.measured.rows) == ("test:0-0.25", ROWS * CLASSES // 4)
     assert (record.head, record.measured.chose_head) == ("sccp", False)
     evaluation = evaluate_bundle(bundle.path, data, "test:0.25-1")
-    assert evaluation.rules[0].rows == ROWS * CLASSES * 3 // 4
+    assert evaluation.rows == ROWS * CLASSES * 3 // 4
     assert evaluation.data_sha256 != record.measured.data_sha256
 
 
@@ -384,7 +388,7 @@ def test_a_report_that_cannot_be_written_is_a_usage_error_before_anything_is_don
     arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, UsageError)
-    assert "can be no folder" in str(result.exception)
+    assert "cannot be a folder" in str(result.exception)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 
@@ -407,7 +411,7 @@ def test_a_full_disk_leaves_the_old_report_with_the_old_calibration(
 def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration.offline.calibrate, "score_split", None)
+    monkeypatch.setattr(calibration.offline.calibrate, "outputs_of", None)
     with holder(bundle.path) as other:
         for flags in (["--data", data], ["--scores", "log", "--approve"]):
             error = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags]).exception
@@ -419,7 +423,7 @@ def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_sc
 def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration.offline.calibrate, "score_split", None)
+    monkeypatch.setattr(calibration.offline.calibrate, "outputs_of", None)
     (bundle.path / ".lock").mkdir()  # even an administrator cannot write this
     with pytest.raises(BundleError, match=r"writing .* failed: .*; what was there is unchanged"):
         calibrate_bundle(bundle.path, data)

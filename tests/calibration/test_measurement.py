@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.measurement import EXACT_SIZES, Measurement, reaching, size_bins, together
+from calibration.measurement import EXACT_SIZES, Measurement, reaching, size_bins
 from calibration.rules import calibrate
 from calibration.sets import SetRule
 from tests.calibration.strategies import Scores, score_arrays
@@ -80,7 +80,7 @@ def test_a_block_without_rows_changes_nothing() -> None:
 
 def test_watching_one_rule_keeps_nothing_of_the_others() -> None:
     rules = [threshold_rule(level, 0) for level in np.linspace(0, 1, 200)]
-    measurement = Measurement(rules, 4, watched=3)
+    measurement = Measurement(rules, 4, watched=[3])
     scores, labels = np.random.default_rng(0).random((500, 4)), np.zeros(500, dtype=np.int64)
     measurement.update(scores, labels)
     tracemalloc.start()
@@ -89,13 +89,6 @@ def test_watching_one_rule_keeps_nothing_of_the_others() -> None:
     kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert 5000 <= kept < 10 * 500 * len(rules)  # a byte for the hit and eight for the size
-
-
-def test_rules_of_different_kinds_are_not_measured_together() -> None:
-    with pytest.raises(ValueError, match="share"):
-        Measurement([threshold_rule(0.5, 0), threshold_rule(0.5, 1)], 3)
-    with pytest.raises(ValueError, match="share"):
-        Measurement([threshold_rule(0.5, 1), calibrate("top_k", [[0.5, 0.5]], k=1)], 3)
 
 
 def test_histogram_bins_are_exact_for_small_sizes_and_reach_all_classes() -> None:
@@ -140,11 +133,32 @@ def test_sets_that_are_cut_down_are_measured_as_cut(min_size: int) -> None:
         assert measured.hits[index] == members[np.arange(300), labels].sum()
 
 
-def test_rules_of_other_kinds_are_measured_apart() -> None:
-    plain = SetRule(rule="average_k", lambda_val=0.3, min_size=1, rows=3)
-    cut = replace(plain, max_size=2)
-    thresholds = replace(plain, class_thresholds=np.zeros(4))
-    found = together([plain, cut, replace(plain, lambda_val=0.5), thresholds], 4)
-    assert [len(measurement.rules) for measurement in found] == [2, 1, 1]
-    with pytest.raises(ValueError, match="share all but their threshold"):
-        Measurement([plain, cut], 4)
+def mixed_rules() -> list[SetRule]:
+    """Neighbours of different kinds; arrays that are equal and not the same."""
+    plain = SetRule(rule="average_k", lambda_val=0.3, min_size=1, rows=300)
+    weighted = [replace(plain, class_weights=np.arange(1.0, 5.0)) for _ in range(2)]
+    own = [replace(plain, class_thresholds=np.full(4, level), lambda_val=0.0) for level in (0, 1)]
+    fixed = [calibrate("top_k", [[0.1] * 4], k=k) for k in (3, 1)]
+    others = [replace(plain, max_size=2), replace(plain, min_size=0, lambda_val=0.9), plain]
+    return [plain, own[0], weighted[0], fixed[0], others[0], own[1], fixed[1], weighted[1], *others]
+
+
+def test_rules_of_any_kinds_are_measured_as_each_is_alone() -> None:
+    random = np.random.default_rng(3)
+    scores, labels = np.round(random.random((300, 4)), 1), random.integers(0, 4, 300)
+    check(mixed_rules(), scores, labels, batch=70)
+
+
+def test_without_labels_sizes_are_measured_and_hits_are_not() -> None:
+    scores, rules = np.round(np.random.default_rng(4).random((300, 4)), 1), mixed_rules()
+    blind, seeing = Measurement(rules, 4), Measurement(rules, 4)
+    blind.update(scores)
+    seeing.update(scores, np.zeros(300, dtype=np.int64))
+    assert (blind.labelled, seeing.labelled) == (False, True)
+    for index in range(len(rules)):
+        assert blind.mean_size(index) == seeing.mean_size(index)
+        assert blind.size_deviation(index) == seeing.size_deviation(index)
+        assert blind.macro_hit_rate(index) is None
+    assert (blind.histogram == seeing.histogram).all()
+    assert (blind.empty == seeing.empty).all()
+    assert not blind.hits.any()

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from calibration.cli import app
+from calibration.nested import choose
 from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.charts import size_histogram
-from calibration.offline.nested import choose
-from calibration.offline.scoring import score_split
-from calibration.offline.settings import Settings
+from calibration.offline.outputs import outputs_of
+from calibration.offline.settings import Plan
 from calibration.record import CalibrationRecord
 from calibration.record.inspection import card
 from calibration.record.reading import read_record
@@ -41,15 +41,15 @@ def hits_of(path: Path, data: Path, head: str, kind: str, temperature: float) ->
     """Hits of average-3 sets, each candidate with a threshold of its own."""
     bundle = open_bundle(path)
     split = open_dataset(str(data), splits=["val"], classes=bundle.classes).split("val")
-    scoring = score_split(Session(bundle, device="cpu"), split)
-    logits = np.concatenate([block for (block,), _ in scoring.outputs.blocks(head)])
+    scoring = outputs_of(Session(bundle, device="cpu"), split)
+    logits = np.concatenate([block for (block,), _ in scoring.blocks(head)])
     values = scores(logits.astype(np.float64) / temperature, kind)  # type: ignore[arg-type]
     sets = calibrate("average_k", values, average_k=3).sets(values)
     return np.asarray(sets[np.arange(len(sets)), split.labels])
 
 
 def test_each_head_has_every_temperature_of_softmax_and_one_of_sigmoid() -> None:
-    settings = Settings(classes=6, ks=(3.0,), temperatures=(0.5, 1.0, 2.0))
+    settings = Plan(classes=6, ks=(3.0,), temperatures=(0.5, 1.0, 2.0))
     assert settings.candidates(["a"]) == [
         ("a", "softmax", 0.5), ("a", "softmax", 1.0), ("a", "softmax", 2.0), ("a", "sigmoid", 1.0),
     ]  # fmt: skip

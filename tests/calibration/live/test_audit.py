@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import calibration.offline.scored
+import calibration.offline.outputs
 from calibration.cli import app
 from calibration.live.audit import anytime_interval, audit, audit_file, clopper_pearson
 from calibration.offline.calibrate import calibrate_bundle
@@ -243,7 +243,7 @@ def test_feedback_that_says_nothing_is_refused_before_any_photo_is_scored(
     data = str(make_data(tmp_path / "d", rows=12))
     bundle = make_bundle(tmp_path / "b").path
     calibrate_bundle(bundle, data)
-    monkeypatch.setattr(calibration.offline.scored, "score_split", None)
+    monkeypatch.setattr(calibration.offline.outputs, "outputs_of", None)
     path = write(tmp_path / "rows.jsonl", [row(class_id=None)])
     arguments = ["evaluate", str(bundle), "--data", data, "--audit", str(path)]
     error = CliRunner().invoke(app, arguments).exception

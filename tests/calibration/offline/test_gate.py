@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import calibration.offline.scored
+import calibration.offline.outputs
 from calibration.cli import app
-from calibration.comparison import compare
+from calibration.comparison import Comparison, compare
 from calibration.offline.calibrate import calibrate_bundle
-from calibration.offline.gate import compare_bundles, read_gate
-from calibration.offline.logits import Scoring
-from calibration.offline.scoring import score_split
+from calibration.offline.gate import Gate, compare_outputs, read_gate
+from calibration.offline.outputs import Outputs, bundle_outputs, outputs_of
 from calibration.record.columns import Columns
 from calibration.record.reading import read_record
 from calibration.scores import scores
@@ -26,6 +25,7 @@ from models.errors import BundleError, DataError, FlorilegeError, GateFailed, Us
 from models.images import load
 from models.session import Session
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+from tests.calibration.test_comparison import pair
 
 ROWS = 25
 
@@ -54,11 +54,11 @@ def evaluate(folder: Path, bundle: str, *flags: str) -> tuple[int, str, BaseExce
 def test_each_bundle_scores_the_photos_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = list[str]()
 
-    def counted(session: Session, *args: Any, **options: Any) -> Scoring:
+    def counted(session: Session, *args: Any, **options: Any) -> Outputs:
         looked.append(session.bundle.path.name)
-        return score_split(session, *args, **options)
+        return outputs_of(session, *args, **options)
 
-    monkeypatch.setattr(calibration.offline.scored, "score_split", counted)
+    monkeypatch.setattr(calibration.offline.outputs, "outputs_of", counted)
     alone = [
         json.loads(evaluate(folder, "bad", *flags, "--json")[1])
         for flags in ([], ["--against", str(folder / "good")])
@@ -86,7 +86,7 @@ def test_bundles_that_cannot_be_compared_are_refused_before_any_photo_is_scored(
     replace_files(
         foreign.path, {"calibration.json": (folder / "good/calibration.json").read_bytes()}
     )
-    monkeypatch.setattr(calibration.offline.scored, "score_split", None)
+    monkeypatch.setattr(calibration.offline.outputs, "outputs_of", None)
     for name, kind, message in (
         ("bare", BundleError, "is not calibrated"),
         ("broken", BundleError, "cannot be loaded"),
@@ -121,7 +121,12 @@ def test_a_gate_judges_the_default_k_or_nothing(folder: Path, tmp_path: Path) ->
 
 
 def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
-    found = compare_bundles(folder / "bad", folder / "good", str(folder / "d"))
+    data = str(folder / "d")
+    with (
+        bundle_outputs(folder / "bad", data, "test") as new,
+        bundle_outputs(folder / "good", data, "test") as old,
+    ):
+        found = compare_outputs(new, old)
     sets = []
     for name in ("good", "bad"):
         bundle = open_bundle(folder / name)
@@ -213,3 +218,81 @@ def test_flags_that_do_not_go_together_are_usage_errors(folder: Path, tmp_path: 
         result = CliRunner().invoke(app, ["evaluate", str(folder / "good"), *arguments])
         assert isinstance(result.exception, FlorilegeError)
         assert "--data" in str(result.exception)
+
+
+def found_with(gained: int, lost: int, rows: int = 1000, grown: float = 0.0) -> Comparison:
+    old, new = pair(gained, lost, rows - gained - lost, 0)
+    larger = (np.arange(rows) < grown * rows).astype(int)
+    return compare(old, (new[0], np.array(new[1]) + larger), rule="average_k k=3")
+
+
+@pytest.mark.parametrize(
+    ("gate", "gained", "lost", "grown", "passes"),
+    [
+        (Gate(), 20, 20, 0.0, True),
+        (Gate(), 10, 20, 0.0, True),  # worse, but not surely
+        (Gate(), 5, 40, 0.0, False),
+        (Gate(hit_rate_loss=0.03), 5, 40, 0.0, True),
+        (Gate(hit_rate_loss=0.02), 5, 80, 0.0, False),
+        (Gate(), 0, 0, 0.1, False),
+        (Gate(size_growth=0.1), 0, 0, 0.1, True),
+        (Gate(proof="no_worse", size_growth=0.1), 20, 20, 0.0, False),  # cannot be ruled out
+        (Gate(proof="no_worse", hit_rate_loss=0.02), 20, 20, 0.0, True),
+        (Gate(proof="no_worse", hit_rate_loss=0.02), 5, 25, 0.0, False),
+        (Gate(proof="no_worse", hit_rate_loss=0.02, size_growth=0.1), 0, 0, 0.1, False),
+        (Gate(proof="no_worse", hit_rate_loss=0.02, size_growth=0.2), 0, 0, 0.1, True),
+        (Gate(min_rows=1001), 20, 0, 0.0, False),
+        (Gate(min_rows=1000), 20, 0, 0.0, True),
+    ],
+)
+def test_a_gate_closes_on_what_it_says(
+    gate: Gate, gained: int, lost: int, grown: float, passes: bool
+) -> None:
+    assert (gate.reasons(found_with(gained, lost, grown=grown)) == []) == passes
+
+
+def test_reasons_name_rule_figures_and_what_was_allowed() -> None:
+    (loss,) = Gate(hit_rate_loss=0.01).reasons(found_with(5, 60))
+    assert loss.startswith("average_k k=3: hit rate 0.9950 -> 0.9400, change -0.0550 (-0.07")
+    assert loss.endswith("a loss of more than the 0.01 allowed is certain")
+    (growth,) = Gate(proof="no_worse", hit_rate_loss=1).reasons(found_with(0, 0, grown=0.2))
+    assert "mean set size 3.000 -> 3.200, change +0.2000" in growth
+    assert growth.endswith("a growth of more than the 0 allowed cannot be ruled out")
+    (rows,) = Gate(min_rows=5000).reasons(found_with(0, 0))
+    assert rows == "average_k k=3: 1,000 photos, the gate needs 5,000"
+
+
+def test_a_gate_stops_an_equal_bundle_and_passes_a_worse_one_as_rarely_as_it_says() -> None:
+    random, rows = np.random.default_rng(5), 800
+    equal = random.multinomial(rows, [0.05, 0.05, 0.9], 1000)
+    worse = random.multinomial(rows, [0.04, 0.06, 0.9], 1000)
+    bar = 3 * np.sqrt(0.025 * 0.975 / 1000)
+    stopped = np.mean([bool(Gate().reasons(found_with(int(g), int(x), rows))) for g, x, _ in equal])
+    strict = Gate(proof="no_worse", hit_rate_loss=0.02)
+    passed = np.mean([not strict.reasons(found_with(int(g), int(x), rows)) for g, x, _ in worse])
+    assert stopped <= 0.025 + 0.005 + bar
+    assert passed <= 0.025 + 0.005 + bar
+    assert stopped > 0
+    assert passed > 0
+
+
+def test_a_gate_file_is_read_and_its_mistakes_are_named() -> None:
+    assert Gate.from_plain(None) == Gate()
+    assert Gate.from_plain({}) == Gate()
+    plain = {"hit_rate_loss": 0.005, "size_growth": 0, "proof": "no_worse", "min_rows": 500}
+    assert Gate.from_plain(plain) == Gate(
+        hit_rate_loss=0.005, size_growth=0, proof="no_worse", min_rows=500
+    )
+    for wrong, said in (
+        ([1], "a gate file holds some of hit_rate_loss, size_growth, proof, min_rows"),
+        ({"hit_loss": 1, 3: 4}, "a gate file has no hit_loss, 3; it may hold"),
+        ({"hit_rate_loss": -0.1}, "hit_rate_loss must be a number of at least 0, got -0.1"),
+        ({"hit_rate_loss": True}, "hit_rate_loss must be"),
+        ({"size_growth": "much"}, "size_growth must be a number"),
+        ({"size_growth": float("nan")}, "size_growth must be a number"),
+        ({"proof": "maybe"}, "proof must be worse or no_worse, got 'maybe'"),
+        ({"min_rows": 0}, "min_rows must be a whole number from 1, got 0"),
+        ({"min_rows": 1.5}, "min_rows must be"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            Gate.from_plain(wrong)

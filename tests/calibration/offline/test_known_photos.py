@@ -18,12 +18,12 @@ from calibration.live.recalibrate import recalibrate_bundle
 from calibration.live.score_log import LogHeader, ScoreLogWriter
 from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.known_photos import balanced_rows
-from calibration.offline.parts import Part
 from calibration.record import CalibrationRecord
 from calibration.record.inspection import file_faults, opening_fault
 from calibration.record.reading import open_reference, read_record
 from calibration.rejection.familiarity import FEATURE_METHODS, METHODS
 from calibration.rejection.reference import Reference
+from data.parts import Part
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle, replace_files
 from models.errors import BundleError, DataError, UsageError
@@ -225,7 +225,7 @@ def test_what_was_asked_for_by_name_and_cannot_be_had_is_refused_with_the_way_ou
 def test_a_setting_out_of_range_is_told_before_any_photo_is_read(
     bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calibration.offline.calibrate.score_known", None)
+    monkeypatch.setattr("calibration.offline.calibrate.known_features", None)
     with pytest.raises(UsageError, match="rejection_method must be one of"):
         calibrate_bundle(bundle.path, str(data), rejection_method="guess")
     with pytest.raises(UsageError):

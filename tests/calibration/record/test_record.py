@@ -1,7 +1,7 @@
 """The calibration record: exact round trip, look-ups, refusals."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from calibration.nested import choose
 from calibration.offline.fit import fit_record, passes
-from calibration.offline.logits import OutputStore, Scoring
-from calibration.offline.nested import choose
-from calibration.offline.settings import Settings, default_ks
+from calibration.offline.outputs import Outputs
+from calibration.offline.settings import Plan
 from calibration.record.columns import ByClass
 from calibration.record.record import CalibrationRecord, NotCalibrated
 from calibration.rules import calibrate
@@ -27,13 +27,16 @@ ROWS = 700
 COUNTS = np.arange(1, CLASSES + 1)
 
 
-def scoring_of(heads: dict[str, NDArray[np.float32]], labels: NDArray[np.int64]) -> Scoring:
-    classes = int(next(iter(heads.values())).shape[1])
-    store = OutputStore(dict.fromkeys(heads, classes), labels)
-    store.append(heads)
-    return Scoring(
-        outputs=store, heads=tuple(heads), split="val", data_sha256="d" * 64, model_sha256="m" * 64
-    )
+def scoring_of(
+    heads: dict[str, NDArray[np.float32]],
+    labels: NDArray[np.int64],
+    *,
+    observations: Sequence[str] | None = None,
+) -> Outputs:
+    columns = {name: logits.shape[1] for name, logits in heads.items()}
+    found = Outputs(columns, labels, split="val", model_sha256="m" * 64, observations=observations)
+    found.append(heads)
+    return found
 
 
 def sample_logits(seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -46,7 +49,7 @@ def make_record(ks: tuple[float, ...] = (1.0, 2.55, 3.0), min_size: int = 1) -> 
     blurred = (logits + np.random.default_rng(1).normal(0, 2, logits.shape)).astype(np.float32)
     return fit_record(
         scoring_of({"sccp": blurred, "multi_label": logits}, labels),
-        Settings(classes=CLASSES, ks=ks, coverages=(0.95, 0.9), min_size=min_size),
+        Plan(classes=CLASSES, ks=ks, coverages=(0.95, 0.9), min_size=min_size),
         class_counts=COUNTS,
         chose_checkpoint=False,
     )
@@ -206,7 +209,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     logits, labels = sample_logits()
     noisy = [logits + np.random.default_rng(seed).normal(0, 2, logits.shape) for seed in range(6)]
     heads = {f"h{index}": values.astype(np.float32) for index, values in enumerate(noisy)}
-    settings = Settings(classes=CLASSES, ks=(3.0,))
+    settings = Plan(classes=CLASSES, ks=(3.0,))
     many = fit_record(
         scoring_of(heads, labels), settings, class_counts=COUNTS, chose_checkpoint=False
     )
@@ -228,7 +231,7 @@ def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
     logits, labels = sample_logits()
     named = fit_record(
         scoring_of({"a": logits, "b": -logits}, labels),
-        Settings(classes=CLASSES, ks=(3.0,), head="b", score_kind="sigmoid"),
+        Plan(classes=CLASSES, ks=(3.0,), head="b", score_kind="sigmoid"),
         class_counts=COUNTS,
         chose_checkpoint=False,
     )
@@ -260,7 +263,7 @@ def test_few_classes_end_the_grid_and_change_the_default() -> None:
     logits = random.normal(size=(50, 2)).astype(np.float32)
     record = fit_record(
         scoring_of({"linear": logits}, random.integers(0, 2, 50)),
-        Settings(classes=2, ks=(2.0, 1.5)),
+        Plan(classes=2, ks=(2.0, 1.5)),
         class_counts=None,
         chose_checkpoint=None,
     )
@@ -268,17 +271,16 @@ def test_few_classes_end_the_grid_and_change_the_default() -> None:
     assert record.default_k == 2.0
     assert record.class_counts_from == "val"
     assert sum(record.class_counts) == 50
-    assert default_ks(2) == (1.0, 2.0)
 
 
 def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     random = np.random.default_rng(0)
     logits = random.normal(0, 3, (500, 1081)).astype(np.float32)
     plants = [str(number) for number in np.repeat(np.arange(100), 5)]
-    scoring = scoring_of({"multi_label": logits, "sccp": logits}, np.repeat(np.arange(100), 5))
+    heads, labels = {"multi_label": logits, "sccp": logits}, np.repeat(np.arange(100), 5)
     record = fit_record(
-        replace(scoring, observations=plants),
-        Settings(classes=1081, ks=default_ks(1081)),
+        scoring_of(heads, labels, observations=plants),
+        Plan(classes=1081),
         class_counts=random.integers(1, 100_000, 1081),
         chose_checkpoint=None,
     )
@@ -301,7 +303,7 @@ def test_progress_ends_at_the_announced_number_of_rows() -> None:
     logits, labels = sample_logits()
     scoring = scoring_of({"a": logits, "b": logits}, labels)
     seen: list[int] = []
-    settings = Settings(classes=CLASSES, ks=(3.0,))
+    settings = Plan(classes=CLASSES, ks=(3.0,))
     fit_record(scoring, settings, class_counts=COUNTS, chose_checkpoint=None, advance=seen.append)
     assert sum(seen) == passes(scoring, settings) * ROWS
 
@@ -321,7 +323,7 @@ def test_the_distribution_knows_log_sum_exp_and_the_mean_scores(record: Calibrat
     logits = sample_logits()[0] + np.random.default_rng(2).normal(0, 1, (ROWS, 1))
     fitted = fit_record(
         scoring_of({"linear": logits.astype(np.float32)}, sample_logits()[1]),
-        Settings(classes=CLASSES, ks=(3.0,)),
+        Plan(classes=CLASSES, ks=(3.0,)),
         class_counts=COUNTS,
         chose_checkpoint=None,
     )
@@ -340,7 +342,7 @@ def test_photos_are_suspect_below_the_share_asked_for() -> None:
     for method, share in (("max_score", 0.05), ("energy", 0.0), ("largest_logit", 0.2)):
         found = fit_record(
             scoring_of({"linear": logits}, labels),
-            Settings(classes=CLASSES, ks=(3.0,), rejection_method=method, suspect_share=share),
+            Plan(classes=CLASSES, ks=(3.0,), rejection_method=method, suspect_share=share),
             class_counts=COUNTS,
             chose_checkpoint=None,
         )
@@ -354,7 +356,7 @@ def test_photos_are_suspect_below_the_share_asked_for() -> None:
 
 def test_nobody_is_suspect_where_nothing_judges() -> None:
     logits, labels = sample_logits()
-    settings = Settings(classes=CLASSES, ks=(3.0,), rejection_method=None)
+    settings = Plan(classes=CLASSES, ks=(3.0,), rejection_method=None)
     found = fit_record(
         scoring_of({"linear": logits}, labels), settings, class_counts=None, chose_checkpoint=None
     )
@@ -483,4 +485,4 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Settings(**{"classes": 5, "ks": (1.0,), **changes})  # type: ignore[arg-type]  # on purpose
+        Plan(**{"classes": 5, "ks": (1.0,), **changes})  # type: ignore[arg-type]  # on purpose

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from calibration.offline.parts import Part
 from data.dataset import Split
+from data.parts import Part
 from models.errors import DataError, UsageError
 
 

@@ -1,15 +1,13 @@
 """Thresholds for several photos of one plant, in the record."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-import calibration.offline.fitting_groups
+import calibration.offline.several_photos
 from calibration.fusion import FUSIONS, fuse
 from calibration.marginals import top_k_marginals
 from calibration.offline.fit import fit_record
-from calibration.offline.settings import Settings
+from calibration.offline.settings import Plan
 from calibration.photo_groups import groups_of
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rules import calibrate
@@ -26,8 +24,8 @@ def fitted(*, observations: list[str] | None = None, fresh: bool = False) -> Cal
     if observations is not None:
         labels = np.repeat(labels[::5], 5)  # one species a plant
     return fit_record(
-        replace(scoring_of({"linear": logits}, labels), observations=observations),
-        Settings(
+        scoring_of({"linear": logits}, labels, observations=observations),
+        Plan(
             classes=CLASSES,
             ks=(1.0, 2.5, 5.0),
             coverages=(0.9,),
@@ -141,7 +139,7 @@ def test_too_few_groups_are_not_calibrated() -> None:
     logits, labels = sample_logits()
     record = fit_record(
         scoring_of({"linear": logits[:230]}, labels[:230]),
-        Settings(classes=CLASSES, ks=(3.0,)),
+        Plan(classes=CLASSES, ks=(3.0,)),
         class_counts=COUNTS,
         chose_checkpoint=None,
     )
@@ -154,8 +152,8 @@ def test_too_few_groups_are_not_calibrated() -> None:
 def test_top_k_is_measured_on_so_many_groups_and_up_to_so_large_a_k(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(calibration.offline.fitting_groups, "MARGINAL_GROUPS", most)
-    monkeypatch.setattr(calibration.offline.fitting_groups, "LARGEST_K", 3)
+    monkeypatch.setattr(calibration.offline.several_photos, "MARGINAL_GROUPS", most)
+    monkeypatch.setattr(calibration.offline.several_photos, "LARGEST_K", 3)
     record = fitted_pairs()
     groups = record.point("average_k", images=2).rows
     assert groups > 100
@@ -168,9 +166,9 @@ def test_the_fewest_groups_are_enough_and_one_fewer_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     groups = fitted_pairs().point("average_k", images=2).rows
-    monkeypatch.setattr(calibration.offline.fitting_groups, "FEWEST_GROUPS", groups)
+    monkeypatch.setattr(calibration.offline.several_photos, "FEWEST_GROUPS", groups)
     assert fitted_pairs().images == (1, 2)
-    monkeypatch.setattr(calibration.offline.fitting_groups, "FEWEST_GROUPS", groups + 1)
+    monkeypatch.setattr(calibration.offline.several_photos, "FEWEST_GROUPS", groups + 1)
     assert fitted_pairs().images == (1,)
 
 
@@ -178,7 +176,7 @@ def fitted_pairs() -> CalibrationRecord:
     logits, labels = sample_logits()
     return fit_record(
         scoring_of({"linear": logits[:230]}, labels[:230]),
-        Settings(classes=CLASSES, ks=(3.0, 5.0), images=(2,)),
+        Plan(classes=CLASSES, ks=(3.0, 5.0), images=(2,)),
         class_counts=COUNTS,
         chose_checkpoint=None,
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibration.offline.nested import FOLDS, choose
+from calibration.nested import FOLDS, choose
 
 
 def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None:

@@ -64,31 +64,40 @@ class Part:
         """
         if (self.start, self.stop) == (0.0, 1.0):
             return split
-        rows = _rows(_plants(split), self.start, self.stop)
+        rows = self._rows(split)
         if not rows.size:
             raise DataError(f"no photo of {split.name!r} falls into {self}: name a larger part")
         return select(split, rows, name=str(self).replace(self.name, split.name, 1))
 
     def rest(self, split: Split) -> NDArray[np.intp]:
         """Numbers of the rows that are not in this part, of plants that are not."""
-        inside = _rows(_plants(split), self.start, self.stop)
-        return np.setdiff1d(np.arange(len(split)), inside)
+        return np.setdiff1d(np.arange(len(split)), self._rows(split))
 
     def __str__(self) -> str:
         return f"{self.name}:{self.start:g}-{self.stop:g}"
 
+    def _rows(self, split: Split) -> NDArray[np.intp]:
+        """Rows whose plant is dealt into the part; a photo without observation is a plant."""
+        observations: Sequence[str] | range = split.observations or range(len(split))
+        numbers: dict[object, int] = {}
+        plants = np.array([numbers.setdefault(plant, len(numbers)) for plant in observations])
+        place = np.argsort(np.random.default_rng(SEED).permutation(len(numbers)))
+        dealt = place[plants.astype(np.intp)]
+        return np.flatnonzero(
+            (dealt >= self.start * len(numbers)) & (dealt < self.stop * len(numbers))
+        )
+
 
 def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
     """Some rows of a split, in the order given, under another name."""
+    chosen, plants = rows.tolist(), split.observations
     return replace(
         split,
         name=name,
         labels=split.labels[rows],
-        names=[split.names[row] for row in rows],
-        observations=None
-        if split.observations is None
-        else [split.observations[row] for row in rows],
-        read=_Reader(read=split.read, rows=tuple(rows.tolist())),
+        names=[split.names[row] for row in chosen],
+        observations=None if plants is None else [plants[row] for row in chosen],
+        read=_Reader(read=split.read, rows=tuple(chosen)),
     )
 
 
@@ -99,19 +108,3 @@ class _Reader:
 
     def __call__(self, row: int) -> bytes:
         return self.read(self.rows[row])
-
-
-def _plants(split: Split) -> NDArray[np.intp]:
-    """Number of each photo's plant: its observation where known, else the photo itself."""
-    observations: Sequence[str] | range = split.observations or range(len(split))
-    numbers: dict[object, int] = {}
-    return np.array([numbers.setdefault(plant, len(numbers)) for plant in observations])
-
-
-def _rows(plants: NDArray[np.intp], start: float, stop: float) -> NDArray[np.intp]:
-    """Rows whose plant is dealt into the part."""
-    count = int(plants.max()) + 1 if plants.size else 0
-    dealt = np.random.default_rng(SEED).permutation(count)
-    place = np.empty(count, dtype=np.intp)
-    place[dealt] = np.arange(count)
-    return np.flatnonzero((place[plants] >= start * count) & (place[plants] < stop * count))

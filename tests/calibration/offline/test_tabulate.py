@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 import calibration.arrays
 from calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_thresholds
 from calibration.offline.fit import fit_record
-from calibration.offline.promise import NO_SCORE, promised_tables
-from calibration.offline.settings import Settings
-from calibration.offline.tabulate import Source
+from calibration.offline.settings import Plan
+from calibration.offline.tabulate import NO_SCORE, Source, promised_tables, tabulate
+from calibration.record.columns import Table
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rules import calibrate
 from calibration.rules.class_conditional import SMALL_CLASSES
@@ -36,7 +36,7 @@ def fitted(**settings: object) -> CalibrationRecord:
               "score_kind": "softmax", **settings}  # fmt: skip
     return fit_record(
         scoring_of({"linear": logits}, labels),
-        Settings(**wanted),  # type: ignore[arg-type]  # mixed
+        Plan(**wanted),  # type: ignore[arg-type]  # mixed
         class_counts=COUNTS,
         class_groups=GROUPS,
         chose_checkpoint=False,
@@ -234,11 +234,11 @@ def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_ca
 
 
 def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classes() -> None:
-    assert Settings(classes=1000, ks=(1.0, 10.0)).largest_set == 50
-    assert Settings(classes=1000, ks=(1.0, 40.5)).largest_set == 81
-    assert Settings(classes=60, ks=(1.0, 40.5)).largest_set == 60
-    assert Settings(classes=6, ks=(1.0,)).largest_set == 6
-    assert Settings(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
+    assert Plan(classes=1000, ks=(1.0, 10.0)).largest_set == 50
+    assert Plan(classes=1000, ks=(1.0, 40.5)).largest_set == 81
+    assert Plan(classes=60, ks=(1.0, 40.5)).largest_set == 60
+    assert Plan(classes=6, ks=(1.0,)).largest_set == 6
+    assert Plan(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
 
 
 @pytest.mark.parametrize(("batch", "at_once"), [(7, 20), (200, 20), (200, 1 << 16)])
@@ -276,9 +276,9 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 
         source = Source(blocks=blocks, rows=4000, head="h", score_kind="sigmoid", temperature=1.0,
                         images=2, made_from="observations")  # fmt: skip
-        settings = Settings(classes=classes, ks=(3.0,), coverages=())
+        plan = Plan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
-        promised_tables(source, settings)
+        promised_tables(source, plan)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -310,3 +310,28 @@ def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
         tables = [*plain["tables"][:at], worse, *plain["tables"][at + 1 :]]
         with pytest.raises(BundleError, match="calibrate the bundle again"):
             CalibrationRecord.from_json(json.dumps({**plain, "tables": tables}))
+
+
+def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
+    values = scores(sample_logits()[0], "softmax")
+    plan = Plan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
+
+    def tables(labels: NDArray[np.int64] | None) -> list[Table]:
+        source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, head="h",
+                        score_kind="softmax", temperature=1.0)  # fmt: skip
+        weighted = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
+        plain = tabulate(source, plan, plan.grid)
+        return [*plain.tables, *weighted.tables, *promised_tables(source, plan)]
+
+    blind, seeing = tables(None), tables(sample_logits()[1])
+    assert len(blind) == 5
+    for without, table in zip(blind, seeing, strict=True):
+        none = (None,) * len(table.columns.value)
+        assert None not in table.columns.hit_rate
+        columns = replace(
+            table.columns, hit_rate=none, hit_low=none, hit_high=none, macro_hit_rate=none
+        )
+        assert without == replace(table, columns=columns)
+    plan = Plan(classes=CLASSES, ks=(1.0, 3.0))
+    with pytest.raises(ValueError, match="labels of every row"):
+        tables(None)
