@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LIBRARY = ("marginals", "metrics", "offline.fit", "offline.nested", "record", "rules", "selection")
+LIBRARY = (
+    *("comparison", "conformal", "fusion", "guarantees", "intervals", "marginals", "measurement"),
+    *("metrics", "nested", "photo_groups", "record", "rules", "scores", "selection", "threshold"),
+)
 FOREIGN = ("torch", "onnxruntime", "PIL", "rich", "typer", "matplotlib", "pydantic")
 
 
