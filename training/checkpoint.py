@@ -42,11 +42,7 @@ class Trained:
 
 
 def save(path: Path, trained: Trained, position: Position) -> None:
-    """Write a checkpoint; a crash leaves the old one or the new one.
-
-    Raises:
-        BundleError: The file cannot be written, for instance because the disk is full.
-    """
+    """Write a checkpoint; a crash leaves the old one or the new one."""
     content = {
         "format": FORMAT,
         "network": trained.network.state_dict(),
@@ -102,7 +98,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def save_weights(path: Path, network: nn.Module) -> None:
-    """Write the weights of ``network`` alone, as safetensors; raises as :func:`save` does."""
+    """Write the weights of ``network`` alone, as safetensors."""
     weights: dict[str, Tensor] = {
         key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()
     }
@@ -113,7 +109,7 @@ def write(path: Path, content: bytes | memoryview) -> None:
     """Write a file of the run folder atomically.
 
     Raises:
-        BundleError: It cannot be written; says what to do.
+        BundleError: It cannot be written, as on a full disk; says what to do.
     """
     try:
         write_atomic(path, content)

@@ -61,12 +61,7 @@ class Evaluation:
         self._log_loss: dict[str, list[NDArray[np.float64]]] = {}
 
     def update(self, logits: Logits, labels: NDArray[np.int64]) -> None:
-        """Add some more rows.
-
-        Args:
-            logits: By head, ``(batch, classes)``, finite.
-            labels: int64, ``(batch,)``.
-        """
+        """Add rows: finite logits ``(batch, classes)`` by head, and int64 labels ``(batch,)``."""
         for head, values in logits.items():
             largest_k = max(REPORTED_K[-1], self._average_k)
             for kind in SCORE_KINDS:

@@ -17,11 +17,7 @@ MAY_CHANGE: Final = ("epochs", "device", "workers", "cache_mb", "checkpoint")
 
 
 class RunFolder:
-    """Names of the files of a run.
-
-    Args:
-        path: The folder; need not exist yet.
-    """
+    """The files of a run by name; the folder need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,20 +86,12 @@ class RunFolder:
             yield
 
     def write_settings(self, config: TrainConfig, classes: ClassTable) -> None:
-        """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run.
-
-        Raises:
-            BundleError: A file cannot be written.
-        """
+        """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run."""
         write(self.classes, classes.to_json().encode())
         write(self.config, to_yaml(config).encode())
 
     def read_config(self) -> TrainConfig:
-        """The settings of the run.
-
-        Raises:
-            BundleError: The folder holds no run, or its settings are damaged.
-        """
+        """The settings of the run; a ``BundleError`` where there is none or they are damaged."""
         if not self.config.is_file():
             raise BundleError(f"{self.path} is not a run folder: it has no config.yaml")
         try:
@@ -112,11 +100,7 @@ class RunFolder:
             raise BundleError(f"{self.config} is damaged: {error}") from error
 
     def read_classes(self) -> ClassTable:
-        """The classes of the run.
-
-        Raises:
-            BundleError: They cannot be read.
-        """
+        """The classes of the run; a ``BundleError`` where they cannot be read."""
         try:
             return ClassTable.from_json(self.classes.read_bytes())
         except OSError as error:
