@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from calibration.offline.promise import promised_tables
 from calibration.offline.settings import Settings
 from calibration.offline.tabulate import Source, tabulate
-from calibration.rules import calibrate
-from calibration.rules.balance import class_weights
+from calibration.rules import calibrate, class_weights
 from calibration.selection import TopScores
 from calibration.threshold import average_k_threshold
 

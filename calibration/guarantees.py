@@ -27,9 +27,6 @@ Guarantee = Literal["mean", "probability"]
 """What holds on new photos: on average over calibrations (``mean``), or for all but a share
 ``delta`` of calibrations (``probability``)."""
 
-COVERAGE_RULES = ("coverage", "balanced_coverage", "class_coverage")
-"""The rules that hold the true class with a wanted probability."""
-
 LARGEST = float(np.finfo(np.float64).max)
 """A threshold that no score reaches."""
 FINE_POWERS, POWERS = 24, 240
@@ -137,11 +134,6 @@ class BestOfRows:
             found = np.bincount(cells, minlength=(stop - start) * len(first))
             counts[:, part] = found.reshape(stop - start, len(first))
         return counts
-
-
-def usual_guarantee(rule: str) -> Guarantee | None:
-    """What a rule promises where nothing else is asked for; None for a size that is measured."""
-    return "mean" if rule in COVERAGE_RULES else None
 
 
 def size_thresholds(highest: float) -> NDArray[np.float64]:

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from calibration.comparison import Change, Comparison
-from calibration.guarantees import usual_guarantee
 from calibration.live.feedback import AuditReport
 from calibration.offline.calibrate import cautions
 from calibration.offline.evaluate import Evaluation, RuleResult, asked_points, promised_points
 from calibration.record import CalibrationRecord
 from calibration.record.point import OperatingPoint
+from calibration.rules import RULES, usual_guarantee
 from calibration.scores import named
 from calibration.threshold import threshold_text
 
@@ -206,7 +206,7 @@ def _pair(change: Change) -> tuple[str, str]:
 
 
 def _plain(point: OperatingPoint) -> dict[str, object]:
-    by_coverage, hits = point.coverage is not None, point.hit_rate
+    by_coverage = point.coverage is not None
     return {
         "rule": point.rule,
         "level" if by_coverage else "k": point.coverage if by_coverage else point.k,
@@ -214,14 +214,9 @@ def _plain(point: OperatingPoint) -> dict[str, object]:
         "guaranteed": point.guaranteed,
         "delta": point.delta,
         "max_size": point.max_size,
-        "small_classes": point.small_classes if point.rule == "class_coverage" else None,
+        "small_classes": point.small_classes if RULES[point.rule].by_class else None,
         "lambda_val": point.lambda_val,
-        "mean_set_size": point.expected_size.value,
-        "mean_set_size_ci95": point.expected_size.ci95,
-        "hit_rate": None if hits is None else hits.value,
-        "hit_rate_ci95": None if hits is None else hits.ci95,
-        "empty_rate": point.empty_rate,
-        "ties": point.ties,
+        **point.row.figures,
         "rows": point.rows,
     }
 

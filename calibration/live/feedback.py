@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.guarantees import usual_guarantee
 from calibration.live.audit import Audit, audit
+from calibration.rules import usual_guarantee
 from models.errors import DataError
 
 Row = Mapping[str, Any]

@@ -21,9 +21,9 @@ from calibration.offline.promise import promised_tables
 from calibration.offline.settings import DEFAULT_DELTA, Settings
 from calibration.offline.tabulate import Source, tabulate
 from calibration.record import CalibrationRecord
-from calibration.record.columns import Table
 from calibration.record.origin import TRAFFIC, Measured
-from calibration.rules.balance import class_weights
+from calibration.record.tables import Columns, Table
+from calibration.rules import class_weights
 from calibration.scores import adjusted, scores
 
 
@@ -106,11 +106,12 @@ def _tables(
 
 
 def _without_hits(table: Table) -> Table:
-    unknown = (None,) * len(table.columns.value)
-    columns = replace(
-        table.columns, hit_rate=unknown, hit_low=unknown, hit_high=unknown, macro_hit_rate=unknown
-    )
-    return replace(table, columns=columns)
+    rows = (table.columns.row(index) for index in range(len(table.columns.value)))
+    unknown = [
+        replace(row, hit_rate=None, hit_low=None, hit_high=None, macro_hit_rate=None)
+        for row in rows
+    ]
+    return replace(table, columns=Columns.of(unknown))
 
 
 def _distribution(traffic: Traffic, found: Recalibration) -> tuple[Distribution, str]:

@@ -12,7 +12,8 @@ from calibration.metrics import shot_groups
 from calibration.offline.logits import Scoring
 from calibration.offline.scored import ScoredBundle, scored_bundle
 from calibration.record.point import OperatingPoint
-from calibration.record.record import COVERAGE_RULES, CalibrationRecord
+from calibration.record.record import CalibrationRecord
+from calibration.rules import RULES
 from models.progress import progress
 
 
@@ -135,7 +136,7 @@ def _points(
     record: CalibrationRecord, rule: str, guarantee: Guarantee | None
 ) -> list[OperatingPoint]:
     calibrated = record.ks(rule, guarantee=guarantee)
-    if rule in COVERAGE_RULES:
+    if RULES[rule].asks == "coverage":
         levels = [level for level in sorted(record.asked_coverage) if level in calibrated]
         return [record.point(rule, coverage=level, guarantee=guarantee) for level in levels]
     ks = [k for k in sorted(record.asked_k) if k in calibrated]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fusion import Fusion, default_fusion, fuse
+from calibration.fusion import Fusion, fuse
 from calibration.marginals import LARGEST_K
 from calibration.measurement import Measurement
 from calibration.offline.logits import Scoring, rows_at_once
@@ -13,7 +13,8 @@ from calibration.offline.promise import promised_tables
 from calibration.offline.settings import Settings
 from calibration.offline.tabulate import Source, rows_of, tabulate, top_k_rule
 from calibration.photo_groups import FEWEST_GROUPS, PhotoGroups, groups_of
-from calibration.record.columns import Table
+from calibration.record.tables import Table
+from calibration.rules import RULES
 from calibration.scores import ScoreKind, adjusted
 
 MARGINAL_GROUPS = 2000
@@ -51,7 +52,7 @@ def group_tables(
     if len(groups) < FEWEST_GROUPS:
         return []
     grouped = _Grouped(scoring, groups, head, score_kind, temperature, settings.classes)
-    source = grouped.source(default_fusion("average_k"))
+    source = grouped.source(RULES["average_k"].fusion)
     ks = settings.compared
     tables = tabulate(source, settings, ks, fixed=False).tables
     tables += tabulate(source, settings, ks, weights=weights).tables
@@ -92,7 +93,7 @@ class _Grouped:
 
     def top_k(self, settings: Settings) -> list[Table]:
         """The table of ``top_k``; each k has marginals of its own."""
-        source = self.source(default_fusion("top_k"), most=MARGINAL_GROUPS)
+        source = self.source(RULES["top_k"].fusion, most=MARGINAL_GROUPS)
         found = []
         for k in settings.sizes(settings.compared):
             if k <= LARGEST_K:

@@ -11,8 +11,8 @@ from calibration.guarantees import Guarantee
 from calibration.measurement import Measurement, together
 from calibration.offline.settings import Settings
 from calibration.offline.tabulate import Source, rows_of
-from calibration.record.columns import ByClass, Row, Table
-from calibration.rules.coverage import class_coverage_of
+from calibration.record.tables import ByClass, Row, Table
+from calibration.rules.class_conditional import class_coverage_of
 from calibration.rules.evidence import Evidence
 from calibration.sets import SetRule
 from calibration.threshold import next_above

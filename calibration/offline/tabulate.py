@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fusion import Fusion
-from calibration.guarantees import Guarantee, usual_guarantee
+from calibration.guarantees import Guarantee
 from calibration.intervals import mean_interval, wilson
 from calibration.measurement import Measurement
 from calibration.offline.settings import Settings
 from calibration.photo_groups import MadeFrom
-from calibration.record.columns import ByClass, Columns, Row, Table
+from calibration.record.tables import ByClass, Columns, Row, Table
+from calibration.rules import RULES
 from calibration.rules.evidence import Evidence
 from calibration.scores import ScoreKind
 from calibration.sets import SetRule
@@ -66,7 +67,7 @@ class Source:
             rows=self.rows,
             made_from=self.made_from,
             min_size=settings.min_size,
-            guarantee=guarantee or usual_guarantee(rule),
+            guarantee=guarantee or RULES[rule].guarantee,
             delta=settings.delta if guarantee == "probability" else None,
             max_size=max_size,
             by_class=by_class,

@@ -1,11 +1,14 @@
 """One conformal threshold a class, and what to do about classes with too few rows for one."""
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration.conformal import conformal_rank, true_score_quantile
+from calibration.rules.evidence import Evidence
+from calibration.sets import SetRule
 from calibration.threshold import RealNumber
 
 SmallClasses = Literal["always", "marginal", "group"]
@@ -13,6 +16,29 @@ SmallClasses = Literal["always", "marginal", "group"]
 or the threshold of the rows of its group."""
 
 SMALL_CLASSES: tuple[SmallClasses, ...] = get_args(SmallClasses)
+
+
+def class_coverage_of(
+    evidence: Evidence,
+    labels: NDArray[np.int64],
+    coverage: RealNumber,
+    *,
+    small_classes: SmallClasses,
+    groups: Sequence[str] | ArrayLike | None = None,
+) -> SetRule:
+    """The rule ``class_coverage`` from scores gathered batch by batch, and all their labels."""
+    thresholds, small = class_thresholds(
+        evidence.true_scores, labels, evidence.classes, coverage,
+        small_classes=small_classes, groups=groups,
+    )  # fmt: skip
+    return SetRule(
+        rule="class_coverage",
+        lambda_val=0.0,
+        min_size=evidence.min_size,
+        class_thresholds=np.array([evidence.finite(value) for value in thresholds]),
+        rows=evidence.rows,
+        small_classes=int(small.sum()),
+    )
 
 
 def class_thresholds(

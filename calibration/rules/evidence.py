@@ -121,7 +121,7 @@ class Evidence:
         self, average_k: RealNumber, guarantee: Guarantee, *, delta: float, seed: int = 0
     ) -> SetRule:
         """Rule for sets of at most ``average_k`` classes on average, see
-        :func:`calibration.rules.size.average_k`.
+        :func:`calibration.rules.rules.average_k`.
 
         Raises:
             ValueError: A value out of range, no ``max_size`` was announced, or scores outside

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from calibration.guarantees import COVERAGE_RULES, Guarantee
+from calibration.guarantees import Guarantee
 from calibration.record.record import CalibrationRecord, OperatingPoint
+from calibration.rules import RULES
 from models.classes import ClassInfo, ClassTable
 from models.images.decoding import ACCEPTED
 from server.answers.measured import measured
@@ -60,7 +61,7 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
         rule=rule,
         min_size=points[0].min_size,
         guarantee=points[0].guarantee,
-        small_classes=record.small_classes if rule == "class_coverage" else None,
+        small_classes=record.small_classes if RULES[rule].by_class else None,
         points=[_shown(point) for point in points],
         promised=[
             _promised(_points(record, rule, 1, guarantee), guarantee)
@@ -69,7 +70,9 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
         ],
         several=[
             SeveralPhotos(
-                images=images, fusion=found[0].fusion, points=[_shown(point) for point in found]
+                images=images,
+                fusion=found[0].table.fusion,
+                points=[_shown(point) for point in found],
             )
             for images, found in several.items()
             if found
@@ -91,7 +94,7 @@ def _points(
 ) -> list[OperatingPoint]:
     """All that a rule is calibrated for with this number of photos and this guarantee."""
     values = record.ks(rule, images=images, guarantee=guarantee)
-    name = "coverage" if rule in COVERAGE_RULES else "k"
+    name = RULES[rule].asks
     return [
         record.point(rule, **{name: value}, images=images, guarantee=guarantee) for value in values
     ]
@@ -104,7 +107,7 @@ def _shown(point: OperatingPoint) -> Point:
         lambda_val=point.lambda_val,
         expected_size=measured(point.expected_size),
         hit_rate=measured(point.hit_rate),
-        small_classes=point.small_classes if point.rule == "class_coverage" else None,
+        small_classes=point.small_classes if RULES[point.rule].by_class else None,
     )
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.guarantees import COVERAGE_RULES, Guarantee
+from calibration.guarantees import Guarantee
 from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rejection.reference import Reference
+from calibration.rules import RULES
 from models.classes import ClassTable
 from server.answers.measured import measured
 from server.answers.names import FALLBACK, fallback_chain, taxon
@@ -65,7 +66,7 @@ class Ask:
     reject: bool = False
 
     def __post_init__(self) -> None:
-        if self.rule in COVERAGE_RULES:
+        if RULES[self.rule].asks == "coverage":
             if self.k is not None:
                 raise InvalidParameter(f"rule {self.rule} takes coverage, not k")
         elif self.coverage is not None:

@@ -17,8 +17,8 @@ from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.gate import compare_bundles, read_gate
 from calibration.offline.logits import Scoring
 from calibration.offline.scoring import score_split
-from calibration.record.columns import Columns
 from calibration.record.reading import read_record
+from calibration.record.tables import Columns
 from calibration.scores import scores
 from data.sources import open_dataset
 from models.bundle import open_bundle, replace_files

@@ -56,7 +56,7 @@ def values() -> NDArray[np.float64]:
 def check_measured(point: OperatingPoint, members: NDArray[np.bool_]) -> None:
     hits = members[np.arange(ROWS), sample_logits()[1]]
     assert point.expected_size.value == members.sum() / ROWS
-    assert point.size_deviation == pytest.approx(members.sum(axis=1).std())
+    assert point.row.size_deviation == pytest.approx(members.sum(axis=1).std())
     assert hits_of(point).value == hits.mean()
 
 

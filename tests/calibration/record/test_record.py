@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from calibration.offline.fit import fit_record, passes
 from calibration.offline.logits import OutputStore, Scoring
 from calibration.offline.nested import choose
 from calibration.offline.settings import Settings, default_ks
-from calibration.record.columns import ByClass
 from calibration.record.record import CalibrationRecord, NotCalibrated
-from calibration.rules import calibrate
+from calibration.record.tables import ByClass
+from calibration.rules import RULES, calibrate
 from calibration.scores import SCORE_KINDS, scores
 from models.errors import BundleError
 from tests.calibration.estimates import hits_of
@@ -168,8 +167,8 @@ def test_figures_carry_intervals_and_where_they_were_measured(record: Calibratio
     for estimate in (point.expected_size, hits_of(point)):
         assert estimate.ci95[0] < estimate.value < estimate.ci95[1]
         assert (estimate.split, estimate.rows) == ("val", ROWS)
-    assert point.empty_rate == 0.0
-    assert point.size_deviation > 0
+    assert point.row.empty_rate == 0.0
+    assert point.row.size_deviation > 0
 
 
 def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> None:
@@ -252,7 +251,7 @@ def test_sets_may_be_empty_with_min_size_0() -> None:
     point = record.point("average_k", k=0.5)
     values = scores(sample_logits()[0], "softmax")
     sizes = point.sets(values).sum(axis=1)
-    assert point.empty_rate == (sizes == 0).mean() > 0.3
+    assert point.row.empty_rate == (sizes == 0).mean() > 0.3
 
 
 def test_few_classes_end_the_grid_and_change_the_default() -> None:
@@ -441,10 +440,54 @@ def test_the_published_schema_is_that_of_the_record() -> None:
     assert json.loads(SCHEMA.read_text()) == schema()
 
 
-def test_pydantic_reads_the_same_record(record: CalibrationRecord) -> None:
-    plain = json.loads(record.to_json())
-    del plain["schema_version"]
-    assert TypeAdapter(CalibrationRecord).validate_python(plain) == record
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('"micro_weight": 0.5', '"micro_weight": "0.5"', "micro_weight: .*number"),
+        ('"micro_weight": 0.5', '"micro_weight": true', "micro_weight: .*number"),
+        ('"micro_weight": 0.5', '"micro_weight": NaN', "micro_weight: .*finite"),
+        ('"micro_weight": 0.5', '"micro_weight": 1e999', "micro_weight: .*finite"),
+        ('"rows": 700', '"rows": 700.0', "measured.rows: .*integer"),
+        ('"chose_head": true', '"chose_head": 1', "measured.chose_head: .*boolean"),
+        ('"split": "val"', '"split": 1', "measured.split: .*string"),
+        ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
+        ('"split": "val",', "", "measured.split: .*required"),
+        ('"fusion": "mean_score"', '"fusion": "guess"', r"tables.0.fusion: .*'mean_score'"),
+        ('"schema_version": 3,', "", "schema_version"),
+    ],
+)
+def test_a_wrong_entry_is_named_by_its_place(
+    record: CalibrationRecord, right: str, wrong: str, message: str
+) -> None:
+    text = record.to_json()
+    assert right in text
+    with pytest.raises(BundleError, match=f"damaged.*{message}.*: calibrate the bundle again"):
+        CalibrationRecord.from_json(text.replace(right, wrong, 1))
+
+
+def test_a_whole_number_is_read_as_a_float_where_one_belongs(record: CalibrationRecord) -> None:
+    text = record.to_json().replace('"temperature": 1.0', '"temperature": 1', 1)
+    assert CalibrationRecord.from_json(text).to_json() == record.to_json()
+
+
+def test_points_are_built_once(record: CalibrationRecord) -> None:
+    assert record.point("average_k", k=2.5) is record.point("average_k", k=2.5)
+
+
+def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecord) -> None:
+    found = {(rule, guarantee) for rule, guarantee, _ in record.served}
+    promised = {(name, each) for name, spec in RULES.items() for each in spec.promises}
+    assert found == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
+
+
+def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
+    record: CalibrationRecord,
+) -> None:
+    newer = replace(record.tables[0], rule="rule_to_come")
+    found = CalibrationRecord.from_json(replace(record, tables=(newer, *record.tables)).to_json())
+    assert found.rules == record.rules
+    with pytest.raises(NotCalibrated, match="rule_to_come"):
+        found.point("rule_to_come")
 
 
 def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
