@@ -40,11 +40,6 @@ class Largest:
             self._forgotten += forgotten
 
     @property
-    def held_size(self) -> int:
-        """How many numbers are held at present."""
-        return self._held_size
-
-    @property
     def ascending(self) -> FloatArray:
         """The numbers held, ascending: at least the ``keep`` largest, or all that there are.
 

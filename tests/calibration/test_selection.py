@@ -115,7 +115,7 @@ def test_memory_stays_at_the_scores_that_can_matter() -> None:
     random = np.random.default_rng(0)
     for _ in range(100):
         largest.add(random.random(500))
-    assert largest.held_size <= 1.5 * 2001 + 5
+    assert largest.ascending.size <= 1.5 * 2001 + 5
 
 
 def test_the_argument_of_update_may_be_changed_afterwards() -> None:
