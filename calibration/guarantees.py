@@ -102,14 +102,8 @@ class BestOfRows:
 
         Goes down the thresholds for as long as a test says, at level ``delta``, that the mean size
         is below K, and stops before the first one where it does not. The first threshold whose
-        true mean size exceeds K passes with probability ``delta`` at most.
-
-        Args:
-            average_k: Wanted bound of the mean size.
-            max_size: Sets are cut down to their ``max_size`` best classes.
-            min_size: Classes that are in each set whatever they score.
-            delta: Largest probability that the mean size exceeds K.
-            seed: Of the order in which the rows are looked at.
+        true mean size exceeds K passes with probability ``delta`` at most. The rows are looked at
+        in an order drawn by ``seed``; sizes are those of :func:`conformal_size_threshold`.
         """
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, min_size, dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,16 +108,23 @@ def tabulate(
         weights: Factor of each class, shape ``(classes,)``, or None.
         fixed: Whether ``top_k`` is measured on these scores too.
     """
-    name = "balanced_" if weights is not None else ""
-    rules = _rules(source, settings, ks, name, weights)
-    sizes = settings.sizes(ks) if fixed and not name else ()
+    balanced = weights is not None
+    chosen = [
+        (name, spec.choose, ks if spec.asks == "k" else settings.coverages)
+        for name, spec in RULES.items()
+        if spec.choose is not None and spec.balanced == balanced
+    ]  # average_k or its balanced form first, which is watched
+    evidence = _evidence(source, settings, ks, weights)
+    rules = [choose(evidence, value) for _, choose, values in chosen for value in values]
+    del evidence  # it takes more memory than what follows
+    sizes = settings.sizes(ks) if fixed and not balanced else ()
     free = Measurement(rules, settings.classes, watched=ks.index(settings.default_k))
     exact = Measurement([top_k_rule(k, source.rows) for k in sizes], settings.classes)
     for values, labels in source.blocks():
         free.update(values, labels)
         exact.update(values, labels)
-    rows = rows_of(free, [*ks, *settings.coverages])
-    tables = [(f"{name}average_k", rows[: len(ks)]), (f"{name}coverage", rows[len(ks) :])]
+    rows = iter(rows_of(free, [value for _, _, asked in chosen for value in asked]))
+    tables = [(name, list(islice(rows, len(asked)))) for name, _, asked in chosen]
     if sizes:
         tables.append(("top_k", rows_of(exact, sizes)))
     return Tabulated(
@@ -136,14 +144,9 @@ def rows_of(measurement: Measurement, values: Sequence[float]) -> list[Row]:
     return [_row(measurement, index, float(value)) for index, value in enumerate(values)]
 
 
-def _rules(
-    source: Source,
-    settings: Settings,
-    ks: Sequence[float],
-    name: str,
-    weights: NDArray[np.float64] | None,
-) -> list[SetRule]:
-    """One for each K, then one for each coverage; the evidence is forgotten."""
+def _evidence(
+    source: Source, settings: Settings, ks: Sequence[float], weights: NDArray[np.float64] | None
+) -> Evidence:
     evidence = Evidence(
         rows=source.rows,
         classes=settings.classes,
@@ -153,9 +156,7 @@ def _rules(
     )
     for values, labels in source.blocks():
         evidence.update(values, labels)
-    by_size = [evidence.average_k(k, rule=f"{name}average_k") for k in ks]
-    by_level = [evidence.coverage(c, rule=f"{name}coverage") for c in settings.coverages]
-    return [*by_size, *by_level]
+    return evidence
 
 
 def _row(measurement: Measurement, index: int, value: float) -> Row:

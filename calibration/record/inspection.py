@@ -6,7 +6,6 @@ from typing import Any
 
 from calibration.record.reading import open_reference, parse_record, read_record
 from calibration.record.record import CalibrationRecord
-from calibration.record.tables import Columns
 from models.bundle.bundle import CALIBRATION, Bundle, open_bundle
 from models.bundle.staging import find_file, read_manifest
 from models.errors import BundleError
@@ -14,6 +13,7 @@ from models.session import Session
 
 METRICS = "metrics.json"
 PROVENANCE = "provenance.json"
+SHOWN = ("value", "lambda_val", "size", "hit_rate")
 
 
 def card(bundle: Bundle) -> dict[str, Any]:
@@ -22,6 +22,7 @@ def card(bundle: Bundle) -> dict[str, Any]:
     Raises:
         BundleError: One of its json files is damaged.
     """
+    counts = bundle.classes.counts
     return {
         "name": bundle.name,
         "version": bundle.version,
@@ -30,7 +31,11 @@ def card(bundle: Bundle) -> dict[str, Any]:
         "path": str(bundle.path),
         "heads": dict(bundle.heads),
         "image_size": bundle.preprocess.image_size,
-        "classes": _classes(bundle),
+        "classes": {
+            "count": len(bundle.classes),
+            "genera": len({info.genus for info in bundle.classes if info.genus}),
+            "training_images": None if counts is None else int(counts.sum()),
+        },
         "calibration": _calibration(bundle),
         "metrics": _plain(bundle, METRICS),
         "provenance": _plain(bundle, PROVENANCE),
@@ -84,7 +89,7 @@ def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
         "classes": _class_changes(one, other),
         "heads": [dict(one.heads), dict(other.heads)],
         "preprocess_changed": one.preprocess != other.preprocess,
-        "lambda": _lambda_changes(_calibration(one), _calibration(other)),
+        "lambda": _lambda_changes(one, other),
         "metrics": _number_changes(_plain(one, METRICS), _plain(other, METRICS)),
         "files": _file_changes(one.manifest.files, other.manifest.files),
     }
@@ -92,15 +97,6 @@ def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
 
 def _identity(bundle: Bundle) -> dict[str, str]:
     return {"name": bundle.name, "version": bundle.version, "bundle_sha256": bundle.sha256}
-
-
-def _classes(bundle: Bundle) -> dict[str, Any]:
-    counts = bundle.classes.counts
-    return {
-        "count": len(bundle.classes),
-        "genera": len({info.genus for info in bundle.classes if info.genus}),
-        "training_images": None if counts is None else int(counts.sum()),
-    }
 
 
 def _fault(path: Path, name: str, digest: str) -> str | None:
@@ -140,14 +136,11 @@ def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for (rule, guarantee, images), table in record.served.items():
         if images == 1:
-            found[f"{rule}, {guarantee}" if rule in found else rule] = _points(table.columns)
+            columns = [getattr(table.columns, name) for name in SHOWN]
+            rows = zip(*columns, strict=True)
+            points = [dict(zip(SHOWN, row, strict=True)) for row in rows]
+            found[f"{rule}, {guarantee}" if rule in found else rule] = points
     return found
-
-
-def _points(columns: Columns) -> list[dict[str, Any]]:
-    names = ("value", "lambda_val", "size", "hit_rate")
-    rows = zip(*(getattr(columns, name) for name in names), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
@@ -160,17 +153,17 @@ def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
     }
 
 
-def _lambda_changes(
-    one: Mapping[str, Any] | None, other: Mapping[str, Any] | None
-) -> list[dict[str, Any]]:
+def _lambda_changes(one: Bundle, other: Bundle) -> list[dict[str, Any]]:
     """The thresholds of ``average_k`` at every K that one of the two offers."""
     before, after = _average_k(one), _average_k(other)
     return [{"k": k, "a": before.get(k), "b": after.get(k)} for k in sorted(before.keys() | after)]
 
 
-def _average_k(calibration: Mapping[str, Any] | None) -> dict[float, float]:
-    points = (calibration or {"rules": {}})["rules"].get("average_k", [])
-    return {point["value"]: point["lambda_val"] for point in points}
+def _average_k(bundle: Bundle) -> dict[float, float | None]:
+    if not bundle.has(CALIBRATION):
+        return {}
+    record = parse_record(bundle)
+    return {k: record.point("average_k", k=k).lambda_val for k in record.ks("average_k")}
 
 
 def _number_changes(one: Any, other: Any) -> list[dict[str, Any]]:

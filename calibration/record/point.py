@@ -75,6 +75,11 @@ class OperatingPoint(SetRule):
         return self.table.score_kind
 
     @property
+    def images(self) -> int:
+        """Number of photos of one plant it was calibrated for."""
+        return self.table.images
+
+    @property
     def made_from(self) -> MadeFrom | None:
         """What photos of one group had in common at the calibration; None for one photo."""
         return self.table.made_from

@@ -159,14 +159,8 @@ def fit_rejection(
 ) -> Rejection:
     """The rejection by which ``share`` of the calibration photos are suspect.
 
-    Args:
-        method: As in :class:`Rejection`, like what is not said here.
-        share: In [0, 1).
-        found: Of each photo, shape ``(rows, columns)``: what the method says, one column; for
-            ``combined`` what :func:`parts` says.
-        head: Head whose logits were judged.
-        score_kind: How they became scores.
-        reference_sha256: Of the reference, for ``combined``.
+    ``found`` has a row for each of them, shape ``(rows, columns)``: what the method says, one
+    column; for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
     """
     shared: dict[str, Any] = {
         "share": share, "rows": len(found), "head": head, "score_kind": score_kind

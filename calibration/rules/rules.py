@@ -9,6 +9,7 @@ sets larger than asked for: 1.10 classes instead of 1.00 at K = 1 on one of our 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -51,18 +52,16 @@ def average_k(
     With ``guarantee="probability"`` the mean size on new photos is at most K for all but a share
     ``delta`` of calibrations, for rows drawn independently. Both cut sets down to ``max_size``.
 
+    Other arguments and errors are those of :func:`calibrate`.
+
     Args:
-        scores: Calibration scores, shape ``(rows, classes)``; in [0, 1] for ``probability``.
+        scores: Shape ``(rows, classes)``; in [0, 1] for ``probability``.
         average_k: Wanted mean size, ``min_size <= average_k <= classes``.
-        min_size: 1 to keep the best class in every set, else 0.
         guarantee: None, ``mean`` or ``probability``.
         delta: For ``probability``: how often the mean size may exceed K, in (0, 1).
         max_size: With a guarantee: the largest set, ``average_k <= max_size <= classes``; by
             default 50, or the number of classes where there are fewer. A smaller one wastes less.
         seed: Of the order in which ``probability`` looks at the rows.
-
-    Raises:
-        ValueError: A value out of range, or a NaN or +inf among the scores.
     """
     values = as_scores(scores)
     if guarantee is None:
@@ -108,19 +107,11 @@ def coverage(
     too few rows for a level (``1/(1 - coverage) - 1`` without ``delta``) every class is in every
     set.
 
-    Args:
-        scores: Calibration scores, shape ``(rows, classes)``.
-        labels: True class indices, shape ``(rows,)``.
-        coverage: Wanted probability, in (0, 1).
-        min_size: 1 to keep the best class in every set, else 0.
-        delta: How often a calibration may cover less, in (0, 1); None for on average.
-
-    Raises:
-        ValueError: A value out of range, or a NaN or +inf among the scores.
+    Arguments and errors are those of :func:`calibrate`; ``delta`` is in (0, 1), None for on
+    average.
     """
-    return _evidence(scores, labels, largest=min_size, min_size=min_size).coverage(
-        coverage, delta=delta
-    )
+    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size)
+    return evidence.coverage(coverage, delta=delta)
 
 
 def balanced_average_k(
@@ -136,8 +127,8 @@ def balanced_average_k(
     Promise: the size as for ``average_k``. With exact posteriors no rule of this mean size has a
     higher ``w * micro + (1 - w) * macro`` accuracy (``min_size`` 0).
 
-    Arguments and errors are those of :func:`average_k` and :func:`class_weights`; the best class
-    that ``min_size`` keeps is the best after weighting.
+    Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
+    is the best after weighting.
     """
     weights = class_weights(class_counts, micro_weight)
     evidence = _evidence(scores, largest=average_k, min_size=min_size, weights=weights)
@@ -157,8 +148,8 @@ def balanced_coverage(
 
     Promise: the probability as for :func:`coverage`, over all photos, not class by class.
 
-    Arguments and errors are those of :func:`coverage` and :func:`class_weights`; the best class
-    that ``min_size`` keeps is the best after weighting.
+    Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
+    is the best after weighting.
 
     References:
         Ding, Fermanian and Salmon, "Conformal prediction for long-tailed classification",
@@ -187,7 +178,7 @@ def class_coverage(
     ``marginal`` gives it the threshold of all rows, and ``group`` that of its group's rows: both
     keep the promise over all small classes (of a group) only as far as they resemble the rest.
 
-    Other arguments and errors are those of :func:`coverage`.
+    Other arguments and errors are those of :func:`calibrate`.
 
     Args:
         small_classes: ``always``, ``marginal`` or ``group``.
@@ -232,7 +223,9 @@ class RuleSpec:
     """What there is to know about a rule.
 
     Attributes:
-        calibrate: Chooses its threshold from scores.
+        calibrate: Chooses its threshold from the scores of an array.
+        choose: The same from evidence gathered batch by batch, weighted where it is balanced;
+            None for a rule that needs no threshold or more than evidence.
         takes: The argument of :func:`calibrate` that says how large or how sure sets shall be.
         balanced: Whether scores are weighted so that rare classes count.
         by_class: Whether each class has a threshold of its own.
@@ -244,6 +237,7 @@ class RuleSpec:
     """
 
     calibrate: Callable[..., SetRule]
+    choose: Callable[[Evidence, RealNumber], SetRule] | None = None
     takes: Literal["average_k", "k", "coverage"]
     balanced: bool = False
     by_class: bool = False
@@ -270,17 +264,30 @@ class RuleSpec:
 RULES: Mapping[str, RuleSpec] = MappingProxyType(
     {
         "average_k": RuleSpec(
-            calibrate=average_k, takes="average_k", promises=("mean", "probability")
+            calibrate=average_k,
+            choose=Evidence.average_k,
+            takes="average_k",
+            promises=("mean", "probability"),
         ),
         "top_k": RuleSpec(calibrate=top_k, takes="k", fusion="mean_marginal"),
         "coverage": RuleSpec(
-            calibrate=coverage, takes="coverage", promises=("mean", "probability")
+            calibrate=coverage,
+            choose=Evidence.coverage,
+            takes="coverage",
+            promises=("mean", "probability"),
         ),
         "balanced_average_k": RuleSpec(
-            calibrate=balanced_average_k, takes="average_k", balanced=True
+            calibrate=balanced_average_k,
+            choose=partial(Evidence.average_k, rule="balanced_average_k"),
+            takes="average_k",
+            balanced=True,
         ),
         "balanced_coverage": RuleSpec(
-            calibrate=balanced_coverage, takes="coverage", balanced=True, promises=("mean",)
+            calibrate=balanced_coverage,
+            choose=partial(Evidence.coverage, rule="balanced_coverage"),
+            takes="coverage",
+            balanced=True,
+            promises=("mean",),
         ),
         "class_coverage": RuleSpec(
             calibrate=class_coverage, takes="coverage", by_class=True, promises=("mean",)
@@ -316,7 +323,7 @@ def calibrate(
         labels: True class indices, shape ``(rows,)``; for the coverage rules.
         average_k: Wanted mean set size, for ``average_k`` and ``balanced_average_k``.
         k: Wanted size of every set, for ``top_k``.
-        coverage: Wanted probability of holding the true class, for the coverage rules.
+        coverage: Wanted probability of holding the true class, in (0, 1), for the coverage rules.
         min_size: 1 to keep the best class in every set, else 0.
         class_counts: Training images a class for the balanced rules; by default how often each
             class stands in ``labels``.

@@ -58,7 +58,7 @@ def test_a_point_is_the_rule_calibrated_on_fused_scores(
             assert point.lambda_val == rule.lambda_val
             hits = rule.sets(values)[np.arange(len(rows)), truth]
             assert hits_of(point).value == pytest.approx(hits.mean(), abs=1e-12)
-            assert (point.table.images, point.rows, point.k) == (images, len(rows), k)
+            assert (point.images, point.rows, point.k) == (images, len(rows), k)
             assert hits_of(point).rows == len(rows)
     for name in ("coverage", "balanced_coverage"):
         rule = calibrate(name, values, truth, coverage=0.9, class_counts=COUNTS)
@@ -101,7 +101,7 @@ def test_one_photo_gives_the_very_scores(record: CalibrationRecord) -> None:
 def test_several_photos_at_a_threshold_of_one_are_averaged(record: CalibrationRecord) -> None:
     logits = sample_logits(3)[0][:4]
     point = record.point("top_k", k=5)
-    assert (point.table.fusion, point.table.images, point.made_from) == ("mean_score", 1, None)
+    assert (point.table.fusion, point.images, point.made_from) == ("mean_score", 1, None)
     mean = scores(logits, point.score_kind).mean(axis=0)
     np.testing.assert_allclose(point.fused_scores(logits), mean, rtol=1e-14)
 
