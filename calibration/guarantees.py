@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.arrays import FloatArray, row_blocks
-from calibration.largest import Largest
-from calibration.threshold import RealNumber, as_fraction, next_above
+from calibration.threshold import Largest, RealNumber, as_fraction, next_above
 
 Guarantee = Literal["mean", "probability"]
 """What holds on new photos: on average over calibrations (``mean``), or for all but a share

@@ -134,7 +134,7 @@ class OperatingPoint(SetRule):
         calibrated for.
 
         Args:
-            logits: Of the :attr:`head`, shape ``(photos, classes)``; their order is of no matter.
+            logits: Of the :attr:`head`, shape ``(photos, classes)``; in any order.
 
         Returns:
             float64, shape ``(classes,)``.

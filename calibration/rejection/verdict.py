@@ -168,7 +168,7 @@ def fit_rejection(
     if method not in FEATURE_METHODS:
         return Rejection(method=method, threshold=suspect_threshold(found[:, 0], share), **shared)
     centres, scales = found.mean(axis=0), found.std(axis=0)
-    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant but for rounding
+    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant except for rounding
     return Rejection(
         method=method,
         threshold=suspect_threshold(_combined(found, centres, scales), share),

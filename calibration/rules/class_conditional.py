@@ -79,7 +79,11 @@ def class_thresholds(
     if small_classes == "marginal":
         own[small] = _threshold(true_scores, coverage)
     elif small_classes == "group":
-        membership = _as_groups(groups, classes)
+        membership = np.asarray([] if groups is None else groups)
+        if membership.shape != (classes,):
+            raise ValueError(
+                f"groups must name one group a class, shape ({classes},), got {membership.shape}"
+            )
         for group in np.unique(membership[small]):
             inside = membership == group
             own[small & inside] = _threshold(true_scores[inside[labels]], coverage)
@@ -88,12 +92,3 @@ def class_thresholds(
 
 def _threshold(true_scores: NDArray[np.float64], coverage: RealNumber) -> float:
     return true_score_quantile(true_scores, conformal_rank(coverage, true_scores.size))
-
-
-def _as_groups(groups: ArrayLike | None, classes: int) -> NDArray[np.generic]:
-    membership = np.asarray([] if groups is None else groups)
-    if membership.shape != (classes,):
-        raise ValueError(
-            f"groups must name one group a class, shape ({classes},), got {membership.shape}"
-        )
-    return membership

@@ -80,7 +80,7 @@ def top_k(scores: ArrayLike, *, k: int) -> SetRule:
     measured.
 
     Raises:
-        ValueError: ``k`` is no integer in ``[1, classes]``.
+        ValueError: ``k`` is not an integer in ``[1, classes]``.
     """
     rows, classes = as_scores(scores).shape
     check_k(k, classes=classes)
@@ -204,7 +204,7 @@ def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray
         micro_weight: ``w`` in [0, 1]: 1 is the rule without weights, 0 favours rare classes most.
 
     Raises:
-        ValueError: ``micro_weight`` out of range, or counts that are none.
+        ValueError: ``micro_weight`` out of range, or counts that are not whole numbers from 0.
 
     Example:
         >>> class_weights([3, 1], 0.0).round(3)

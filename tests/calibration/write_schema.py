@@ -1,4 +1,4 @@
-"""Write `docs/calibration.schema.json` anew: `python -m tests.calibration.write_schema`."""
+"""Write `docs/calibration.schema.json` again: `python -m tests.calibration.write_schema`."""
 
 import json
 from pathlib import Path
