@@ -77,7 +77,7 @@ def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
         >>> {name: mask.tolist() for name, mask in shot_groups([5, 100]).items()}
         {'few': [True, False], 'medium': [False, True], 'many': [False, False]}
     """
-    counts = as_counts(class_counts, classes=np.size(class_counts))
+    counts = as_counts(class_counts)
     few, many = counts < FEW_BELOW, counts > MANY_ABOVE
     return {"few": few, "medium": ~few & ~many, "many": many}
 

@@ -54,7 +54,7 @@ def measure_by_shots(
         >>> [(group.name, group.rows, group.mean_size, group.hit_rate) for group in groups]
         [('few', 2, 5.0, 0.5), ('many', 1, 2.0, 1.0)]
     """
-    counts = as_counts(class_counts, classes=np.size(class_counts))
+    counts = as_counts(class_counts)
     truth = as_labels(labels, rows=np.size(labels), classes=counts.size)
     size, hit = np.asarray(sizes, dtype=np.float64), np.asarray(hits)
     if not size.shape == hit.shape == truth.shape or hit.dtype != np.bool_:

@@ -212,7 +212,7 @@ def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray
     """
     if not 0 <= micro_weight <= 1:
         raise ValueError(f"micro_weight must be in [0, 1], got {micro_weight}")
-    counts = np.maximum(as_counts(class_counts, classes=np.size(class_counts)), 1)
+    counts = np.maximum(as_counts(class_counts), 1)
     prior = counts / counts.sum()
     weights: NDArray[np.float64] = micro_weight + (1 - micro_weight) / (counts.size * prior)
     return weights

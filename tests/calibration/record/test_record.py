@@ -1,6 +1,7 @@
 """The calibration record: exact round trip, look-ups, refusals."""
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,11 @@ from calibration.offline.nested import choose
 from calibration.offline.settings import Settings, default_ks
 from calibration.record.record import CalibrationRecord, NotCalibrated
 from calibration.record.tables import ByClass
-from calibration.rules import RULES, calibrate
+from calibration.rules import RULES, RuleSpec, calibrate
+from calibration.rules.evidence import Evidence
 from calibration.scores import SCORE_KINDS, scores
+from calibration.sets import SetRule
+from calibration.threshold import RealNumber
 from models.errors import BundleError
 from tests.calibration.estimates import hits_of
 from tests.calibration.simulation import CLASSES, draw
@@ -478,6 +482,24 @@ def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecor
     found = {(rule, guarantee) for rule, guarantee, _ in record.served}
     promised = {(name, each) for name, spec in RULES.items() for each in spec.promises}
     assert found == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
+
+
+def test_a_rule_added_to_the_table_is_calibrated_recorded_and_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def choose(evidence: Evidence, k: RealNumber) -> SetRule:
+        return evidence.average_k(k, rule="rule_to_come")
+
+    added = RuleSpec(calibrate=calibrate, choose=choose, takes="average_k")
+    for module in sys.modules.values():
+        if getattr(module, "RULES", None) is RULES and not module.__name__.startswith("tests."):
+            monkeypatch.setattr(module, "RULES", {**RULES, "rule_to_come": added})
+    record = make_record()
+    assert "rule_to_come" in record.rules
+    found, usual = record.point("rule_to_come", k=2.55), record.point("average_k", k=2.55)
+    assert (found.rule, found.lambda_val, found.k) == ("rule_to_come", usual.lambda_val, 2.55)
+    assert found.statement == usual.statement
+    assert CalibrationRecord.from_json(record.to_json()) == record
 
 
 def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
