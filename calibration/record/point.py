@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.fusion import fuse
+from calibration.fusion import Fusion, fuse
 from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
 from calibration.record.origin import Measured
@@ -80,6 +80,11 @@ class OperatingPoint(SetRule):
         return self.table.images
 
     @property
+    def fusion(self) -> Fusion:
+        """How the photos' scores become one row, see :mod:`calibration.fusion`."""
+        return self.table.fusion
+
+    @property
     def made_from(self) -> MadeFrom | None:
         """What photos of one group had in common at the calibration; None for one photo."""
         return self.table.made_from
@@ -142,10 +147,10 @@ class OperatingPoint(SetRule):
         Raises:
             ValueError: Another shape, no photo, or logits that are NaN or +inf.
         """
-        values, fusion = self.adjusted(logits)[np.newaxis], self.table.fusion
-        k = self.top_k if fusion == "mean_marginal" else None
-        row: NDArray[np.float64] = fuse(values, score_kind=self.score_kind, fusion=fusion, k=k)[0]
-        return row
+        values = self.adjusted(logits)[np.newaxis]
+        k = self.top_k if self.fusion == "mean_marginal" else None
+        rows = fuse(values, score_kind=self.score_kind, fusion=self.fusion, k=k)
+        return rows.reshape(-1)
 
     def _estimate(self, value: float, low: float, high: float) -> Estimate:
         return Estimate(value=value, ci95=(low, high), split=self.measured.split, rows=self.rows)

@@ -70,9 +70,7 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
         ],
         several=[
             SeveralPhotos(
-                images=images,
-                fusion=found[0].table.fusion,
-                points=[_shown(point) for point in found],
+                images=images, fusion=found[0].fusion, points=[_shown(point) for point in found]
             )
             for images, found in several.items()
             if found

@@ -71,7 +71,7 @@ def test_top_k_is_measured_on_marginals(record: CalibrationRecord) -> None:
     marginals = top_k_marginals(logits[rows.reshape(-1)], 5).reshape(*rows.shape, -1)
     members = calibrate("top_k", marginals.mean(axis=1), k=5).sets(marginals.mean(axis=1))
     point = record.point("top_k", k=5, images=2)
-    assert point.table.fusion == "mean_marginal"
+    assert point.fusion == "mean_marginal"
     hits = members[np.arange(len(rows)), labels[rows[:, 0]]]
     assert hits_of(point).value == pytest.approx(hits.mean(), abs=1e-12)
     assert record.ks("top_k", images=2) == [1.0, 3.0, 5.0]
@@ -101,7 +101,7 @@ def test_one_photo_gives_the_very_scores(record: CalibrationRecord) -> None:
 def test_several_photos_at_a_threshold_of_one_are_averaged(record: CalibrationRecord) -> None:
     logits = sample_logits(3)[0][:4]
     point = record.point("top_k", k=5)
-    assert (point.table.fusion, point.images, point.made_from) == ("mean_score", 1, None)
+    assert (point.fusion, point.images, point.made_from) == ("mean_score", 1, None)
     mean = scores(logits, point.score_kind).mean(axis=0)
     np.testing.assert_allclose(point.fused_scores(logits), mean, rtol=1e-14)
 

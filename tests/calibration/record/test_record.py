@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from calibration.offline.logits import OutputStore, Scoring
 from calibration.offline.nested import choose
 from calibration.offline.settings import Settings, default_ks
 from calibration.record.record import CalibrationRecord, NotCalibrated
-from calibration.record.tables import ByClass
+from calibration.record.tables import ByClass, Columns, Row
 from calibration.rules import RULES, RuleSpec, calibrate
 from calibration.rules.evidence import Evidence
 from calibration.scores import SCORE_KINDS, scores
@@ -482,6 +482,22 @@ def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecor
     found = {(rule, guarantee) for rule, guarantee, _ in record.served}
     promised = {(name, each) for name, spec in RULES.items() for each in spec.promises}
     assert found == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
+
+
+def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: CalibrationRecord) -> None:
+    assert [entry.name for entry in fields(Columns)] == [entry.name for entry in fields(Row)]
+    row = record.point("average_k").row
+    assert row.figures == {
+        "mean_set_size": row.size,
+        "mean_set_size_ci95": (row.size_low, row.size_high),
+        "hit_rate": row.hit_rate,
+        "hit_rate_ci95": (row.hit_low, row.hit_high),
+        "empty_rate": row.empty_rate,
+        "ties": row.ties,
+    }
+    unlabelled = replace(row, hit_rate=None, hit_low=None, hit_high=None, macro_hit_rate=None)
+    assert unlabelled.figures["hit_rate"] is unlabelled.figures["hit_rate_ci95"] is None
+    assert Columns.of([row, unlabelled]).row(1) == unlabelled
 
 
 def test_a_rule_added_to_the_table_is_calibrated_recorded_and_answered(
