@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from calibration.offline.settings import Plan
 from calibration.offline.tabulate import Source, promised_tables, tabulate
-from calibration.rules import calibrate
-from calibration.rules.balance import class_weights
+from calibration.rules import calibrate, class_weights
 from calibration.selection import TopScores
 from calibration.threshold import average_k_threshold
 

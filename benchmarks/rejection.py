@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from benchmarks.auroc import auroc_difference, compare_methods
 from benchmarks.strangers import STRANGERS, stranger
+from calibration.distribution import logsumexp
 from calibration.intervals import wilson
 from calibration.offline.calibrate import PROVENANCE
 from calibration.offline.known_photos import TRAIN, balanced_rows
 from calibration.record.reading import open_reference, read_record
-from calibration.rejection.familiarity import METHODS, NEAREST, energy, nearest_features
+from calibration.rejection.familiarity import METHODS
 from calibration.rejection.reference import Reference
 from calibration.rejection.verdict import Rejection
 from data.png import encode_png
@@ -89,14 +90,35 @@ class Judge:
         residual = reference.residual(features)
         return {
             "served": self.rejection.familiarity(logits, features, reference),
-            NEAREST: reference.nearest(features),
+            "nearest_features": reference.nearest(features),
             "tenth nearest": nearest_features(features, self.features, neighbour=10),
             "class means": nearest_features(features, self.means, neighbour=1),
             "nearest logits": nearest_features(logits, self.logits, neighbour=1),
             "residual": residual,
-            "ViM": energy(logits) + self.alpha * residual,
+            "ViM": logsumexp(logits) + self.alpha * residual,
             **{name: method(logits, kind) for name, method in METHODS.items()},
         }
+
+
+def nearest_features(features: Floats, reference: Floats, *, neighbour: int) -> Floats:
+    """Cosine between each row of features and its ``neighbour``-th nearest among the reference.
+
+    References:
+        Sun, Ming, Zhu and Li, "Out-of-distribution detection with deep nearest neighbors",
+        ICML 2022.
+
+    Example:
+        >>> nearest_features(np.array([[2.0, 0.0]]), np.eye(2), neighbour=1)
+        array([1.])
+    """
+    cosines = _directions(features) @ _directions(reference).T  # (rows, photos)
+    place = len(reference) - neighbour
+    return np.asarray(np.partition(cosines, place, axis=1)[:, place])
+
+
+def _directions(features: Floats) -> Floats:
+    directions: Floats = features / np.linalg.norm(features, axis=1, keepdims=True)
+    return directions
 
 
 def main() -> None:

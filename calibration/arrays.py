@@ -23,6 +23,8 @@ def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
 
     Raises:
         ValueError: Not two axes, no row, no class, or a NaN or +inf; the message names its row.
+            NumPy sorts a NaN above every number, so one of them would move a threshold by one
+            rank without an error.
     """
     array = np.asarray(scores)
     if array.dtype not in (np.float16, np.float32, np.float64):
@@ -32,23 +34,13 @@ def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
             "scores must have shape (rows, classes) with at least one row and one class, "
             f"got {array.shape}"
         )
-    refuse_nan_and_inf(array, first_row=first_row)
+    if not array.max() < np.inf:  # False for a NaN too, which max() hands on
+        row, column = np.argwhere(~(array < np.inf))[0]
+        raise ValueError(
+            f"scores must be below +inf and no NaN, got {array[row, column]} in row "
+            f"{first_row + row}, class {column}"
+        )
     return array
-
-
-def refuse_nan_and_inf(scores: FloatArray, *, first_row: int = 0) -> None:
-    """Raise ValueError naming the first row that holds a NaN or +inf.
-
-    NumPy sorts a NaN above every number, so one of them moves the threshold by one rank without
-    an error.
-    """
-    if scores.max() < np.inf:  # False for a NaN too, which max() hands on
-        return
-    row, column = np.argwhere(~(scores < np.inf))[0]
-    raise ValueError(
-        f"scores must be below +inf and no NaN, got {scores[row, column]} in row "
-        f"{first_row + row}, class {column}"
-    )
 
 
 def as_labels(labels: ArrayLike, *, rows: int, classes: int) -> NDArray[np.int64]:
@@ -69,15 +61,15 @@ def as_labels(labels: ArrayLike, *, rows: int, classes: int) -> NDArray[np.int64
     return array.astype(np.int64)
 
 
-def as_counts(class_counts: ArrayLike, *, classes: int) -> NDArray[np.int64]:
+def as_counts(class_counts: ArrayLike) -> NDArray[np.int64]:
     """Check images a class and return them as int64, shape ``(classes,)``.
 
     Raises:
         ValueError: Another shape, no integers, or a negative count.
     """
     array = np.asarray(class_counts)
-    if array.shape != (classes,):
-        raise ValueError(f"class_counts must have shape ({classes},), got {array.shape}")
+    if array.ndim != 1:
+        raise ValueError(f"class_counts must have shape (classes,), got {array.shape}")
     if array.dtype.kind not in "iu" or (array < 0).any():
         raise ValueError("class_counts must be integers of at least 0")
     return array.astype(np.int64)

@@ -29,7 +29,7 @@ def conformal_rank(coverage: RealNumber, rows: int) -> int:
 
 
 def fewest_rows(coverage: RealNumber) -> int:
-    """With fewer rows no threshold can promise the coverage, but for one that cuts nothing.
+    """With fewer rows only a threshold that cuts nothing can promise the coverage.
 
     Example:
         >>> fewest_rows(0.9), conformal_rank(0.9, 9), conformal_rank(0.9, 8)

@@ -29,7 +29,7 @@ class Distribution:
         mean_scores: Mean score of each class, to six digits: the class frequencies that the
             scores take for granted (:mod:`calibration.live.prior_shift`).
         class_logsumexp: Mean log sum exp of the photos of each class, every photo belonging to a
-            class as far as its score says; empty in records of before.
+            class as far as its score says; empty in older records.
         class_spread: The same of the standard deviation of a photo's logits.
     """
 

@@ -4,7 +4,7 @@ Fusing changes how scores are distributed: at the threshold of single photos, se
 of one species held 2.4 classes in one simulation and 3.5 in another, where 3 were asked for. So a
 threshold is calibrated on scores fused from the very number of photos it is used with:
 `calibration.photo_groups` makes the groups, :func:`fuse` the scores, and any rule of
-`calibration.rules.rules` takes them as they are.
+`calibration.rules` takes them as they are; its table says how each rule fuses.
 """
 
 from typing import Literal, get_args
@@ -22,16 +22,6 @@ Fusion = Literal["mean_score", "mean_marginal", "mean_logit", "max_score"]
 sum to one. ``max_score``: the best of the photos' scores."""
 
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
-
-
-def default_fusion(rule: str) -> Fusion:
-    """What to fuse with unless someone chose otherwise.
-
-    Marginals for ``top_k``, scores for the other rules: so it came out on simulated plants, clean,
-    noisy, and with photos of something else among them. The marginals of a row sum to ``k``, which
-    flattens the differences of ambiguity between rows that a threshold lives on.
-    """
-    return "mean_marginal" if rule == "top_k" else "mean_score"
 
 
 def fuse(

@@ -20,15 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.arrays import FloatArray, row_blocks
-from calibration.largest import Largest
-from calibration.threshold import RealNumber, as_fraction, next_above
+from calibration.threshold import Largest, RealNumber, as_fraction, next_above
 
 Guarantee = Literal["mean", "probability"]
 """What holds on new photos: on average over calibrations (``mean``), or for all but a share
 ``delta`` of calibrations (``probability``)."""
-
-COVERAGE_RULES = ("coverage", "balanced_coverage", "class_coverage")
-"""The rules that hold the true class with a wanted probability."""
 
 LARGEST = float(np.finfo(np.float64).max)
 """A threshold that no score reaches."""
@@ -105,14 +101,8 @@ class BestOfRows:
 
         Goes down the thresholds for as long as a test says, at level ``delta``, that the mean size
         is below K, and stops before the first one where it does not. The first threshold whose
-        true mean size exceeds K passes with probability ``delta`` at most.
-
-        Args:
-            average_k: Wanted bound of the mean size.
-            max_size: Sets are cut down to their ``max_size`` best classes.
-            min_size: Classes that are in each set whatever they score.
-            delta: Largest probability that the mean size exceeds K.
-            seed: Of the order in which the rows are looked at.
+        true mean size exceeds K passes with probability ``delta`` at most. The rows are looked at
+        in an order drawn by ``seed``; sizes are those of :func:`conformal_size_threshold`.
         """
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, min_size, dtype=np.int64)
@@ -137,11 +127,6 @@ class BestOfRows:
             found = np.bincount(cells, minlength=(stop - start) * len(first))
             counts[:, part] = found.reshape(stop - start, len(first))
         return counts
-
-
-def usual_guarantee(rule: str) -> Guarantee | None:
-    """What a rule promises where nothing else is asked for; None for a size that is measured."""
-    return "mean" if rule in COVERAGE_RULES else None
 
 
 def size_thresholds(highest: float) -> NDArray[np.float64]:

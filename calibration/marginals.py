@@ -70,11 +70,8 @@ def _weights(logits: NDArray[np.float64], k: int, *, first_row: int) -> NDArray[
 def _marginals(weights: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     levels = _products_upwards(weights, k)
     total = levels[-1][:, 0, k]  # (rows,) e_k of all weights
-    without = _products_without(
-        levels, k, weights.shape[1]
-    )  # (rows, classes) e_(k-1) of the others
-    marginals = weights * without / total[:, np.newaxis]
-    return np.clip(marginals, 0.0, 1.0)
+    others = _products_without(levels, k, weights.shape[1])  # (rows, classes) their e_(k-1)
+    return np.clip(weights * others / total[:, np.newaxis], 0.0, 1.0)
 
 
 def _products_upwards(weights: NDArray[np.float64], k: int) -> list[Polynomials]:
@@ -83,7 +80,9 @@ def _products_upwards(weights: NDArray[np.float64], k: int) -> list[Polynomials]
     levels = [level]
     while level.shape[1] > 1:
         if level.shape[1] % 2:
-            level = np.concatenate([level, _one_like(level)], axis=1)
+            one = np.zeros_like(level[:, :1])
+            one[:, :, 0] = 1.0
+            level = np.concatenate([level, one], axis=1)
             levels[-1] = level
         level = _multiply(level[:, 0::2], level[:, 1::2], k)
         levels.append(level)
@@ -112,9 +111,3 @@ def _multiply(left: Polynomials, right: Polynomials, degree: int) -> Polynomials
         terms = min(left.shape[2], product.shape[2] - power)
         product[:, :, power : power + terms] += right[:, :, power, np.newaxis] * left[:, :, :terms]
     return product
-
-
-def _one_like(level: Polynomials) -> Polynomials:
-    one = np.zeros_like(level[:, :1])
-    one[:, :, 0] = 1.0
-    return one

@@ -1,7 +1,8 @@
 """Figures that say how good sets are: accuracies over rows and over classes, and set sizes.
 
-A threshold keeps a class when its score, in float64, is at least ``lambda_val``. The top-k set
-holds exactly ``k`` classes; of equal scores the class that comes first is taken.
+``scores`` have the shape ``(rows, classes)``, ``labels`` are true class indices, ``(rows,)``. A
+threshold keeps a class when its score, in float64, is at least ``lambda_val``. The top-k set holds
+exactly ``k`` classes, ``1 <= k <= classes``; of equal scores the class that comes first is taken.
 """
 
 import numpy as np
@@ -18,11 +19,6 @@ MANY_ABOVE = 100
 def average_k_accuracy(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> float:
     """Share of rows whose set holds the true class.
 
-    Args:
-        scores: Shape ``(rows, classes)``.
-        labels: True class indices, shape ``(rows,)``.
-        lambda_val: The threshold.
-
     Example:
         >>> average_k_accuracy([[0.7, 0.3], [0.6, 0.4]], [0, 1], 0.5)
         0.5
@@ -32,11 +28,6 @@ def average_k_accuracy(scores: ArrayLike, labels: ArrayLike, lambda_val: float) 
 
 def top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
     """Share of rows with the true class among the ``k`` best.
-
-    Args:
-        scores: Shape ``(rows, classes)``.
-        labels: True class indices, shape ``(rows,)``.
-        k: Size of every set, ``1 <= k <= classes``.
 
     Example:
         >>> top_k_accuracy([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2], 2)
@@ -86,7 +77,7 @@ def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
         >>> {name: mask.tolist() for name, mask in shot_groups([5, 100]).items()}
         {'few': [True, False], 'medium': [False, True], 'many': [False, False]}
     """
-    counts = as_counts(class_counts, classes=np.size(class_counts))
+    counts = as_counts(class_counts)
     few, many = counts < FEW_BELOW, counts > MANY_ABOVE
     return {"few": few, "medium": ~few & ~many, "many": many}
 

@@ -75,10 +75,11 @@ def groups_of(
             f"observations must have {len(classes)} entries, one a label, got {len(observations)}"
         )
     if observations is not None:
-        groups = _of_one_plant(classes, observations, size, _chance(seed))
+        groups = _of_one_plant(classes, observations, size, np.random.default_rng(seed))
         if len(groups) >= fewest:
             return _result(groups, "observations", classes)
-    return _result(_of_one_species(classes, size, _chance(seed)), "same_class", classes)
+    groups = _of_one_species(classes, size, np.random.default_rng(seed))
+    return _result(groups, "same_class", classes)
 
 
 def _of_one_plant(
@@ -114,7 +115,3 @@ def _stacked(parts: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]
 def _result(rows: NDArray[np.int64], made_from: MadeFrom, labels: NDArray[np.int64]) -> PhotoGroups:
     left_out = np.setdiff1d(labels, labels[rows.reshape(-1)]).size
     return PhotoGroups(rows=rows, made_from=made_from, classes_left_out=left_out)
-
-
-def _chance(seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)

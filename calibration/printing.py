@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from calibration.comparison import Change, Comparison
-from calibration.guarantees import usual_guarantee
 from calibration.live.audit import AuditReport
 from calibration.offline.calibrate import cautions
 from calibration.offline.evaluate import asked, asked_points, promised_points
 from calibration.record import CalibrationRecord
 from calibration.record.point import OperatingPoint
+from calibration.rules import RULES, usual_guarantee
 from calibration.scores import named
 from calibration.threshold import threshold_text
 
@@ -158,7 +158,7 @@ def _finite(content: object) -> object:
 
 def _plain(point: OperatingPoint) -> dict[str, Any]:
     """The JSON object of a threshold."""
-    (name, value), hits = asked(point), point.hit_rate
+    name, value = asked(point)
     return {
         "rule": point.rule,
         name: value,
@@ -166,14 +166,9 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
         "guaranteed": point.guaranteed,
         "delta": point.delta,
         "max_size": point.max_size,
-        "small_classes": point.small_classes if point.rule == "class_coverage" else None,
+        "small_classes": point.small_classes if RULES[point.rule].by_class else None,
         "lambda_val": point.lambda_val,
-        "mean_set_size": point.expected_size.value,
-        "mean_set_size_ci95": point.expected_size.ci95,
-        "hit_rate": None if hits is None else hits.value,
-        "hit_rate_ci95": None if hits is None else hits.ci95,
-        "empty_rate": point.empty_rate,
-        "ties": point.ties,
+        **point.row.figures,
         "rows": point.rows,
     }
 

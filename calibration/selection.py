@@ -7,8 +7,8 @@ those are kept and everything below them is forgotten.
 from numpy.typing import ArrayLike
 
 from calibration.arrays import as_scores
-from calibration.largest import Largest
 from calibration.threshold import (
+    Largest,
     RealNumber,
     Threshold,
     check_average_k,

@@ -5,11 +5,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibration.guarantees import Guarantee
-from calibration.rules.class_conditional import SmallClasses
+from calibration.rules import RuleName, SmallClasses
 
-Rule = Literal[
-    "average_k", "top_k", "coverage", "balanced_average_k", "balanced_coverage", "class_coverage"
-]
+Rule = RuleName
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.guarantees import usual_guarantee
+from calibration.rules import usual_guarantee
 from models.errors import DataError
 
 Interval = tuple[float, float]

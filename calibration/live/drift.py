@@ -74,7 +74,7 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
     edges = np.array(record.distribution.edges)
     counts = np.array(record.distribution.best_scores)
     below = int(np.searchsorted(edges, point.lambda_val, side="right")) - 1
-    faint_below, faint_rate = point.lambda_val, point.empty_rate
+    faint_below, faint_rate = point.lambda_val, point.row.empty_rate
     if point.min_size:
         faint_below = float(edges[max(0, below)])
         faint_rate = float(counts[: max(0, below)].sum() / counts.sum())
@@ -82,7 +82,7 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
         calibration_id=record.calibration_id,
         rows=point.rows,
         mean_size=point.expected_size.value,
-        size_deviation=point.size_deviation,
+        size_deviation=point.row.size_deviation,
         largest_size=largest_set(record.classes, point.score_kind, point.lambda_val),
         faint_below=faint_below,
         faint_rate=faint_rate,

@@ -19,9 +19,9 @@ from calibration.live.traffic import Traffic
 from calibration.offline.settings import DEFAULT_DELTA, Plan
 from calibration.offline.tabulate import Block, Source, promised_tables, tabulate
 from calibration.record import CalibrationRecord
-from calibration.record.columns import Table
 from calibration.record.origin import TRAFFIC, Measured
-from calibration.rules.balance import class_weights
+from calibration.record.tables import Table
+from calibration.rules import class_weights
 
 
 def record_from_traffic(

@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from calibration.record.by_shots import ShotGroup
-from calibration.record.columns import Columns
 from calibration.record.record import CalibrationRecord
+from calibration.record.tables import Columns
 
 GREEN: Final = "#1b6e53"
 RUST: Final = "#b5542a"

@@ -9,9 +9,10 @@ from calibration.measurement import Measurement
 from calibration.metrics import shot_groups
 from calibration.offline.outputs import BundleOutputs, bundle_outputs
 from calibration.offline.tabulate import row_of
-from calibration.record.columns import Row
 from calibration.record.point import OperatingPoint
-from calibration.record.record import COVERAGE_RULES, CalibrationRecord
+from calibration.record.record import CalibrationRecord
+from calibration.record.tables import Row
+from calibration.rules import RULES
 from models.progress import progress
 
 
@@ -125,7 +126,7 @@ def _points(
 ) -> list[OperatingPoint]:
     """Of a rule with a guarantee, the values asked for, ascending."""
     calibrated = record.ks(rule, guarantee=guarantee)
-    if rule in COVERAGE_RULES:
+    if RULES[rule].asks == "coverage":
         levels = [level for level in sorted(record.asked_coverage) if level in calibrated]
         return [record.point(rule, coverage=level, guarantee=guarantee) for level in levels]
     ks = [k for k in sorted(record.asked_k) if k in calibrated]

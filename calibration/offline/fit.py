@@ -18,7 +18,7 @@ from calibration.record.record import CalibrationRecord, Measured, Selection
 from calibration.rejection.familiarity import FEATURE_METHODS, METHODS
 from calibration.rejection.reference import Reference
 from calibration.rejection.verdict import Rejection, fit_rejection, parts
-from calibration.rules.balance import class_weights
+from calibration.rules import class_weights
 from calibration.scores import ScoreKind, scores
 
 SWOLLEN = 1.05  # times K: sets so much larger hit more for their size, not for their scores

@@ -16,7 +16,7 @@ from calibration.rejection.familiarity import (
     METHODS,
     check_share,
 )
-from calibration.rules.balance import class_weights
+from calibration.rules import class_weights
 from calibration.rules.class_conditional import SmallClasses
 from calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from calibration.threshold import check_average_k

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fusion import default_fusion, fuse
+from calibration.fusion import fuse
 from calibration.marginals import LARGEST_K
 from calibration.measurement import Measurement
 from calibration.offline.outputs import Outputs
@@ -21,7 +21,8 @@ from calibration.offline.tabulate import (
     top_k_rules,
 )
 from calibration.photo_groups import FEWEST_GROUPS, groups_of
-from calibration.record.columns import Table
+from calibration.record.tables import Table
+from calibration.rules import RULES
 from calibration.scores import adjusted
 
 MARGINAL_GROUPS = 2000
@@ -56,10 +57,10 @@ def group_tables(
         blocks=lambda: _fused(outputs, rows, source),
         rows=len(rows),
         images=images,
-        fusion=default_fusion("average_k"),
+        fusion=RULES["average_k"].fusion,
         made_from=groups.made_from,
     )
-    marginals = replace(source, rows=len(few), fusion=default_fusion("top_k"))
+    marginals = replace(source, rows=len(few), fusion=RULES["top_k"].fusion)
     ks = plan.compared
     tables = tabulate(source, plan, ks, fixed=False).tables
     tables += tabulate(source, plan, ks, weights=weights).tables

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fusion import Fusion
-from calibration.guarantees import Guarantee, usual_guarantee
+from calibration.guarantees import Guarantee
 from calibration.intervals import mean_interval, wilson
 from calibration.measurement import Measurement
 from calibration.offline.settings import Plan
 from calibration.photo_groups import MadeFrom
-from calibration.record.columns import ByClass, Columns, Row, Table
-from calibration.rules.coverage import class_coverage_of
+from calibration.record.tables import ByClass, Columns, Row, Table
+from calibration.rules import RULES
+from calibration.rules.class_conditional import class_coverage_of
 from calibration.rules.evidence import Evidence
 from calibration.scores import ScoreKind
 from calibration.sets import SetRule
@@ -89,13 +90,16 @@ def tabulate(
         weights: Factor of each class, shape ``(classes,)``, or None.
         fixed: Whether ``top_k`` is measured on these scores too.
     """
-    name = "" if weights is None else "balanced_"
+    balanced = weights is not None
     evidence, _ = _evidence(source, plan, max(ks), class_weights=weights)
-    sizes = [evidence.average_k(k, rule=f"{name}average_k") for k in ks]
-    levels = [evidence.coverage(c, rule=f"{name}coverage") for c in plan.coverages]
+    wanted = [
+        Wanted([spec.choose(evidence, value) for value in asked], asked)
+        for spec in RULES.values()
+        if spec.choose is not None and spec.balanced == balanced
+        for asked in [ks if spec.asks == "k" else plan.coverages]
+    ]  # average_k or its balanced form first, which is watched
     del evidence  # it takes more memory than what follows
-    wanted = [Wanted(sizes, ks), Wanted(levels, plan.coverages)]
-    if fixed and weights is None:
+    if fixed and not balanced:
         wanted.append(top_k_rules(ks, source.rows))
     return _measured(source, plan, wanted, watched=[ks.index(plan.default_k)])
 
@@ -138,7 +142,7 @@ def table_of(source: Source, plan: Plan, wanted: Wanted, rows: Sequence[Row]) ->
         rows=source.rows,
         made_from=source.made_from,
         min_size=plan.min_size,
-        guarantee=wanted.guarantee or usual_guarantee(rule.rule),
+        guarantee=wanted.guarantee or RULES[rule.rule].guarantee,
         delta=plan.delta if wanted.guarantee == "probability" else None,
         max_size=rule.max_size,
         by_class=wanted.by_class,

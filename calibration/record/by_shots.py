@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calibration.arrays import as_counts, as_labels
 from calibration.intervals import mean_interval, wilson
@@ -54,7 +54,7 @@ def measure_by_shots(
         >>> [(group.name, group.rows, group.mean_size, group.hit_rate) for group in groups]
         [('few', 2, 5.0, 0.5), ('many', 1, 2.0, 1.0)]
     """
-    counts = as_counts(class_counts, classes=np.size(class_counts))
+    counts = as_counts(class_counts)
     truth = as_labels(labels, rows=np.size(labels), classes=counts.size)
     size, hit = np.asarray(sizes, dtype=np.float64), np.asarray(hits)
     if not size.shape == hit.shape == truth.shape or hit.dtype != np.bool_:
@@ -62,22 +62,21 @@ def measure_by_shots(
             f"sizes, hits (bool) and labels must have one shape (rows,), got {size.shape}, "
             f"{hit.shape} {hit.dtype} and {truth.shape}"
         )
-    groups = ((name, mask[truth]) for name, mask in shot_groups(counts).items())
-    return tuple(
-        _group(name, size[among], hit[among], truth[among]) for name, among in groups if among.any()
-    )
-
-
-def _group(
-    name: str, sizes: NDArray[np.float64], hits: NDArray[np.bool_], labels: NDArray[np.int64]
-) -> ShotGroup:
-    mean, found = float(sizes.mean()), int(hits.sum())
-    return ShotGroup(
-        name=name,
-        classes=np.unique(labels).size,
-        rows=hits.size,
-        mean_size=mean,
-        size_ci95=mean_interval(mean, float(sizes.std()), hits.size),
-        hit_rate=found / hits.size,
-        hit_ci95=wilson(found, hits.size),
-    )
+    found = []
+    for name, mask in shot_groups(counts).items():
+        among = mask[truth]
+        if not among.any():
+            continue
+        rows, hits, mean = int(among.sum()), int(hit[among].sum()), float(size[among].mean())
+        found.append(
+            ShotGroup(
+                name=name,
+                classes=np.unique(truth[among]).size,
+                rows=rows,
+                mean_size=mean,
+                size_ci95=mean_interval(mean, float(size[among].std()), rows),
+                hit_rate=hits / rows,
+                hit_ci95=wilson(hits, rows),
+            )
+        )
+    return tuple(found)

@@ -1,20 +1,19 @@
-"""What a bundle holds, whether its files are right, and how two bundles differ, as plain data.
+"""What a bundle holds, whether its files are right, and how two bundles differ, as plain data."""
 
-``calibration.json`` is read as plain json here: it belongs to a layer above.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from models.bundle.bundle import CALIBRATION, MODEL, REFERENCE, Bundle, open_bundle
+from calibration.record.reading import open_reference, parse_record, read_record
+from calibration.record.record import CalibrationRecord
+from models.bundle.bundle import CALIBRATION, Bundle, open_bundle
 from models.bundle.staging import find_file, read_manifest
 from models.errors import BundleError
 from models.session import Session
 
 METRICS = "metrics.json"
 PROVENANCE = "provenance.json"
-CALIBRATION_SCHEMA: Final = 3
+SHOWN = ("value", "lambda_val", "size", "hit_rate")
 
 
 def card(bundle: Bundle) -> dict[str, Any]:
@@ -23,6 +22,7 @@ def card(bundle: Bundle) -> dict[str, Any]:
     Raises:
         BundleError: One of its json files is damaged.
     """
+    counts = bundle.classes.counts
     return {
         "name": bundle.name,
         "version": bundle.version,
@@ -31,7 +31,11 @@ def card(bundle: Bundle) -> dict[str, Any]:
         "path": str(bundle.path),
         "heads": dict(bundle.heads),
         "image_size": bundle.preprocess.image_size,
-        "classes": _classes(bundle),
+        "classes": {
+            "count": len(bundle.classes),
+            "genera": len({info.genus for info in bundle.classes if info.genus}),
+            "training_images": None if counts is None else int(counts.sum()),
+        },
         "calibration": _calibration(bundle),
         "metrics": _plain(bundle, METRICS),
         "provenance": _plain(bundle, PROVENANCE),
@@ -55,15 +59,18 @@ def opening_fault(path: Path) -> str | None:
     """Why a bundle whose files are right cannot answer; None where it can.
 
     Its classes and preprocessing are read, its network is started on the CPU and compared with
-    them, and its calibration must be of the schema that this program reads.
+    them, and its calibration, where it has one, must belong to that network.
 
     Raises:
         UsageError: ONNX Runtime is missing or installed twice.
     """
     try:
         bundle = open_bundle(path)
-        Session(bundle, device="cpu")
-        _check_calibration(bundle)
+        session = Session(bundle, device="cpu")
+        if bundle.has(CALIBRATION):
+            judge = read_record(bundle).rejection
+            needed = None if judge is None else judge.reference_sha256
+            open_reference(bundle, needed, session.dimensions)
     except BundleError as error:
         return str(error)
     return None
@@ -82,7 +89,7 @@ def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
         "classes": _class_changes(one, other),
         "heads": [dict(one.heads), dict(other.heads)],
         "preprocess_changed": one.preprocess != other.preprocess,
-        "lambda": _lambda_changes(_calibration(one), _calibration(other)),
+        "lambda": _lambda_changes(one, other),
         "metrics": _number_changes(_plain(one, METRICS), _plain(other, METRICS)),
         "files": _file_changes(one.manifest.files, other.manifest.files),
     }
@@ -90,15 +97,6 @@ def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
 
 def _identity(bundle: Bundle) -> dict[str, str]:
     return {"name": bundle.name, "version": bundle.version, "bundle_sha256": bundle.sha256}
-
-
-def _classes(bundle: Bundle) -> dict[str, Any]:
-    counts = bundle.classes.counts
-    return {
-        "count": len(bundle.classes),
-        "genera": len({info.genus for info in bundle.classes if info.genus}),
-        "training_images": None if counts is None else int(counts.sum()),
-    }
 
 
 def _fault(path: Path, name: str, digest: str) -> str | None:
@@ -114,83 +112,35 @@ def _plain(bundle: Bundle, name: str) -> dict[str, Any] | None:
     return bundle.read_object(name) if bundle.has(name) else None
 
 
-def _check_calibration(bundle: Bundle) -> None:
-    if not bundle.has(CALIBRATION):
-        return
-    where, plain = bundle.path / CALIBRATION, bundle.read_object(CALIBRATION)
-    if "schema_version" not in plain:
-        raise BundleError(f"{where} is damaged: calibrate the bundle again")
-    version = plain["schema_version"]
-    if version != CALIBRATION_SCHEMA:
-        older = isinstance(version, int) and version < CALIBRATION_SCHEMA
-        raise BundleError(
-            f"{where} has schema version {version}, this program reads {CALIBRATION_SCHEMA}: "
-            + ("calibrate the bundle again" if older else "update florilege")
-        )
-    try:
-        made_for = plain["measured"]["model_sha256"]
-        needed = (plain["rejection"] or {}).get("reference_sha256")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BundleError(f"{where} is damaged: calibrate the bundle again") from error
-    if made_for != bundle.manifest.files[MODEL]:
-        raise BundleError(
-            f"{where} belongs to another network than {MODEL}: run "
-            f"`florilege calibrate {bundle.path} --data DATA`"
-        )
-    if needed is not None and needed != bundle.manifest.files.get(REFERENCE):
-        raise BundleError(
-            f"{bundle.path} lacks the {REFERENCE} of its calibration: calibrate it again"
-        )
-
-
 def _calibration(bundle: Bundle) -> dict[str, Any] | None:
     """What serves, and for each rule its thresholds by K or coverage."""
-    plain = _plain(bundle, CALIBRATION)
-    if plain is None:
+    if not bundle.has(CALIBRATION):
         return None
-    try:
-        return _served(plain)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BundleError(
-            f"{bundle.path / CALIBRATION} is damaged: calibrate the bundle again"
-        ) from error
-
-
-def _served(plain: Mapping[str, Any]) -> dict[str, Any]:
-    served = (plain["head"], plain["score_kind"], plain.get("temperature", 1.0), 1)
+    record = parse_record(bundle)
     return {
-        "calibration_id": plain["calibration_id"],
-        "created": plain["created"],
-        "head": plain["head"],
-        "score_kind": plain["score_kind"],
-        "temperature": plain.get("temperature", 1.0),
-        "split": plain["measured"]["split"],
-        "rows": plain["measured"]["rows"],
-        "asked_k": plain["asked_k"],
-        "asked_coverage": plain["asked_coverage"],
-        "rules": _rules(
-            table
-            for table in plain["tables"]
-            if (table["head"], table["score_kind"], table.get("temperature", 1.0), table["images"])
-            == served
-        ),
+        "calibration_id": record.calibration_id,
+        "created": record.created,
+        "head": record.head,
+        "score_kind": record.score_kind,
+        "temperature": record.temperature,
+        "split": record.measured.split,
+        "rows": record.measured.rows,
+        "asked_k": record.asked_k,
+        "asked_coverage": record.asked_coverage,
+        "rules": _rules(record),
     }
 
 
-def _rules(tables: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
     """Thresholds by rule; a second table of a rule is one with a guarantee, and named after it."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for table in tables:
-        rule = table["rule"]
-        name = f"{rule}, {table['guarantee']}" if rule in found else rule
-        found[name] = _points(table["columns"])
+    for (rule, guarantee, images), table in record.served.items():
+        if images == 1:
+            columns = [getattr(table.columns, name) for name in SHOWN]
+            rows = zip(*columns, strict=True)
+            points = [dict(zip(SHOWN, row, strict=True)) for row in rows]
+            found[f"{rule}, {guarantee}" if rule in found else rule] = points
     return found
-
-
-def _points(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    names = ("value", "lambda_val", "size", "hit_rate")
-    rows = zip(*(columns[name] for name in names), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
@@ -203,17 +153,17 @@ def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
     }
 
 
-def _lambda_changes(
-    one: Mapping[str, Any] | None, other: Mapping[str, Any] | None
-) -> list[dict[str, Any]]:
+def _lambda_changes(one: Bundle, other: Bundle) -> list[dict[str, Any]]:
     """The thresholds of ``average_k`` at every K that one of the two offers."""
     before, after = _average_k(one), _average_k(other)
     return [{"k": k, "a": before.get(k), "b": after.get(k)} for k in sorted(before.keys() | after)]
 
 
-def _average_k(calibration: Mapping[str, Any] | None) -> dict[float, float]:
-    points = (calibration or {"rules": {}})["rules"].get("average_k", [])
-    return {point["value"]: point["lambda_val"] for point in points}
+def _average_k(bundle: Bundle) -> dict[float, float | None]:
+    if not bundle.has(CALIBRATION):
+        return {}
+    record = parse_record(bundle)
+    return {k: record.point("average_k", k=k).lambda_val for k in record.ks("average_k")}
 
 
 def _number_changes(one: Any, other: Any) -> list[dict[str, Any]]:

@@ -9,7 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.fusion import Fusion, fuse
 from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
+from calibration.record.origin import Measured
 from calibration.record.statement import statement
+from calibration.record.tables import Row, Table
+from calibration.rules import RULES
 from calibration.scores import ScoreKind, adjusted
 from calibration.sets import SetRule
 
@@ -38,26 +41,13 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OperatingPoint(SetRule):
-    """One threshold in use: what is compared, with what, and what was measured.
+    """A calibrated rule in use, with what it was made from.
 
     Attributes:
-        head: Head of the network whose logits are scored.
-        score_kind: How, see :func:`calibration.scores.scores`.
-        temperature: What the logits are divided by first.
-        images: Number of photos of one plant it was calibrated for.
-        fusion: How the photos' scores become one row, see :mod:`calibration.fusion`.
-        made_from: What photos of one group had in common at the calibration: they showed one
-            plant (``observations``) or only one species (``same_class``); None for one photo.
-        k: Mean set size asked for (size of every set for ``top_k``), or None.
-        coverage: Coverage asked for, or None.
-        split: Split it was calibrated on.
-        expected_size: Mean set size on photos like those of the split.
-        hit_rate: Share of sets that hold the true class; None where it was not measured.
-        empty_rate: Share of sets without any class.
-        size_deviation: Standard deviation of the set size.
-        guarantee: What the threshold was chosen to promise about new photos: the coverage, or a
-            mean size of at most ``k``; None where figures are measured only.
-        delta: For ``probability``: how often a calibration may break the promise.
+        table: Where its threshold stands: for which head, scores and number of photos, with what
+            promise.
+        row: The threshold and its figures.
+        measured: On what.
         unpromised_classes: For ``class_coverage``: classes it promises nothing for by themselves.
         guaranteed: Whether the promise holds: the split chose neither checkpoint nor head, and
             traffic did not correct the scores; for several photos, if groups were of one plant
@@ -67,28 +57,79 @@ class OperatingPoint(SetRule):
             (:mod:`calibration.live.prior_shift`); None for nothing.
     """
 
-    head: str
-    score_kind: ScoreKind
-    temperature: float
-    images: int
-    fusion: Fusion
-    made_from: MadeFrom | None
-    k: float | None
-    coverage: float | None
-    split: str
-    expected_size: Estimate
-    hit_rate: Estimate | None
-    empty_rate: float
-    size_deviation: float
-    guarantee: Guarantee | None
-    delta: float | None
+    table: Table
+    row: Row
+    measured: Measured
     unpromised_classes: int
     guaranteed: bool
-    log_ratios: NDArray[np.float64] | None = None
+    log_ratios: NDArray[np.float64] | None
+
+    @property
+    def head(self) -> str:
+        """Head of the network whose logits are scored."""
+        return self.table.head
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """How they are scored, see :func:`calibration.scores.scores`."""
+        return self.table.score_kind
+
+    @property
+    def images(self) -> int:
+        """Number of photos of one plant it was calibrated for."""
+        return self.table.images
+
+    @property
+    def fusion(self) -> Fusion:
+        """How the photos' scores become one row, see :mod:`calibration.fusion`."""
+        return self.table.fusion
+
+    @property
+    def made_from(self) -> MadeFrom | None:
+        """What photos of one group had in common at the calibration; None for one photo."""
+        return self.table.made_from
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What was chosen to be promised: the coverage, or a mean size of at most ``k``."""
+        return self.table.guarantee
+
+    @property
+    def delta(self) -> float | None:
+        """For ``probability``: how often a calibration may break the promise."""
+        return self.table.delta
+
+    @property
+    def k(self) -> float | None:
+        """Mean set size asked for (size of every set for ``top_k``), or None."""
+        return self.row.value if RULES[self.rule].asks == "k" else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Coverage asked for, or None."""
+        return self.row.value if RULES[self.rule].asks == "coverage" else None
+
+    @property
+    def expected_size(self) -> Estimate:
+        """Mean set size on photos like those of the split."""
+        return self._estimate(self.row.size, self.row.size_low, self.row.size_high)
+
+    @property
+    def hit_rate(self) -> Estimate | None:
+        """Share of sets that hold the true class; None where it was not measured."""
+        rate, low, high = self.row.hit_rate, self.row.hit_low, self.row.hit_high
+        if rate is None or low is None or high is None:
+            return None
+        return self._estimate(rate, low, high)
+
+    @property
+    def statement(self) -> str:
+        """The figures in one plain sentence."""
+        return statement(self)
 
     def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
         """Logits ``(..., classes)`` of the :attr:`head` at the temperature, and corrected."""
-        return adjusted(logits, temperature=self.temperature, log_ratios=self.log_ratios)
+        return adjusted(logits, temperature=self.table.temperature, log_ratios=self.log_ratios)
 
     def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
@@ -98,7 +139,7 @@ class OperatingPoint(SetRule):
         calibrated for.
 
         Args:
-            logits: Of the :attr:`head`, shape ``(photos, classes)``; their order is of no matter.
+            logits: Of the :attr:`head`, shape ``(photos, classes)``; in any order.
 
         Returns:
             float64, shape ``(classes,)``.
@@ -108,22 +149,8 @@ class OperatingPoint(SetRule):
         """
         values = self.adjusted(logits)[np.newaxis]
         k = self.top_k if self.fusion == "mean_marginal" else None
-        row: NDArray[np.float64] = fuse(
-            values, score_kind=self.score_kind, fusion=self.fusion, k=k
-        )[0]
-        return row
+        rows = fuse(values, score_kind=self.score_kind, fusion=self.fusion, k=k)
+        return rows.reshape(-1)
 
-    @property
-    def statement(self) -> str:
-        """The figures in one plain sentence."""
-        return statement(self)
-
-    @property
-    def size_and_interval(self) -> tuple[float, float, float]:
-        """Mean set size, and both ends of its interval."""
-        return (self.expected_size.value, *self.expected_size.ci95)
-
-    @property
-    def hits_and_interval(self) -> tuple[float, float, float] | None:
-        """Hit rate, and both ends of its interval; None where it was not measured."""
-        return None if self.hit_rate is None else (self.hit_rate.value, *self.hit_rate.ci95)
+    def _estimate(self, value: float, low: float, high: float) -> Estimate:
+        return Estimate(value=value, ci95=(low, high), split=self.measured.split, rows=self.rows)

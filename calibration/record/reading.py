@@ -6,6 +6,18 @@ from models.bundle.bundle import CALIBRATION, MODEL, REFERENCE, Bundle
 from models.errors import BundleError
 
 
+def parse_record(bundle: Bundle) -> CalibrationRecord:
+    """The calibration of a bundle that has one, whatever network it belongs to.
+
+    Raises:
+        BundleError: It is damaged, or of another schema.
+    """
+    try:
+        return CalibrationRecord.from_json(bundle.read(CALIBRATION))
+    except BundleError as error:
+        raise BundleError(f"{bundle.path}: {error}") from error
+
+
 def read_record(bundle: Bundle) -> CalibrationRecord:
     """The calibration of a bundle.
 
@@ -16,10 +28,7 @@ def read_record(bundle: Bundle) -> CalibrationRecord:
         raise BundleError(
             f"{bundle.path} is not calibrated: run `florilege calibrate {bundle.path} --data DATA`"
         )
-    try:
-        record = CalibrationRecord.from_json(bundle.read(CALIBRATION))
-    except BundleError as error:
-        raise BundleError(f"{bundle.path}: {error}") from error
+    record = parse_record(bundle)
     ours = (len(bundle.classes), bundle.manifest.files[MODEL])
     if (record.classes, record.measured.model_sha256) != ours or record.head not in bundle.heads:
         raise BundleError(

@@ -5,29 +5,25 @@ file gives the very thresholds that were chosen.
 """
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration.distribution import Distribution
-from calibration.guarantees import COVERAGE_RULES, Guarantee, usual_guarantee
+from calibration.guarantees import Guarantee
 from calibration.record.by_shots import ShotGroup
-from calibration.record.columns import Row, Table, dump
 from calibration.record.origin import Measured, Selection
-from calibration.record.point import Estimate, NotCalibrated, OperatingPoint
-from calibration.record.typed import from_plain
+from calibration.record.point import NotCalibrated, OperatingPoint
+from calibration.record.tables import Table, dump
 from calibration.rejection.verdict import Rejection
-from calibration.rules.balance import class_weights
-from calibration.rules.class_conditional import SmallClasses
+from calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
 from calibration.scores import ScoreKind, adjusted, scores
 from models.errors import BundleError
 
 __all__ = [
-    "COVERAGE_RULES",
     "CalibrationRecord",
     "Distribution",
     "Measured",
@@ -39,8 +35,10 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 3
-BALANCED_RULES = ("balanced_average_k", "balanced_coverage")
 PREFERRED_K = 3.0
+
+Asked = tuple[str, Guarantee | None, int]
+"""A rule, its guarantee and the number of photos in a request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +46,7 @@ class CalibrationRecord:
     """Everything that ``calibration.json`` holds.
 
     Attributes:
+        schema_version: Of the file.
         calibration_id: Names this calibration; another one has another name.
         created: UTC time in ISO 8601.
         classes: Number of classes.
@@ -74,6 +73,7 @@ class CalibrationRecord:
             for several photos, other heads, kinds of score and temperatures.
     """
 
+    schema_version: int = SCHEMA_VERSION
     calibration_id: str
     created: str
     classes: int
@@ -111,30 +111,45 @@ class CalibrationRecord:
         ks = self.ks("average_k")
         return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
 
+    @cached_property
+    def served(self) -> dict[Asked, Table]:
+        """The tables of what serves: its head, kind of score and temperature."""
+        serves = (self.head, self.score_kind, self.temperature)
+        found = dict[Asked, Table]()
+        for table in self.tables:
+            known = table.rule in RULES
+            if known and (table.head, table.score_kind, table.temperature) == serves:
+                found.setdefault((table.rule, table.guarantee, table.images), table)
+        return found
+
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules that were calibrated for one photo."""
-        return tuple(t.rule for t in self.tables if self._serves(t, 1) and _is_usual(t))
+        return tuple(
+            rule
+            for rule, guarantee, images in self.served
+            if images == 1 and guarantee == usual_guarantee(rule)
+        )
 
     @property
     def promises(self) -> tuple[tuple[str, Guarantee], ...]:
         """Rules with the guarantees they were calibrated with besides, for one photo."""
         return tuple(
-            (table.rule, table.guarantee)
-            for table in self.tables
-            if self._serves(table, 1) and table.guarantee is not None and not _is_usual(table)
+            (rule, guarantee)
+            for rule, guarantee, images in self.served
+            if images == 1 and guarantee is not None and guarantee != usual_guarantee(rule)
         )
 
     @property
     def small_classes(self) -> SmallClasses | None:
         """What ``class_coverage`` gives classes with too few photos; None where it is not there."""
-        table = self._table("class_coverage", 1)
-        return None if table is None or table.by_class is None else table.by_class.small_classes
+        policies = (t.by_class.small_classes for t in self.served.values() if t.by_class)
+        return next(policies, None)
 
     @property
     def images(self) -> tuple[int, ...]:
         """The numbers of photos of one plant that are calibrated, ascending."""
-        return tuple(sorted({t.images for t in self.tables if self._serves(t, t.images)}))
+        return tuple(sorted({images for _, _, images in self.served}))
 
     @property
     def mean_scores(self) -> NDArray[np.float64]:
@@ -158,7 +173,7 @@ class CalibrationRecord:
         """The threshold for a rule at a K or a coverage.
 
         Args:
-            rule: A name in :data:`calibration.rules.rules.RULES`.
+            rule: A name in :data:`calibration.rules.RULES`.
             k: Wanted size; by default :attr:`default_k`, or the first calibrated value.
             coverage: Wanted coverage, for the coverage rules; by default the first one asked for.
             images: Photos of one plant in the request.
@@ -171,15 +186,15 @@ class CalibrationRecord:
         table, how = self._table(rule, images, guarantee), _with(images, guarantee)
         if table is None:
             raise NotCalibrated(f"rule {rule!r} is not calibrated{how}", allowed=[])
-        wanted = self._wanted(table, coverage if rule in COVERAGE_RULES else k)
-        index = table.index(wanted)
-        if index is None:
-            name = "coverage" if rule in COVERAGE_RULES else "k"
+        asks = RULES[rule].asks
+        wanted = self._wanted(table, coverage if asks == "coverage" else k)
+        found = self._points.get((rule, table.guarantee, images, wanted))
+        if found is None:
             raise NotCalibrated(
-                f"{name} = {wanted:g} is not calibrated for rule {rule!r}{how}",
+                f"{asks} = {wanted:g} is not calibrated for rule {rule!r}{how}",
                 allowed=list(table.columns.value),
             )
-        return self._point(table, index)
+        return found
 
     def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
         """Logits ``(..., classes)`` of the served head at the temperature, and corrected."""
@@ -199,14 +214,14 @@ class CalibrationRecord:
             (table.head, table.score_kind, table.temperature): rate
             for table in self.tables
             if (table.rule, table.images, table.guarantee) == ("average_k", 1, None)
-            and (index := table.index(k)) is not None
-            and (rate := table.columns.hit_rate[index]) is not None
+            for value, rate in zip(table.columns.value, table.columns.hit_rate, strict=True)
+            if value == k and rate is not None
         }
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
     def to_json(self) -> str:
         """The content of ``calibration.json``; reading it gives an equal record."""
-        return dump({"schema_version": SCHEMA_VERSION, **asdict(self)})
+        return dump(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "CalibrationRecord":
@@ -215,16 +230,18 @@ class CalibrationRecord:
         Raises:
             BundleError: Damaged, incomplete, or of a newer schema.
         """
+        from pydantic_core import from_json  # here, so that the library takes NumPy alone
+
         try:
-            plain = json.loads(text)
-            version = plain.pop("schema_version")
+            version = from_json(text)["schema_version"]
             if version != SCHEMA_VERSION:
                 raise BundleError(_other_version(version))
-            return from_plain(cls, plain)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            found: CalibrationRecord = _reader().validate_json(text)
+        except (ValueError, TypeError, KeyError) as error:
             raise BundleError(
-                f"calibration.json is damaged ({error}): calibrate the bundle again"
+                f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
             ) from error
+        return found
 
     def named(self) -> "CalibrationRecord":
         """The same record with the ``calibration_id`` that its content gives."""
@@ -235,10 +252,6 @@ class CalibrationRecord:
     def _weights(self) -> NDArray[np.float64]:
         return class_weights(self.class_counts, self.micro_weight)
 
-    def _serves(self, table: Table, images: int) -> bool:
-        served = (table.head, table.score_kind, table.temperature, table.images)
-        return served == (self.head, self.score_kind, self.temperature, images)
-
     @property
     def _chose_nothing(self) -> bool:
         """Whether the photos calibrated on chose neither the network nor what its scores are."""
@@ -246,65 +259,70 @@ class CalibrationRecord:
         return self.measured.chose_checkpoint is False and not chosen
 
     def _table(self, rule: str, images: int, guarantee: Guarantee | None = None) -> Table | None:
-        wanted = (rule, guarantee or usual_guarantee(rule))
-        fitting = (t for t in self.tables if self._serves(t, images))
-        return next((t for t in fitting if (t.rule, t.guarantee) == wanted), None)
+        return self.served.get((rule, guarantee or usual_guarantee(rule), images))
 
     def _wanted(self, table: Table, value: float | None) -> float:
         if value is not None:
             return float(value)
-        usual = self.asked_coverage[0] if table.rule in COVERAGE_RULES else self.default_k
-        return table.columns.value[table.index(usual) or 0]
+        by_coverage = RULES[table.rule].asks == "coverage"
+        usual = self.asked_coverage[0] if by_coverage else self.default_k
+        values = table.columns.value
+        return usual if usual in values else float(values[0])
 
-    def _point(self, table: Table, index: int) -> OperatingPoint:
-        row = table.columns.row(index)
-        by_coverage = table.rule in COVERAGE_RULES
-        split, rows = self.measured.split, table.rows
+    @cached_property
+    def _points(self) -> dict[tuple[str, Guarantee | None, int, float], OperatingPoint]:
+        found = dict[tuple[str, Guarantee | None, int, float], OperatingPoint]()
+        log_ratios = None if self.log_ratios is None else np.array(self.log_ratios)
+        for asked, table in self.served.items():
+            for index, value in enumerate(table.columns.value):
+                found.setdefault((*asked, value), self._point(table, index, log_ratios))
+        return found
+
+    def _point(
+        self, table: Table, index: int, log_ratios: NDArray[np.float64] | None
+    ) -> OperatingPoint:
+        spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class
+        promised = table.guarantee is not None and table.made_from != "same_class"
         return OperatingPoint(
             rule=table.rule,
             lambda_val=row.lambda_val,
             min_size=table.min_size,
-            rows=rows,
-            top_k=round(row.value) if table.rule == "top_k" else None,
-            class_weights=self._weights if table.rule in BALANCED_RULES else None,
-            class_thresholds=None if table.by_class is None else table.by_class.arrays[index],
+            rows=table.rows,
+            top_k=round(row.value) if spec.takes == "k" else None,
+            class_weights=self._weights if spec.balanced else None,
+            class_thresholds=None if by_class is None else by_class.arrays[index],
             max_size=table.max_size,
-            small_classes=0 if table.by_class is None else table.by_class.small[index],
+            small_classes=0 if by_class is None else by_class.small[index],
             achieved=row.size,
             ties=row.ties,
-            head=table.head,
-            score_kind=table.score_kind,
-            temperature=table.temperature,
-            images=table.images,
-            fusion=table.fusion,
-            made_from=table.made_from,
-            k=None if by_coverage else row.value,
-            coverage=row.value if by_coverage else None,
-            split=split,
-            expected_size=Estimate(
-                value=row.size, ci95=(row.size_low, row.size_high), split=split, rows=rows
-            ),
-            hit_rate=_hit_rate(row, split, rows),
-            empty_rate=row.empty_rate,
-            size_deviation=row.size_deviation,
-            guarantee=table.guarantee,
-            delta=table.delta,
-            unpromised_classes=0 if table.by_class is None else table.by_class.unpromised(index),
-            guaranteed=table.guarantee is not None
-            and table.made_from != "same_class"
-            and self._chose_nothing,
-            log_ratios=None if self.log_ratios is None else np.array(self.log_ratios),
+            table=table,
+            row=row,
+            measured=self.measured,
+            unpromised_classes=0 if by_class is None else by_class.unpromised(index),
+            guaranteed=promised and self._chose_nothing,
+            log_ratios=log_ratios,
         )
 
 
-def _hit_rate(row: Row, split: str, rows: int) -> Estimate | None:
-    if row.hit_rate is None or row.hit_low is None or row.hit_high is None:
-        return None
-    return Estimate(value=row.hit_rate, ci95=(row.hit_low, row.hit_high), split=split, rows=rows)
+@cache
+def _reader() -> Any:
+    """What reads a record, every entry of exactly the type it is declared with."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    kind: Any = CalibrationRecord | None  # a dataclass by itself takes no configuration
+    return TypeAdapter(kind, config=strict)
 
 
-def _is_usual(table: Table) -> bool:
-    return table.guarantee == usual_guarantee(table.rule)
+def _fault(error: Exception) -> str:
+    """The first thing that is wrong, and where."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def _with(images: int, guarantee: Guarantee | None) -> str:

@@ -1,123 +1,81 @@
 """The sentence that goes with a set: what was measured, and on how many photos."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from calibration.record.origin import TRAFFIC
+from calibration.rules import RULES
+
+if TYPE_CHECKING:
+    from calibration.record.point import OperatingPoint
 
 
-class Figures(Protocol):
-    """What the sentence is built from; an operating point of a calibration record has it."""
-
-    @property
-    def rule(self) -> str: ...
-
-    @property
-    def k(self) -> float | None: ...
-
-    @property
-    def coverage(self) -> float | None: ...
-
-    @property
-    def split(self) -> str: ...
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def images(self) -> int: ...
-
-    @property
-    def made_from(self) -> str | None: ...
-
-    @property
-    def guarantee(self) -> str | None: ...
-
-    @property
-    def delta(self) -> float | None: ...
-
-    @property
-    def guaranteed(self) -> bool: ...
-
-    @property
-    def max_size(self) -> int | None: ...
-
-    @property
-    def unpromised_classes(self) -> int: ...
-
-    @property
-    def size_and_interval(self) -> tuple[float, float, float]: ...
-
-    @property
-    def hits_and_interval(self) -> tuple[float, float, float] | None: ...
-
-
-def statement(figures: Figures) -> str:
+def statement(point: "OperatingPoint") -> str:
     """Say in plain words what sets of this rule hold on photos like those of the split.
 
     Everything in it was measured; what was promised is called a guarantee only where the split did
     not choose the network.
     """
-    size, size_low, size_high = figures.size_and_interval
-    if figures.rule == "top_k":
-        held = f"each set holds {size:.0f} {_candidates(size)}"
+    row = point.row
+    if point.top_k is not None:
+        held = f"each set holds {row.size:.0f} {_candidates(row.size)}"
     else:
         held = (
-            f"a set holds {size:.2f} {_candidates(size)} on average "
-            f"({size_low:.2f} to {size_high:.2f} at 95 % confidence)"
+            f"a set holds {row.size:.2f} {_candidates(row.size)} on average "
+            f"({row.size_low:.2f} to {row.size_high:.2f} at 95 % confidence)"
         )
-    return f"{_measured_on(figures)}, {held}; {_truth(figures)}.{_promise(figures)}"
+    return f"{_measured_on(point)}, {held}; {_truth(point)}.{_promise(point)}"
 
 
-def _truth(figures: Figures) -> str:
-    if figures.hits_and_interval is None:
+def _truth(point: "OperatingPoint") -> str:
+    hits = point.hit_rate
+    if hits is None:
         return "how many sets hold the right one is not known"
-    hits, low, high = figures.hits_and_interval
-    return f"{_percent(hits)} of the sets hold the right one ({_percent(low)} to {_percent(high)})"
+    low, high = map(_percent, hits.ci95)
+    return f"{_percent(hits.value)} of the sets hold the right one ({low} to {high})"
 
 
-def _measured_on(figures: Figures) -> str:
-    if figures.split == TRAFFIC:
-        photos = "photos" if figures.images == 1 else f"requests with {figures.images} photos"
-        return f"On {photos} like the {figures.rows:,} of recent traffic"
-    if figures.images == 1:
-        return f"On photos like the {figures.rows:,} of the split {figures.split!r}"
-    groups = f"the {figures.rows:,} groups of {figures.images} photos from the split"
-    if figures.made_from == "observations":
-        return f"On requests like {groups} {figures.split!r}, each of one plant"
+def _measured_on(point: "OperatingPoint") -> str:
+    images, split = point.table.images, point.measured.split
+    if split == TRAFFIC:
+        photos = "photos" if images == 1 else f"requests with {images} photos"
+        return f"On {photos} like the {point.rows:,} of recent traffic"
+    if images == 1:
+        return f"On photos like the {point.rows:,} of the split {split!r}"
+    groups = f"the {point.rows:,} groups of {images} photos from the split"
+    if point.made_from == "observations":
+        return f"On requests like {groups} {split!r}, each of one plant"
     return (
-        f"On requests like {groups} {figures.split!r}, each of one species but not of one plant "
+        f"On requests like {groups} {split!r}, each of one species but not of one plant "
         "(real requests may do worse)"
     )
 
 
-def _promise(figures: Figures) -> str:
-    if figures.guarantee is None:
+def _promise(point: "OperatingPoint") -> str:
+    if point.guarantee is None:
         return ""
-    if not figures.guaranteed:
-        return (
-            f" This was asked for, but is no guarantee, since {_why(figures)}: {_wanted(figures)}."
-        )
+    if not point.guaranteed:
+        return f" This was asked for, but is no guarantee, since {_why(point)}: {_wanted(point)}."
     which = "on average over calibrations"
-    if figures.delta is not None:
-        which = f"for all but {_percent(figures.delta)} of calibrations on independent photos"
-    return f" This is guaranteed on such photos, {which}: {_wanted(figures)}."
+    if point.delta is not None:
+        which = f"for all but {_percent(point.delta)} of calibrations on independent photos"
+    return f" This is guaranteed on such photos, {which}: {_wanted(point)}."
 
 
-def _wanted(figures: Figures) -> str:
-    if figures.coverage is None:
-        most = f"at most {figures.k:g} {_candidates(figures.k or 0)} on average"
-        return f"{most}, and never more than {figures.max_size}"
-    held = f"at least {_percent(figures.coverage)} of the sets hold the right one"
-    if figures.rule != "class_coverage":
+def _wanted(point: "OperatingPoint") -> str:
+    if point.coverage is None:
+        most = f"at most {point.k:g} {_candidates(point.k or 0)} on average"
+        return f"{most}, and never more than {point.max_size}"
+    held = f"at least {_percent(point.coverage)} of the sets hold the right one"
+    if not RULES[point.rule].by_class:
         return held
-    left_out = f" but the {figures.unpromised_classes:,} with too few photos"
-    return f"{held}, for each class{left_out if figures.unpromised_classes else ''}"
+    left_out = f" but the {point.unpromised_classes:,} with too few photos"
+    return f"{held}, for each class{left_out if point.unpromised_classes else ''}"
 
 
-def _why(figures: Figures) -> str:
-    if figures.made_from == "same_class":
+def _why(point: "OperatingPoint") -> str:
+    if point.made_from == "same_class":
         return "requests like these were not there to calibrate on"
-    if figures.split == TRAFFIC:
+    if point.measured.split == TRAFFIC:
         return "the same traffic corrected the scores"
     return "the split may have chosen the network too"
 

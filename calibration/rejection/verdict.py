@@ -12,7 +12,6 @@ from calibration.rejection.familiarity import (
     FEATURE_METHODS,
     LOGITS_METHOD,
     METHODS,
-    NEAREST,
     suspect_threshold,
 )
 from calibration.rejection.reference import Reference
@@ -27,7 +26,7 @@ class Rejection:
     """Judges photos by how familiar they look.
 
     Attributes:
-        method: A name in :data:`calibration.rejection.familiarity.METHODS` or ``FEATURE_METHODS``.
+        method: ``combined``, or a name in :data:`calibration.rejection.familiarity.METHODS`.
         threshold: Below it a photo is suspect.
         share: Share of the calibration photos asked to be suspect.
         rows: Calibration photos.
@@ -35,8 +34,8 @@ class Rejection:
         score_kind: How they become scores.
         centres: For ``combined``, the mean of each part over the calibration photos.
         scales: The standard deviation of each.
-        reference_sha256: Of the file with the ``rejection.reference.Reference`` that
-            photos are compared with; None where logits are enough.
+        reference_sha256: Of the file with the :class:`calibration.rejection.reference.Reference`
+            that photos are compared with; None where logits are enough.
         by_logits: How to judge where only logits are at hand, as in a score log; None where this
             very rejection does.
 
@@ -65,9 +64,8 @@ class Rejection:
                 f"{self.centres} and {self.scales}"
             )
         parts = PARTS if self.method == COMBINED else 0
-        if (len(self.centres), len(self.scales)) != (parts, parts) or min(
-            self.scales, default=1
-        ) <= 0:
+        lengths = (len(self.centres), len(self.scales))
+        if lengths != (parts, parts) or any(scale <= 0 for scale in self.scales):
             raise ValueError(f"{self.method} needs {parts} centres and {parts} scales above 0")
 
     @property
@@ -103,8 +101,6 @@ class Rejection:
             return METHODS[self.method](logits, self.score_kind)
         if features is None or reference is None:
             raise ValueError(f"features and a reference must be given for {self.method}")
-        if self.method == NEAREST:
-            return reference.nearest(features)
         return _combined(
             parts(logits, self.score_kind, features, reference), self.centres, self.scales
         )
@@ -123,13 +119,10 @@ class Rejection:
         ``rows``. Of several photos each would have to be suspect, so a request of several is
         suspect no more often.
 
-        Args:
-            logits: Of one request, shape ``(photos, classes)``.
-            features: As for :meth:`familiarity`.
-            reference: As for :meth:`familiarity`.
+        Arguments are those of :meth:`familiarity`, for the photos of one request.
 
         Raises:
-            ValueError: As :meth:`familiarity`, or there is no photo.
+            ValueError: As there, or there is no photo.
         """
         found = self.familiarity(logits, features, reference)
         if not found.size:
@@ -166,14 +159,8 @@ def fit_rejection(
 ) -> Rejection:
     """The rejection by which ``share`` of the calibration photos are suspect.
 
-    Args:
-        method: A name in :data:`calibration.rejection.familiarity.METHODS` or ``FEATURE_METHODS``.
-        share: In [0, 1).
-        found: Of each photo, shape ``(rows, columns)``: what the method says, one column; for the
-            methods by features what :func:`parts` says.
-        head: Head whose logits were judged.
-        score_kind: How they became scores.
-        reference_sha256: Of the reference, for the methods by features.
+    ``found`` has a row for each of them, shape ``(rows, columns)``: what the method says, one
+    column; for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
     """
     shared: dict[str, Any] = {
         "share": share, "rows": len(found), "head": head, "score_kind": score_kind
@@ -181,15 +168,13 @@ def fit_rejection(
     if method not in FEATURE_METHODS:
         return Rejection(method=method, threshold=suspect_threshold(found[:, 0], share), **shared)
     centres, scales = found.mean(axis=0), found.std(axis=0)
-    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant but for rounding
-    combined = method == COMBINED
-    values = _combined(found, centres, scales) if combined else found[:, 0]
+    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant except for rounding
     return Rejection(
         method=method,
-        threshold=suspect_threshold(values, share),
+        threshold=suspect_threshold(_combined(found, centres, scales), share),
         **shared,
-        centres=tuple(centres.tolist()) if combined else (),
-        scales=tuple(scales.tolist()) if combined else (),
+        centres=tuple(centres.tolist()),
+        scales=tuple(scales.tolist()),
         reference_sha256=reference_sha256,
         by_logits=fit_rejection(
             LOGITS_METHOD, share, found[:, -1:], head=head, score_kind=score_kind

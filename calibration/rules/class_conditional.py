@@ -1,11 +1,14 @@
 """One conformal threshold a class, and what to do about classes with too few rows for one."""
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration.conformal import conformal_rank, true_score_quantile
+from calibration.rules.evidence import Evidence
+from calibration.sets import SetRule
 from calibration.threshold import RealNumber
 
 SmallClasses = Literal["always", "marginal", "group"]
@@ -13,6 +16,29 @@ SmallClasses = Literal["always", "marginal", "group"]
 or the threshold of the rows of its group."""
 
 SMALL_CLASSES: tuple[SmallClasses, ...] = get_args(SmallClasses)
+
+
+def class_coverage_of(
+    evidence: Evidence,
+    labels: NDArray[np.int64],
+    coverage: RealNumber,
+    *,
+    small_classes: SmallClasses,
+    groups: Sequence[str] | ArrayLike | None = None,
+) -> SetRule:
+    """The rule ``class_coverage`` from scores gathered batch by batch, and all their labels."""
+    thresholds, small = class_thresholds(
+        evidence.true_scores, labels, evidence.classes, coverage,
+        small_classes=small_classes, groups=groups,
+    )  # fmt: skip
+    return SetRule(
+        rule="class_coverage",
+        lambda_val=0.0,
+        min_size=evidence.min_size,
+        class_thresholds=np.array([evidence.finite(value) for value in thresholds]),
+        rows=evidence.rows,
+        small_classes=int(small.sum()),
+    )
 
 
 def class_thresholds(
@@ -53,7 +79,11 @@ def class_thresholds(
     if small_classes == "marginal":
         own[small] = _threshold(true_scores, coverage)
     elif small_classes == "group":
-        membership = _as_groups(groups, classes)
+        membership = np.asarray([] if groups is None else groups)
+        if membership.shape != (classes,):
+            raise ValueError(
+                f"groups must name one group a class, shape ({classes},), got {membership.shape}"
+            )
         for group in np.unique(membership[small]):
             inside = membership == group
             own[small & inside] = _threshold(true_scores[inside[labels]], coverage)
@@ -62,12 +92,3 @@ def class_thresholds(
 
 def _threshold(true_scores: NDArray[np.float64], coverage: RealNumber) -> float:
     return true_score_quantile(true_scores, conformal_rank(coverage, true_scores.size))
-
-
-def _as_groups(groups: ArrayLike | None, classes: int) -> NDArray[np.generic]:
-    membership = np.asarray([] if groups is None else groups)
-    if membership.shape != (classes,):
-        raise ValueError(
-            f"groups must name one group a class, shape ({classes},), got {membership.shape}"
-        )
-    return membership

@@ -1,5 +1,7 @@
 """What the rules need to know about calibration scores, gathered in one pass over batches."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -103,7 +105,10 @@ class Evidence:
             self._best.add(rest)
         self._largest_rest = max(self._largest_rest, float(rest.max()))
         if labels is not None:
-            self._add_true(values, labels)
+            true = values[np.arange(len(labels)), labels].astype(np.float64)
+            if self.min_size:
+                true[best[:, 0] == labels] = np.inf
+            self._true.append(true)
 
     def average_k(self, average_k: RealNumber, *, rule: str = "average_k") -> SetRule:
         """Rule for sets of ``average_k`` classes on average.
@@ -121,7 +126,7 @@ class Evidence:
         self, average_k: RealNumber, guarantee: Guarantee, *, delta: float, seed: int = 0
     ) -> SetRule:
         """Rule for sets of at most ``average_k`` classes on average, see
-        :func:`calibration.rules.size.average_k`.
+        :func:`calibration.rules.rules.average_k`.
 
         Raises:
             ValueError: A value out of range, no ``max_size`` was announced, or scores outside
@@ -141,35 +146,20 @@ class Evidence:
             raise ValueError(f"guarantee must be mean or probability, got {guarantee!r}")
         return self._rule("average_k", lambda_val, max_size=self.max_size)
 
-    def _check_probability(self, delta: float) -> None:
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must be in (0, 1), got {delta}")
-        if self._largest > 1 or self._smallest < 0:
-            raise ValueError(
-                "scores must be in [0, 1] for guarantee='probability', got "
-                f"{self._smallest} to {self._largest}"
-            )
-
     def coverage(
         self, coverage: RealNumber, *, delta: float | None = None, rule: str = "coverage"
     ) -> SetRule:
         """Rule for sets that hold the true class with probability ``coverage`` at least.
-
-        Args:
-            coverage: Wanted probability.
-            delta: How often a calibration may cover less; None for on average.
-            rule: Name of the rule.
 
         Raises:
             ValueError: A value out of range, or rows were added without labels.
         """
         check_coverage(coverage)
         true = self.true_scores
-        rank = (
-            conformal_rank(coverage, true.size)
-            if delta is None
-            else pac_rank(coverage, true.size, delta)
-        )
+        if delta is None:
+            rank = conformal_rank(coverage, true.size)
+        else:
+            rank = pac_rank(coverage, true.size, delta)
         return self._rule(rule, self.finite(true_score_quantile(true, rank)))
 
     @property
@@ -192,28 +182,21 @@ class Evidence:
             return self._smallest if self.classes == 1 else next_above(self._largest_rest)
         return quantile
 
-    def _add_true(self, values: FloatArray, labels: NDArray[np.int64]) -> None:
-        true = values[np.arange(len(labels)), labels].astype(np.float64)
-        if self.min_size:
-            true[best_class(values) == labels] = np.inf
-        self._true.append(true)
+    def _check_probability(self, delta: float) -> None:
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must be in (0, 1), got {delta}")
+        if self._largest > 1 or self._smallest < 0:
+            raise ValueError(
+                "scores must be in [0, 1] for guarantee='probability', got "
+                f"{self._smallest} to {self._largest}"
+            )
 
-    def _rule(
-        self,
-        rule: str,
-        lambda_val: float,
-        *,
-        achieved: float | None = None,
-        ties: int = 0,
-        max_size: int | None = None,
-    ) -> SetRule:
+    def _rule(self, rule: str, lambda_val: float, **known: Any) -> SetRule:
         return SetRule(
             rule=rule,
             lambda_val=lambda_val,
             min_size=self.min_size,
             class_weights=self.class_weights,
-            max_size=max_size,
-            achieved=achieved,
             rows=self._top.rows_seen,
-            ties=ties,
+            **known,
         )

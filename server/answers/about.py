@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from calibration.guarantees import COVERAGE_RULES, Guarantee
+from calibration.guarantees import Guarantee
 from calibration.record.record import CalibrationRecord, OperatingPoint
+from calibration.rules import RULES
 from models.classes import ClassInfo, ClassTable
 from server.answers.names import taxon
 from server.answers.pipeline import Pipeline
@@ -50,10 +51,12 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
     several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
     return RuleInfo.of(
         points[0],
-        small_classes=record.small_classes if rule == "class_coverage" else None,
+        small_classes=record.small_classes if RULES[rule].by_class else None,
         points=_shown(points),
         promised=[Promised.of(found[0], points=_shown(found)) for found in promised],
-        several=[SeveralPhotos.of(found[0], points=_shown(found)) for found in several if found],
+        several=[
+            SeveralPhotos.of(found[0].table, points=_shown(found)) for found in several if found
+        ],
     )
 
 
@@ -62,7 +65,7 @@ def _points(
 ) -> list[OperatingPoint]:
     """All that a rule is calibrated for with this number of photos and this guarantee."""
     values = record.ks(rule, images=images, guarantee=guarantee)
-    name = "coverage" if rule in COVERAGE_RULES else "k"
+    name = RULES[rule].asks
     return [
         record.point(rule, **{name: value}, images=images, guarantee=guarantee) for value in values
     ]
@@ -70,7 +73,7 @@ def _points(
 
 def _shown(points: list[OperatingPoint]) -> list[Point]:
     return [
-        Point.of(point) if point.rule == "class_coverage" else Point.of(point, small_classes=None)
+        Point.of(point) if RULES[point.rule].by_class else Point.of(point, small_classes=None)
         for point in points
     ]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.guarantees import COVERAGE_RULES
 from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rejection.reference import Reference
+from calibration.rules import RULES
 from models.classes import ClassTable
 from server.answers.ask import Ask
 from server.answers.names import fallback_chain, taxon
@@ -157,7 +157,7 @@ def operating_point(
 
 
 def _check_goes_together(ask: Ask) -> None:
-    if ask.rule in COVERAGE_RULES:
+    if RULES[ask.rule].asks == "coverage":
         if ask.k is not None:
             raise InvalidParameter(f"rule {ask.rule} takes coverage, not k")
     elif ask.coverage is not None:

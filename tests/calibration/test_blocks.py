@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 import calibration.arrays
 import calibration.guarantees
-import calibration.largest
 import calibration.marginals
 import calibration.offline.outputs
+import calibration.threshold
 from calibration.offline.fit import fit_record
 from calibration.offline.outputs import FEATURES, Outputs
 from calibration.offline.settings import Plan
@@ -61,7 +61,7 @@ def test_blocks_of_any_length_give_the_same_record(
         monkeypatch.setattr(calibration.offline.outputs, "ROWS_AT_ONCE", at_once)
         monkeypatch.setattr(calibration.offline.outputs, "NUMBERS_AT_ONCE", numbers)
         monkeypatch.setattr(calibration.arrays, "BLOCK", small)
-        monkeypatch.setattr(calibration.largest, "BLOCK", small)
+        monkeypatch.setattr(calibration.threshold, "BLOCK", small)
         monkeypatch.setattr(calibration.guarantees, "AT_ONCE", small)
         monkeypatch.setattr(calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)
         found = fitted(scoring, reference, classes)

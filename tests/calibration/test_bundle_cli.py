@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from calibration.bundle_cli import app
-from calibration.record.inspection import CALIBRATION_SCHEMA
-from calibration.record.record import SCHEMA_VERSION
+from calibration.distribution import DistributionOf
+from calibration.guarantees import Guarantee
+from calibration.record.record import CalibrationRecord, Measured, Selection
+from calibration.record.tables import Columns, Row, Table
 from models.bundle import replace_files, write_bundle
 from models.classes import ClassInfo, ClassTable
 from models.errors import BundleError
@@ -20,38 +23,67 @@ from tests.models.bundles import HEADS, contents, make_bundle, network
 NETWORK = network({"logits": 1.0})
 
 
-def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
-    """The part of calibration.json that is shown, with tables that do not serve beside it."""
+def row(value: float, lambda_val: float | None, *, labelled: bool) -> Row:
+    rate = 1 - 0.1 / value if labelled else None
+    return Row(
+        value=value, lambda_val=lambda_val, size=value + 0.01, size_low=value,
+        size_high=value + 0.02, size_deviation=0.1, hit_rate=rate, hit_low=rate, hit_high=rate,
+        macro_hit_rate=rate, empty_rate=0.0, ties=0, size_histogram=(0, 80),
+    )  # fmt: skip
+
+
+def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = True) -> bytes:
+    """A calibration.json with tables that do not serve beside those that do."""
 
     def table(
-        rule: str, head: str, values: list[float], images: int = 1, guarantee: str | None = None
-    ) -> dict[str, Any]:
+        rule: str,
+        head: str,
+        values: list[float],
+        images: int = 1,
+        guarantee: Guarantee | None = None,
+    ) -> Table:
         lambdas = [None if rule == "top_k" else factor / (10 * value) for value in values]
-        columns = {
-            "value": values,
-            "lambda_val": lambdas,
-            "size": [value + 0.01 for value in values],
-            "hit_rate": [1 - 0.1 / value for value in values],
-            "ties": [0 for _ in values],
-        }
-        served = {"rule": rule, "head": head, "score_kind": "softmax", "images": images}
-        return served | {"min_size": 1, "guarantee": guarantee, "columns": columns}
+        rows = [
+            row(value, lambda_val, labelled=labelled)
+            for value, lambda_val in zip(values, lambdas, strict=True)
+        ]
+        return Table(
+            rule=rule, head=head, score_kind="softmax", temperature=1.0, images=images,
+            fusion="mean_score", rows=80, made_from=None if images == 1 else "observations",
+            min_size=1, guarantee=guarantee, delta=None, max_size=None, by_class=None,
+            columns=Columns.of(rows),
+        )  # fmt: skip
 
-    content = {
-        "schema_version": CALIBRATION_SCHEMA,
-        "calibration_id": "abc",
-        "created": "2026-01-01T00:00:00+00:00",
-        "head": head,
-        "score_kind": "softmax",
-        "measured": {
-            "split": "val",
-            "rows": 80,
-            "model_sha256": hashlib.sha256(NETWORK).hexdigest(),
-        },
-        "rejection": None,
-        "asked_k": [1.0, 2.0],
-        "asked_coverage": [0.9],
-        "tables": [
+    gathered = DistributionOf()
+    gathered.update(np.zeros((1, 2), np.float32), np.full((1, 2), 0.5))
+    record = CalibrationRecord(
+        calibration_id="abc",
+        created="2026-01-01T00:00:00+00:00",
+        classes=2,
+        head=head,
+        score_kind="softmax",
+        temperature=1.0,
+        asked_k=(1.0, 2.0),
+        asked_coverage=(0.9,),
+        measured=Measured(
+            split="val",
+            rows=80,
+            classes_seen=2,
+            data_sha256="d" * 64,
+            model_sha256=hashlib.sha256(NETWORK).hexdigest(),
+            chose_checkpoint=False,
+            chose_head=False,
+        ),
+        selection=Selection(k=2.0, candidates=1, hit_rate=0.9, honest_hit_rate=0.9),
+        class_counts=(7, 3),
+        class_counts_from="train",
+        micro_weight=0.5,
+        size_bins=(0, 1, 2),
+        distribution=gathered.result(),
+        rejection=None,
+        log_ratios=None,
+        shots=(),
+        tables=(
             table("average_k", "sccp", [1.0]),
             table("average_k", head, [1.0, 1.1, 2.0]),
             table("average_k", head, [1.5], images=2),
@@ -59,9 +91,9 @@ def calibration(factor: float = 1.0, head: str = "linear") -> bytes:
             table("coverage", head, [0.9], guarantee="mean"),
             table("average_k", head, [2.0], guarantee="mean"),
             table("average_k", head, [2.0], images=2, guarantee="mean"),
-        ],
-    }
-    return json.dumps(content).encode()
+        ),
+    )
+    return record.to_json().encode()
 
 
 def run(*arguments: str) -> str:
@@ -132,10 +164,7 @@ def test_inspect_reads_well(calibrated: str) -> None:
 
 
 def test_inspect_reads_well_where_traffic_gave_no_hit_rates(tmp_path: Path) -> None:
-    plain = json.loads(calibration())
-    for table in plain["tables"]:
-        table["columns"]["hit_rate"] = [None for _ in table["columns"]["value"]]
-    make_bundle(tmp_path / "b", calibration=json.dumps(plain).encode())
+    make_bundle(tmp_path / "b", calibration=calibration(labelled=False))
     assert "2 mean size 2.010 hit rate not measured lambda 0.05" in words(
         "inspect", str(tmp_path / "b")
     )
@@ -227,10 +256,6 @@ def test_verify_refuses_right_files_that_do_not_open(
     assert set(shown["files"].values()) == {None}
     lines = CliRunner().invoke(app, ["verify", calibrated]).stdout.splitlines()
     assert lines[-1] == "WRONG  the files are right, but the bundle does not open"
-
-
-def test_the_calibration_schema_is_that_of_the_layer_above() -> None:
-    assert CALIBRATION_SCHEMA == SCHEMA_VERSION
 
 
 def test_verify_refuses_what_is_no_bundle(tmp_path: Path) -> None:

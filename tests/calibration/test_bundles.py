@@ -431,13 +431,13 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
 
 def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: str) -> None:
     arguments = ["calibrate", str(bundle.path), "--data", data, "--json"]
-    flags = ["--rejection-method", "energy", "--suspect-share", "0.25"]
+    flags = ["--rejection-method", "generalised_entropy", "--suspect-share", "0.25"]
     told = json.loads(CliRunner().invoke(app, [*arguments, *flags]).stdout)
     record = read_record(open_bundle(bundle.path))
     assert record.rejection is not None
-    assert (record.rejection.method, record.rejection.share) == ("energy", 0.25)
+    assert (record.rejection.method, record.rejection.share) == ("generalised_entropy", 0.25)
     assert told["rejection"] == {
-        "method": "energy", "threshold": record.rejection.threshold, "share": 0.25,
+        "method": "generalised_entropy", "threshold": record.rejection.threshold, "share": 0.25,
     }  # fmt: skip
     told = json.loads(CliRunner().invoke(app, [*arguments, "--rejection-method", "none"]).stdout)
     assert told["rejection"] is None

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.fusion import FUSIONS, Fusion, default_fusion, fuse
+from calibration.fusion import FUSIONS, Fusion, fuse
 from calibration.marginals import top_k_marginals
 from calibration.photo_groups import groups_of
 from calibration.rules import calibrate
@@ -92,12 +92,6 @@ def test_a_class_that_cannot_be_stays_out() -> None:
     logits = np.array([[[0.0, -np.inf, 1.0], [0.0, -np.inf, 2.0]]])
     for fusion in FUSIONS:
         assert fuse(logits, score_kind="softmax", fusion=fusion, k=k_for(fusion))[0, 1] == 0.0
-
-
-def test_average_k_takes_scores_and_top_k_takes_marginals() -> None:
-    assert default_fusion("average_k") == "mean_score"
-    assert default_fusion("balanced_coverage") == "mean_score"
-    assert default_fusion("top_k") == "mean_marginal"
 
 
 @pytest.mark.parametrize("photos", [2, 3, 5])

@@ -1,4 +1,4 @@
-"""Write `docs/calibration.schema.json` anew: `python -m tests.calibration.write_schema`."""
+"""Write `docs/calibration.schema.json` again: `python -m tests.calibration.write_schema`."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "calibration.schema.json"
 def schema() -> dict[str, Any]:
     """The JSON Schema of ``calibration.json``."""
     found = TypeAdapter(CalibrationRecord).json_schema()
-    found["properties"] = {"schema_version": {"const": SCHEMA_VERSION}, **found["properties"]}
+    found["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
     found["required"] = ["schema_version", *found["required"]]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
 

@@ -104,7 +104,7 @@ def test_the_approved_record_holds_the_thresholds_that_were_shown(
         rule = calibrate("average_k", values, average_k=new.k)
         assert point.lambda_val == new.new_lambda == rule.lambda_val
         assert point.expected_size.value == new.new_size
-        assert (point.rows, point.split) == (familiar.sum(), "traffic")
+        assert (point.rows, point.measured.split) == (familiar.sum(), "traffic")
     for k in (1.0, 1.7, 4.0):
         rule = calibrate("average_k", values, average_k=k)
         assert record.point("average_k", k=k).lambda_val == rule.lambda_val

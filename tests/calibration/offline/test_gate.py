@@ -16,8 +16,8 @@ from calibration.comparison import Comparison, compare
 from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.gate import Gate, compare_outputs, read_gate
 from calibration.offline.outputs import Outputs, bundle_outputs, outputs_of
-from calibration.record.columns import Columns
 from calibration.record.reading import read_record
+from calibration.record.tables import Columns
 from calibration.scores import scores
 from data.sources import open_dataset
 from models.bundle import open_bundle, replace_files

@@ -236,7 +236,7 @@ def test_the_command_line_tells_the_method_and_takes_another(bundle: Bundle, dat
     for flags, method in (
         ([], "combined"),
         (["--rejection-method", "auto"], "combined"),
-        (["--rejection-method", "nearest_features"], "nearest_features"),
+        (["--rejection-method", "generalised_entropy"], "generalised_entropy"),
     ):
         words = ["calibrate", str(bundle.path), "--data", str(data), "--json", *flags]
         result = CliRunner().invoke(app, words)

@@ -15,8 +15,8 @@ from calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_th
 from calibration.offline.fit import fit_record
 from calibration.offline.settings import Plan
 from calibration.offline.tabulate import NO_SCORE, Source, promised_tables, tabulate
-from calibration.record.columns import Table
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
+from calibration.record.tables import Columns, Table
 from calibration.rules import calibrate
 from calibration.rules.class_conditional import SMALL_CLASSES
 from calibration.scores import scores
@@ -56,7 +56,7 @@ def values() -> NDArray[np.float64]:
 def check_measured(point: OperatingPoint, members: NDArray[np.bool_]) -> None:
     hits = members[np.arange(ROWS), sample_logits()[1]]
     assert point.expected_size.value == members.sum() / ROWS
-    assert point.size_deviation == pytest.approx(members.sum(axis=1).std())
+    assert point.row.size_deviation == pytest.approx(members.sum(axis=1).std())
     assert hits_of(point).value == hits.mean()
 
 
@@ -326,12 +326,11 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     blind, seeing = tables(None), tables(sample_logits()[1])
     assert len(blind) == 5
     for without, table in zip(blind, seeing, strict=True):
-        none = (None,) * len(table.columns.value)
         assert None not in table.columns.hit_rate
-        columns = replace(
-            table.columns, hit_rate=none, hit_low=none, hit_high=none, macro_hit_rate=none
-        )
-        assert without == replace(table, columns=columns)
+        rows = [table.columns.row(index) for index in range(len(table.columns.value))]
+        unknown = dict.fromkeys(("hit_rate", "hit_low", "hit_high", "macro_hit_rate"))
+        blank = [replace(row, **unknown) for row in rows]
+        assert without == replace(table, columns=Columns.of(blank))
     plan = Plan(classes=CLASSES, ks=(1.0, 3.0))
     with pytest.raises(ValueError, match="labels of every row"):
         tables(None)

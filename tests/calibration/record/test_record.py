@@ -1,23 +1,26 @@
 """The calibration record: exact round trip, look-ups, refusals."""
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from calibration.nested import choose
 from calibration.offline.fit import fit_record, passes
 from calibration.offline.outputs import Outputs
 from calibration.offline.settings import Plan
-from calibration.record.columns import ByClass
 from calibration.record.record import CalibrationRecord, NotCalibrated
-from calibration.rules import calibrate
+from calibration.record.tables import ByClass, Columns, Row
+from calibration.rules import RULES, RuleSpec, calibrate
+from calibration.rules.evidence import Evidence
 from calibration.scores import SCORE_KINDS, scores
+from calibration.sets import SetRule
+from calibration.threshold import RealNumber
 from models.errors import BundleError
 from tests.calibration.estimates import hits_of
 from tests.calibration.simulation import CLASSES, draw
@@ -171,8 +174,8 @@ def test_figures_carry_intervals_and_where_they_were_measured(record: Calibratio
     for estimate in (point.expected_size, hits_of(point)):
         assert estimate.ci95[0] < estimate.value < estimate.ci95[1]
         assert (estimate.split, estimate.rows) == ("val", ROWS)
-    assert point.empty_rate == 0.0
-    assert point.size_deviation > 0
+    assert point.row.empty_rate == 0.0
+    assert point.row.size_deviation > 0
 
 
 def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> None:
@@ -255,7 +258,7 @@ def test_sets_may_be_empty_with_min_size_0() -> None:
     point = record.point("average_k", k=0.5)
     values = scores(sample_logits()[0], "softmax")
     sizes = point.sets(values).sum(axis=1)
-    assert point.empty_rate == (sizes == 0).mean() > 0.3
+    assert point.row.empty_rate == (sizes == 0).mean() > 0.3
 
 
 def test_few_classes_end_the_grid_and_change_the_default() -> None:
@@ -339,15 +342,15 @@ def test_the_distribution_knows_log_sum_exp_and_the_mean_scores(record: Calibrat
 
 def test_photos_are_suspect_below_the_share_asked_for() -> None:
     logits, labels = sample_logits()
-    for method, share in (("max_score", 0.05), ("energy", 0.0), ("largest_logit", 0.2)):
+    for share in (0.05, 0.0, 0.2):
         found = fit_record(
             scoring_of({"linear": logits}, labels),
-            Plan(classes=CLASSES, ks=(3.0,), rejection_method=method, suspect_share=share),
+            Plan(classes=CLASSES, ks=(3.0,), suspect_share=share),
             class_counts=COUNTS,
             chose_checkpoint=None,
         )
         assert found.rejection is not None
-        assert (found.rejection.method, found.rejection.rows) == (method, ROWS)
+        assert (found.rejection.method, found.rejection.rows) == ("generalised_entropy", ROWS)
         assert (found.rejection.head, found.rejection.share) == ("linear", share)
         suspects = [found.rejection.verdict(row[np.newaxis])[1] for row in logits]
         assert sum(suspects) == int(share * ROWS)
@@ -443,10 +446,88 @@ def test_the_published_schema_is_that_of_the_record() -> None:
     assert json.loads(SCHEMA.read_text()) == schema()
 
 
-def test_pydantic_reads_the_same_record(record: CalibrationRecord) -> None:
-    plain = json.loads(record.to_json())
-    del plain["schema_version"]
-    assert TypeAdapter(CalibrationRecord).validate_python(plain) == record
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('"micro_weight": 0.5', '"micro_weight": "0.5"', "micro_weight: .*number"),
+        ('"micro_weight": 0.5', '"micro_weight": true', "micro_weight: .*number"),
+        ('"micro_weight": 0.5', '"micro_weight": NaN', "micro_weight: .*finite"),
+        ('"micro_weight": 0.5', '"micro_weight": 1e999', "micro_weight: .*finite"),
+        ('"rows": 700', '"rows": 700.0', "measured.rows: .*integer"),
+        ('"chose_head": true', '"chose_head": 1', "measured.chose_head: .*boolean"),
+        ('"split": "val"', '"split": 1', "measured.split: .*string"),
+        ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
+        ('"split": "val",', "", "measured.split: .*required"),
+        ('"fusion": "mean_score"', '"fusion": "guess"', r"tables.0.fusion: .*'mean_score'"),
+        ('"schema_version": 3,', "", "schema_version"),
+    ],
+)
+def test_a_wrong_entry_is_named_by_its_place(
+    record: CalibrationRecord, right: str, wrong: str, message: str
+) -> None:
+    text = record.to_json()
+    assert right in text
+    with pytest.raises(BundleError, match=f"damaged.*{message}.*: calibrate the bundle again"):
+        CalibrationRecord.from_json(text.replace(right, wrong, 1))
+
+
+def test_a_whole_number_is_read_as_a_float_where_one_belongs(record: CalibrationRecord) -> None:
+    text = record.to_json().replace('"temperature": 1.0', '"temperature": 1', 1)
+    assert CalibrationRecord.from_json(text).to_json() == record.to_json()
+
+
+def test_points_are_built_once(record: CalibrationRecord) -> None:
+    assert record.point("average_k", k=2.5) is record.point("average_k", k=2.5)
+
+
+def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecord) -> None:
+    found = {(rule, guarantee) for rule, guarantee, _ in record.served}
+    promised = {(name, each) for name, spec in RULES.items() for each in spec.promises}
+    assert found == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
+
+
+def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: CalibrationRecord) -> None:
+    assert [entry.name for entry in fields(Columns)] == [entry.name for entry in fields(Row)]
+    row = record.point("average_k").row
+    assert row.figures == {
+        "mean_set_size": row.size,
+        "mean_set_size_ci95": (row.size_low, row.size_high),
+        "hit_rate": row.hit_rate,
+        "hit_rate_ci95": (row.hit_low, row.hit_high),
+        "empty_rate": row.empty_rate,
+        "ties": row.ties,
+    }
+    unlabelled = replace(row, hit_rate=None, hit_low=None, hit_high=None, macro_hit_rate=None)
+    assert unlabelled.figures["hit_rate"] is unlabelled.figures["hit_rate_ci95"] is None
+    assert Columns.of([row, unlabelled]).row(1) == unlabelled
+
+
+def test_a_rule_added_to_the_table_is_calibrated_recorded_and_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def choose(evidence: Evidence, k: RealNumber) -> SetRule:
+        return evidence.average_k(k, rule="rule_to_come")
+
+    added = RuleSpec(calibrate=calibrate, choose=choose, takes="average_k")
+    for module in sys.modules.values():
+        if getattr(module, "RULES", None) is RULES and not module.__name__.startswith("tests."):
+            monkeypatch.setattr(module, "RULES", {**RULES, "rule_to_come": added})
+    record = make_record()
+    assert "rule_to_come" in record.rules
+    found, usual = record.point("rule_to_come", k=2.55), record.point("average_k", k=2.55)
+    assert (found.rule, found.lambda_val, found.k) == ("rule_to_come", usual.lambda_val, 2.55)
+    assert found.statement == usual.statement
+    assert CalibrationRecord.from_json(record.to_json()) == record
+
+
+def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
+    record: CalibrationRecord,
+) -> None:
+    newer = replace(record.tables[0], rule="rule_to_come")
+    found = CalibrationRecord.from_json(replace(record, tables=(newer, *record.tables)).to_json())
+    assert found.rules == record.rules
+    with pytest.raises(NotCalibrated, match="rule_to_come"):
+        found.point("rule_to_come")
 
 
 def test_an_older_record_is_refused(record: CalibrationRecord) -> None:

@@ -8,26 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.rejection.familiarity import (
-    METHODS,
-    max_score,
-    nearest_features,
-    suspect_threshold,
-)
+from calibration.rejection.familiarity import METHODS, generalised_entropy, suspect_threshold
 from calibration.scores import SCORE_KINDS, ScoreKind, scores
 
 
 def test_each_method_is_its_formula() -> None:
     logits = np.random.default_rng(0).normal(0, 3, (20, 7))
-    for row, values in enumerate(logits):
+    for row in range(20):
         soft, hard = scores(logits, "softmax")[row], scores(logits, "sigmoid")[row]
         expected = {
-            ("max_score", "softmax"): soft.max(),
-            ("max_score", "sigmoid"): hard.max(),
-            ("energy", "softmax"): np.log(np.exp(values).sum()),
-            ("energy", "sigmoid"): np.log(1 + np.exp(values)).sum(),
-            ("largest_logit", "softmax"): values.max(),
-            ("largest_logit", "sigmoid"): values.max(),
             ("generalised_entropy", "softmax"): -((soft * (1 - soft)) ** 0.1).sum(),
             ("generalised_entropy", "sigmoid"): -((hard * (1 - hard)) ** 0.1).sum(),
         }
@@ -62,30 +51,6 @@ def test_a_clear_photo_is_more_familiar_than_one_of_nothing_and_alone_as_in_a_ba
 def test_a_nan_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="row 1"):
         METHODS[name](np.array([[0.0, 1.0], [np.nan, 0.0]]), "softmax")
-
-
-def test_the_nearest_features_are_a_loop_over_the_reference() -> None:
-    random = np.random.default_rng(1)
-    rows, known = random.normal(size=(9, 5)), random.normal(size=(30, 5))
-    found = nearest_features(rows, known, neighbour=3)
-    for row, features in enumerate(rows):
-        cosines = [
-            float(features @ other / np.linalg.norm(features) / np.linalg.norm(other))
-            for other in known
-        ]
-        assert found[row] == pytest.approx(sorted(cosines)[-3])
-    assert nearest_features(7 * rows, 0.1 * known, neighbour=3) == pytest.approx(found)
-
-
-def test_features_that_do_not_fit_are_refused() -> None:
-    for neighbour in (0, 4):
-        with pytest.raises(ValueError, match=r"neighbour in \[1, 3\]"):
-            nearest_features(np.ones((2, 5)), np.ones((3, 5)), neighbour=neighbour)
-    with pytest.raises(ValueError, match="same dimensions"):
-        nearest_features(np.ones((2, 5)), np.ones((3, 4)), neighbour=1)
-    for wrong in (np.zeros((1, 2)), np.array([[np.nan, 1.0]]), np.ones(2)):
-        with pytest.raises(ValueError, match="features must"):
-            nearest_features(wrong, np.ones((3, 2)), neighbour=1)
 
 
 @settings(max_examples=200, deadline=None)
@@ -131,4 +96,4 @@ def test_wrong_arguments_are_named() -> None:
         with pytest.raises(ValueError, match=r"share must be in \[0, 1\)"):
             suspect_threshold([0.1], share)
     with pytest.raises(ValueError, match="kind must be"):
-        max_score([[0.1]], "logit")  # type: ignore[arg-type]
+        generalised_entropy([[0.1]], "logit")  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(0, 2, (400, 12)).astype(np.float32)
 
 
-def rejection(method: str = "max_score", threshold: float = 0.5) -> Rejection:
+def rejection(method: str = "generalised_entropy", threshold: float = 0.5) -> Rejection:
     return Rejection(
         method=method, threshold=threshold, share=0.1, rows=400, head="h", score_kind="softmax"
     )
@@ -29,7 +29,7 @@ def test_a_photo_is_judged_by_its_familiarity(method: str) -> None:
 
 
 def test_a_request_is_suspect_only_where_every_photo_is() -> None:
-    values = METHODS["max_score"](LOGITS, "softmax")
+    values = METHODS["generalised_entropy"](LOGITS, "softmax")
     judge = rejection(threshold=float(np.median(values)))
     order = np.argsort(values)
     low, high = LOGITS[order[:3]], LOGITS[order[-1:]]
@@ -38,13 +38,13 @@ def test_a_request_is_suspect_only_where_every_photo_is() -> None:
 
 
 def test_a_photo_at_the_threshold_is_not_suspect() -> None:
-    value = float(METHODS["max_score"](LOGITS[:1], "softmax")[0])
+    value = float(METHODS["generalised_entropy"](LOGITS[:1], "softmax")[0])
     assert rejection(threshold=value).verdict(LOGITS[:1]) == (value, False)
 
 
 @pytest.mark.parametrize(
     ("method", "threshold", "message"),
-    [("guess", 0.5, "method"), ("energy", float("nan"), "threshold")],
+    [("guess", 0.5, "method"), ("generalised_entropy", float("nan"), "threshold")],
 )
 def test_what_cannot_judge_is_refused(method: str, threshold: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -103,13 +103,6 @@ def test_the_share_of_the_calibration_photos_is_suspect_one_by_one(method: str) 
     assert (value, suspect) == (together[order[-1]], False)
 
 
-def test_nearest_features_is_the_cosine_to_the_nearest() -> None:
-    judge = fitted("nearest_features")
-    found = judge.familiarity(LOGITS, FEATURES, REFERENCE)
-    assert found.tolist() == REFERENCE.nearest(FEATURES).tolist()
-    assert (judge.centres, judge.scales) == ((), ())
-
-
 @pytest.mark.parametrize("method", FEATURE_METHODS)
 def test_where_only_logits_are_at_hand_they_have_a_threshold_of_their_own(method: str) -> None:
     judge = fitted(method)
@@ -150,7 +143,7 @@ def test_combined_keeps_its_promise_up_to_what_vanishes_with_the_photos(share: f
         {"scales": (1.0, 0.0, 1.0)},
         {"scales": (1.0, 1.0, -1.0)},
         {"scales": (1.0, float("inf"), 1.0)},
-        {"method": "energy"},
+        {"method": "generalised_entropy"},
     ],
 )
 def test_parts_that_do_not_go_with_the_method_are_refused(changes: dict[str, object]) -> None:

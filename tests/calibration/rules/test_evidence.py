@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from calibration.rules import calibrate
-from calibration.rules.balance import class_weights
+from calibration.rules import calibrate, class_weights
 from calibration.rules.evidence import Evidence
 
 

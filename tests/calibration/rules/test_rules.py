@@ -2,14 +2,14 @@
 
 import math
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.rules.balance import class_weights
-from calibration.rules.rules import RULES, calibrate
+from calibration.rules import RULES, RuleName, calibrate, class_weights, usual_guarantee
 from calibration.sets import SetRule
 from tests.calibration import oracles
 from tests.calibration.strategies import Scores, average_ks, score_arrays
@@ -232,8 +232,7 @@ def test_what_a_rule_cannot_use_is_refused(
 def test_every_rule_refuses_nan_with_its_row(rule: str) -> None:
     scores = np.full((3, 2), 0.5)
     scores[1, 0] = np.nan
-    sizes = {name: {"coverage": 0.9} for name in RULES if name.endswith("coverage")}
-    size = {"top_k": {"k": 1}, **sizes}.get(rule, {"average_k": 1})
+    size = {RULES[rule].takes: 0.9 if RULES[rule].asks == "coverage" else 1}
     options = {"small_classes": "always"} if rule == "class_coverage" else {}
     with pytest.raises(ValueError, match="row 1, class 0"):
         calibrate(rule, scores, [0, 1, 0], class_counts=[1, 1], **size, **options)  # type: ignore[arg-type]  # mixed
@@ -251,3 +250,43 @@ def test_sets_of_another_number_of_classes_are_refused() -> None:
     )
     with pytest.raises(ValueError, match="3 classes, got 2"):
         rule.sets([[0.5, 0.5]])
+
+
+def test_weights_run_from_one_to_the_inverse_of_the_prior() -> None:
+    assert class_weights([1, 4, 5], 1.0).tolist() == [1.0, 1.0, 1.0]
+    assert class_weights([1, 4, 5], 0.0) == pytest.approx(np.array([10 / 3, 10 / 12, 10 / 15]))
+    assert class_weights([1, 4, 5]) == pytest.approx((1 + class_weights([1, 4, 5], 0.0)) / 2)
+
+
+def test_equal_counts_weigh_one_whatever_the_share() -> None:
+    assert class_weights([7, 7], 0.3) == pytest.approx(np.ones(2))
+
+
+def test_a_class_without_images_counts_as_one_with_one() -> None:
+    assert (class_weights([0, 3], 0.0) == class_weights([1, 3], 0.0)).all()
+
+
+@pytest.mark.parametrize("micro_weight", [-0.1, 1.1, np.nan])
+def test_a_share_out_of_range_is_refused(micro_weight: float) -> None:
+    with pytest.raises(ValueError, match=r"micro_weight must be in \[0, 1\]"):
+        class_weights([1], micro_weight)
+
+
+def test_the_table_names_every_rule_and_what_it_asks_for() -> None:
+    assert tuple(RULES) == get_args(RuleName)
+    asked = {name: (spec.asks, spec.guarantee) for name, spec in RULES.items()}
+    assert asked == {
+        name: ("coverage", "mean") if name.endswith("coverage") else ("k", None) for name in RULES
+    }
+    assert [name for name, spec in RULES.items() if spec.balanced] == [
+        "balanced_average_k",
+        "balanced_coverage",
+    ]
+    assert RULES["balanced_coverage"].needs == ("labels", "coverage", "class_counts")
+    assert usual_guarantee("no_rule") is None
+
+
+def test_top_k_fuses_marginals_and_the_others_scores() -> None:
+    fused = {name: spec.fusion for name, spec in RULES.items()}
+    assert fused.pop("top_k") == "mean_marginal"
+    assert set(fused.values()) == {"mean_score"}

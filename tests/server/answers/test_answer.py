@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from calibration.marginals import top_k_marginals
 from calibration.record import CalibrationRecord
-from calibration.record.columns import Columns
+from calibration.record.tables import Columns
 from models.bundle import open_bundle
 from server.answers.answer import answer, best_first, judge, operating_point
 from server.answers.ask import Ask

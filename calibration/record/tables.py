@@ -1,10 +1,11 @@
-"""Tables as columns, and their text: one line a column, every float with all its digits."""
+"""Tables of thresholds as ``calibration.json`` holds them, and the text of that file."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import Any
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,21 @@ from numpy.typing import NDArray
 from calibration.fusion import Fusion
 from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
-from calibration.rules.class_conditional import SmallClasses
+from calibration.rules import RULES, SmallClasses
 from calibration.scores import ScoreKind, check_temperature
+
+
+def _figure(name: str, *ends: str) -> Any:
+    """A measured figure to be shown, its name there, and the fields with its 95 % interval."""
+    return field(metadata={"name": name, "ends": ends})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One threshold and what it does.
+
+    A figure is added here and nowhere else in the record: :class:`Columns` and :attr:`figures`
+    follow.
 
     Attributes:
         value: K or the coverage asked for.
@@ -35,36 +44,42 @@ class Row:
 
     value: float
     lambda_val: float | None
-    size: float
+    size: float = _figure("mean_set_size", "size_low", "size_high")
     size_low: float
     size_high: float
     size_deviation: float
-    hit_rate: float | None
+    hit_rate: float | None = _figure("hit_rate", "hit_low", "hit_high")
     hit_low: float | None
     hit_high: float | None
     macro_hit_rate: float | None
-    empty_rate: float
-    ties: int
+    empty_rate: float = _figure("empty_rate")
+    ties: int = _figure("ties")
     size_histogram: tuple[int, ...]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What commands print of it: each figure by its name, an interval as ``NAME_ci95``."""
+        found = dict[str, Any]()
+        for entry in fields(self):
+            if "name" in entry.metadata:
+                name, value = entry.metadata["name"], getattr(self, entry.name)
+                found[name] = value
+                if ends := tuple(getattr(self, end) for end in entry.metadata["ends"]):
+                    found[f"{name}_ci95"] = None if value is None else ends
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Many rows, column by column; the attributes are those of :class:`Row`."""
+    """Many rows, column by column: under each name of :class:`Row` a tuple of its values."""
 
-    value: tuple[float, ...]
-    lambda_val: tuple[float | None, ...]
-    size: tuple[float, ...]
-    size_low: tuple[float, ...]
-    size_high: tuple[float, ...]
-    size_deviation: tuple[float, ...]
-    hit_rate: tuple[float | None, ...]
-    hit_low: tuple[float | None, ...]
-    hit_high: tuple[float | None, ...]
-    macro_hit_rate: tuple[float | None, ...]
-    empty_rate: tuple[float, ...]
-    ties: tuple[int, ...]
-    size_histogram: tuple[tuple[int, ...], ...]
+    __annotations__ = {
+        name: GenericAlias(tuple, (kind, ...)) for name, kind in get_type_hints(Row).items()
+    }
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> tuple[Any, ...]: ...
 
     def __post_init__(self) -> None:
         for name, column in vars(self).items():
@@ -75,14 +90,13 @@ class Columns:
 
     def row(self, index: int) -> Row:
         """The threshold at ``index``."""
-        return Row(**{field.name: getattr(self, field.name)[index] for field in fields(Row)})
+        return Row(**{entry.name: getattr(self, entry.name)[index] for entry in fields(Row)})
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "Columns":
         """Columns of some rows."""
-        return cls(
-            **{field.name: tuple(getattr(row, field.name) for row in rows) for field in fields(Row)}
-        )
+        names = (entry.name for entry in fields(Row))
+        return cls(**{name: tuple(getattr(row, name) for row in rows) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +160,7 @@ class Table:
     def __post_init__(self) -> None:
         if (self.guarantee == "probability") != (self.delta is not None):
             raise ValueError(f"guarantee {self.guarantee!r} does not go with delta {self.delta}")
-        if (self.by_class is None) != (self.rule != "class_coverage"):
+        if (self.by_class is not None) != (self.rule in RULES and RULES[self.rule].by_class):
             raise ValueError(f"rule {self.rule!r} does not go with {self.by_class}")
         if self.by_class is not None:
             lengths = {len(self.by_class.small), len(self.by_class.thresholds)}
@@ -156,25 +170,27 @@ class Table:
         if (self.made_from is None) != (self.images == 1):
             raise ValueError(f"{self.images} photos cannot come from {self.made_from!r}")
 
-    def index(self, value: float) -> int | None:
-        """Where ``value`` stands, or None."""
-        return self.columns.value.index(value) if value in self.columns.value else None
+
+def dump(content: Any) -> str:
+    """JSON text of a dataclass with one line for each list of plain values.
+
+    Equal content gives equal text, and floats have all their digits.
+    """
+    return _lines(content, "") + "\n"
 
 
-def dump(plain: Any) -> str:
-    """JSON text with one line for each list of plain values; equal content gives equal text."""
-    return _lines(plain, "") + "\n"
-
-
-def _lines(plain: Any, margin: str) -> str:
+def _lines(content: Any, margin: str) -> str:
     deeper = margin + " "
-    if isinstance(plain, Mapping):
-        entries = [f"{json.dumps(name)}: {_lines(entry, deeper)}" for name, entry in plain.items()]
+    if is_dataclass(content):
+        entries = [
+            f"{json.dumps(entry.name)}: {_lines(getattr(content, entry.name), deeper)}"
+            for entry in fields(content)
+        ]
         opening, closing = "{", "}"
-    elif isinstance(plain, list | tuple) and any(isinstance(entry, Mapping) for entry in plain):
-        entries = [_lines(entry, deeper) for entry in plain]
+    elif isinstance(content, tuple) and content and is_dataclass(content[0]):
+        entries = [_lines(entry, deeper) for entry in content]
         opening, closing = "[", "]"
     else:
-        return json.dumps(plain, allow_nan=False, separators=(",", ":"))
+        return json.dumps(content, allow_nan=False, separators=(",", ":"))
     inside = f",\n{deeper}".join(entries)
     return f"{opening}\n{deeper}{inside}\n{margin}{closing}"
