@@ -5,6 +5,7 @@ import math
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -328,7 +329,9 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     for without, table in zip(blind, seeing, strict=True):
         assert None not in table.columns.hit_rate
         rows = [table.columns.row(index) for index in range(len(table.columns.value))]
-        unknown = dict.fromkeys(("hit_rate", "hit_low", "hit_high", "macro_hit_rate"))
+        unknown: dict[str, Any] = dict.fromkeys(
+            ("hit_rate", "hit_low", "hit_high", "macro_hit_rate")
+        )
         blank = [replace(row, **unknown) for row in rows]
         assert without == replace(table, columns=Columns.of(blank))
     plan = Plan(classes=CLASSES, ks=(1.0, 3.0))
