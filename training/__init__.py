@@ -1,0 +1,1 @@
+"""From labelled photos to weights, and from weights to a bundle."""
