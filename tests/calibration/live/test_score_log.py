@@ -334,7 +334,7 @@ def test_a_file_that_was_rotated_away_is_named(tmp_path: Path) -> None:
 )
 def test_another_file_under_the_name_is_refused(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "scores-000001.log").write_bytes(line)
-    with pytest.raises(DataError, match=r"scores-000001\.log: the first line is no header"):
+    with pytest.raises(DataError, match=r"scores-000001\.log: the first line is not a header"):
         open_score_log(tmp_path)
 
 
