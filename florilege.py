@@ -75,7 +75,7 @@ class LazyVerbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, ClickException, BrokenPipeError):
-            raise  # typer ends these: a reader of the output that has enough is no mistake
+            raise  # typer ends these: a reader of the output that has had enough is not a mistake
         except KeyboardInterrupt as error:
             others = "stopped; each file is complete or as it was\n"
             sys.stderr.write(STOPPED.get(str(ctx.invoked_subcommand), others))
@@ -87,7 +87,7 @@ class LazyVerbs(TyperGroup):
 
 
 def _complaint(error: Exception, *, in_full: bool) -> str:
-    """What happened: a line where a person can mend it, else one more that says where to look."""
+    """What happened: a line where a person can fix it, else one more that says where to look."""
     if in_full:
         return _traceback(error)
     said = str(error) if isinstance(error, FlorilegeError) else _of_a_path(error)
@@ -294,7 +294,7 @@ def demo(
 
     The flora's true P(species | picture) is known, so the table can say how far the model is from
     the best any model could do. Repeated, it goes on where it was, or serves what is there; delete
-    the folder to begin anew.
+    the folder to start again.
     """
     from server.serve import bind
 

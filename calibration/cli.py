@@ -80,7 +80,7 @@ def calibrate(
     """
     if scores is not None:
         if data is not None or report is not None:
-            raise UsageError("--scores takes traffic in place of --data, and no --report")
+            raise UsageError("--scores takes traffic instead of --data, and no --report")
         if others := _flags_given(ctx) - WITH_SCORES:
             raise UsageError(
                 f"--scores keeps what was asked for before: leave out {', '.join(sorted(others))}"
@@ -116,7 +116,7 @@ def evaluate(
         Path | None, typer.Option(help="With --against: what may be lost, a yaml file.")
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option(help="Labelled feedback of a server, in place of --data.")
+        Path | None, typer.Option(help="Labelled feedback of a server, instead of --data.")
     ] = None,
     device: Device = "auto",
     as_json: AsJson = False,

@@ -67,7 +67,7 @@ class ClassTable(Sequence[ClassInfo]):
         """Read ``classes.json``.
 
         Raises:
-            BundleError: The text is no such list.
+            BundleError: The text is not such a list.
         """
         try:
             return cls(tuple(_from_plain(entry) for entry in json.loads(text)))

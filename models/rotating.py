@@ -14,7 +14,7 @@ class RotatingFiles:
 
     Args:
         folder: Where they are.
-        name: With a star in place of the number: ``scores-*.log``.
+        name: With a star instead of the number: ``scores-*.log``.
         max_bytes: A file that has reached this is full; whoever writes begins the next.
         max_files: So many are kept.
 

@@ -143,7 +143,7 @@ def _check_graph(run: Any, bundle: Bundle) -> None:
 
 
 def _dimensions(run: Any) -> int | None:
-    """Length of a row of features; None where there are none, or they are no rows."""
+    """Length of a row of features; None where there are none, or they are not rows."""
     for node in run.get_outputs():
         if (node.name, node.type, len(node.shape)) == (FEATURES, "tensor(float)", 2):
             return node.shape[1] if isinstance(node.shape[1], int) else None

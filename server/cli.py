@@ -94,7 +94,7 @@ def doctor(
 
 
 def _stdin() -> Iterable[str]:
-    """The lines of standard input; names of files may be of any bytes."""
+    """The lines of standard input; file names may hold any bytes."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin or ()

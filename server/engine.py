@@ -1,4 +1,4 @@
-"""Working on photos: as many threads as cores, a bounded queue, nothing done for nobody.
+"""Working on photos: as many threads as cores, a bounded queue, no work for clients that left.
 
 One task is decode, network and set together. Batching gains at most 8 % on a CPU and lets one
 slow or bad photo hold up its neighbours, so there is none.

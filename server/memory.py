@@ -2,7 +2,7 @@
 
 glibc raises the size from which blocks are returned to the system with each such block that is
 freed, up to 32 MiB. After a few large pictures every thread keeps what it once needed: four
-threads that decoded one 50-megapixel PNG each, one after the other, held 1.26 GB in place of 0.49.
+threads that decoded one 50-megapixel PNG each, one after the other, held 1.26 GB instead of 0.49.
 A size that is set stays.
 """
 

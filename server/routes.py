@@ -212,7 +212,7 @@ def _useless_feedback(error: ValidationError) -> Problem:
     if first["type"] == "extra_forbidden":
         return UnknownParameter(f"feedback has no field `{name}`")
     if not name:
-        return MalformedRequest(f"the body is no JSON object of feedback: {first['msg']}")
+        return MalformedRequest(f"the body is not a JSON object of feedback: {first['msg']}")
     return InvalidParameter(f"field `{name}`: {first['msg']}")
 
 

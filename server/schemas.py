@@ -211,7 +211,7 @@ class RuleInfo(Shape):
         description="The other guarantees, for one photo, to be asked for with `guarantee`."
     )
     several: list[SeveralPhotos] = Field(
-        description="The numbers of photos of one plant it is calibrated for besides."
+        description="Further numbers of photos of one plant it is calibrated for."
     )
 
 
@@ -294,7 +294,7 @@ class Health(Shape):
 
 
 class ProblemDocument(Shape):
-    """Every answer that is no success, as `application/problem+json` (RFC 9457)."""
+    """Every answer that is not a success, as `application/problem+json` (RFC 9457)."""
 
     type: str = Field(description="/problems/ and the code.")
     title: str

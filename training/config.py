@@ -118,7 +118,7 @@ class ValidationConfig(Part):
 
 
 class CheckpointConfig(Part):
-    """How often ``last.pt`` is written besides the end of each epoch."""
+    """How often ``last.pt`` is written, apart from the end of each epoch."""
 
     every_seconds: Positive = 120.0
     """Write `last.pt` at the first step after this many seconds."""

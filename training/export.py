@@ -136,9 +136,9 @@ size K.
 ## Limits
 
 - The sets are K classes on average on photos like those of the calibration, not on others.
-- A photo of something that is none of the classes gets a set all the same, unless the server
+- A photo of something that is none of the classes still gets a set, unless the server
   rejects it.
-- Scores are comparable with the threshold they were calibrated for; they are no promise about
+- Scores are comparable with the threshold they were calibrated for; they are not a promise about
   one photo.
 """
 

@@ -73,7 +73,7 @@ class Capital:
         """Go on from what :meth:`to_plain` gave.
 
         Raises:
-            ValueError: It belongs to another number of players, or is no finite number.
+            ValueError: It belongs to another number of players, or is not a finite number.
         """
         logs = np.asarray(plain["logs"], dtype=np.float64)
         if logs.shape != self.logs.shape or not np.isfinite(logs).all():

@@ -90,8 +90,8 @@ def recalibrate_bundle(
         approve: Whether to replace the calibration inside the bundle.
 
     Raises:
-        DataError: No log of this network, too few photos in it, or a correction for what is no
-            change of frequencies.
+        DataError: No log of this network, too few photos in it, or a correction for something
+            other than a change of frequencies.
         UsageError: A correction that this calibration does not allow, or another process changes
             the bundle that is to be changed.
         BundleError: The bundle is damaged or not calibrated.

@@ -52,7 +52,7 @@ def open_score_log(folder: str | Path, *, model_sha256: str | None = None) -> Sc
         model_sha256: Of the graph that is to be calibrated; by default that of the newest file.
 
     Raises:
-        DataError: No file of this network, or one that is no score log of this version.
+        DataError: No file of this network, or one that is not a score log of this version.
     """
     found = [file for path in numbered_files(folder, NAME) if (file := _look_at(path)) is not None]
     if not found:
@@ -85,7 +85,7 @@ def _look_at(path: Path) -> tuple[LogHeader, Path, int] | None:
         return LogHeader.model_validate_json(line), path, size
     except ValidationError as error:
         raise DataError(
-            f"{path}: the first line is no header of a score log, or an earlier version of "
+            f"{path}: the first line is not a header of a score log, or an earlier version of "
             "florilege wrote it: remove the file, or have the server log to a new folder"
         ) from error
 

@@ -66,7 +66,7 @@ def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]
 
 
 def replace_section(text: str, title: str, body: str) -> str:
-    """Write ``body`` as the section ``## title``, in place of an older one or at the end.
+    """Write ``body`` as the section ``## title``, replacing an older one, or at the end.
 
     Example:
         >>> replace_section("# Card\\n\\n## A\\n\\nold\\n\\n## B\\n\\nkept\\n", "A", "new")

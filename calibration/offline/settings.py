@@ -116,7 +116,7 @@ class Plan(CalibrationSettings):
     Attributes:
         classes: Number of classes.
         ks: By default as many of 1, 2, 3, 5 and 10 as there are classes.
-        images: Numbers of photos of one plant to calibrate for, besides one.
+        images: Numbers of photos of one plant to calibrate for, as well as one.
     """
 
     classes: int

@@ -50,8 +50,8 @@ class OperatingPoint(SetRule):
         measured: On what.
         unpromised_classes: For ``class_coverage``: classes it promises nothing for by themselves.
         guaranteed: Whether the promise holds: the split chose neither checkpoint nor head, and
-            traffic did not correct the scores; for several photos, if groups were of one plant
-            besides.
+            traffic did not correct the scores; for several photos, the groups must also be of one
+            plant.
         log_ratios: What is added to the logits before they become scores, float64, shape
             ``(classes,)``: logs of how much more frequent each class is now
             (:mod:`calibration.live.prior_shift`); None for nothing.

@@ -1,4 +1,4 @@
-"""What a calibrated bundle holds besides its network, read from its files."""
+"""What a calibrated bundle holds beyond its network, read from its files."""
 
 from calibration.record.record import CalibrationRecord
 from calibration.rejection.reference import Reference

@@ -133,7 +133,7 @@ class CalibrationRecord:
 
     @property
     def promises(self) -> tuple[tuple[str, Guarantee], ...]:
-        """Rules with the guarantees they were calibrated with besides, for one photo."""
+        """Rules with the further guarantees they were calibrated with, for one photo."""
         return tuple(
             (rule, guarantee)
             for rule, guarantee, images in self.served

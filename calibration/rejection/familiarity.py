@@ -1,8 +1,8 @@
 """How familiar a photo looks to the network: the number that tells "not one of ours".
 
 Higher is more familiar. What :data:`METHODS` hold needs the logits of a photo and nothing else.
-``combined`` needs its features, what the last layer is given, and those of some training photos
-besides, see :mod:`calibration.rejection.reference`; it tells strangers better.
+``combined`` also needs its features, what the last layer is given, and those of some training
+photos, see :mod:`calibration.rejection.reference`; it tells strangers better.
 """
 
 from collections.abc import Callable, Mapping

@@ -298,7 +298,7 @@ RULES: Mapping[str, RuleSpec] = MappingProxyType(
 
 
 def usual_guarantee(rule: str) -> Guarantee | None:
-    """:attr:`RuleSpec.guarantee` of a rule by its name; None for a name that is no rule."""
+    """:attr:`RuleSpec.guarantee` of a rule by its name; None for a name that is not a rule."""
     return RULES[rule].guarantee if rule in RULES else None
 
 

@@ -1,7 +1,7 @@
 """Flora: pictures of invented plants whose true P(species | picture) is known exactly.
 
 A picture shows a flower, a leaf and a fruit, or some of them. Which of them is independent of the
-species; a colour or pattern is now and then another one than the species' own; everything else
+species; a colour or pattern is now and then not the species' own; everything else
 (place, size, turn, background, light, noise) is chance. `data.flora.species` has the species,
 `data.flora.posterior` what can be known of them, `data.flora.drawing` the drawing.
 """
@@ -108,7 +108,7 @@ def parse_flora(source: str) -> Flora:
     """The flora that ``flora[:train=4000,val=500,test=500,seed=3]`` names.
 
     Raises:
-        DataError: An unknown option, one given twice, or a value that is no whole number from 0,
+        DataError: An unknown option, one given twice, or a value that is not a whole number from 0,
             or too large.
     """
     given: dict[str, int] = {}

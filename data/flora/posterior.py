@@ -24,7 +24,7 @@ from data.flora.species import (
 )
 
 VISIBLE = (0.70, 0.65, 0.40)  # P(flower), P(leaf), P(fruit) in the picture, whatever the species
-MISREAD = 0.10  # P(a visible colour or pattern is another one than the species'), each alone
+MISREAD = 0.10  # P(a visible colour or pattern is not the species'), each alone
 HIDDEN = -1
 
 COLUMNS = ("petal_form", "flower", "leaf_form", "leaf", "fruit")

@@ -90,7 +90,9 @@ def _records(
 def _class_names(path: Path) -> list[str]:
     names = _field(path, "fine_label_names")
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
-        raise DataError(f"{path} is no CIFAR-100 meta file: its class names are no list of text")
+        raise DataError(
+            f"{path} is not a CIFAR-100 meta file: its class names are not a list of text"
+        )
     return [name.decode() if isinstance(name, bytes) else name for name in names]
 
 
@@ -127,13 +129,13 @@ def _field(path: Path, name: str) -> Any:
         with path.open("rb") as file:
             content = _PlainUnpickler(file, encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise DataError(f"{path} is no CIFAR-100 file, or a damaged one: {error}") from error
+        raise DataError(f"{path} is not a CIFAR-100 file, or a damaged one: {error}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path} is no CIFAR-100 file: it holds a {type(content).__name__}")
+        raise DataError(f"{path} is not a CIFAR-100 file: it holds a {type(content).__name__}")
     for key in (name.encode(), name):
         if key in content:
             return content[key]
-    raise DataError(f"{path} is no CIFAR-100 file: it has no {name!r}")
+    raise DataError(f"{path} is not a CIFAR-100 file: it has no {name!r}")
 
 
 def _latin1(text: str, encoding: str) -> bytes:

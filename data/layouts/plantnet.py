@@ -94,7 +94,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is no JSON file: {error}") from error
+        raise DataError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} must hold one JSON object, got {type(content).__name__}")
     return content

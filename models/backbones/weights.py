@@ -89,7 +89,8 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         raise BundleError(f"cannot read weights from {path}: {error.strerror}") from error
     except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         raise BundleError(  # torch's own words advise opening it unsafely
-            f"{path} is no file of weights, is damaged, or holds more than tensors and plain values"
+            f"{path} is not a file of weights, is damaged, or holds more than tensors and plain "
+            "values"
         ) from error
     return _state_dict(content, path)
 

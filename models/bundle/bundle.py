@@ -193,14 +193,14 @@ def replace_files(
     Args:
         path: The folder.
         files: Content by file name.
-        without: Files that it shall no longer hold.
+        without: Files that it is no longer to hold.
 
     Raises:
         ValueError: A name is not plain.
-        BundleError: ``path`` is no valid bundle, or writing failed and the old one stands.
+        BundleError: ``path`` is not a valid bundle, or writing failed and the old one stands.
     """
     folder = Path(path)
-    read_manifest(folder)  # refuses what is no bundle
+    read_manifest(folder)  # refuses what is not a bundle
     with writing(folder):
         old = open_bundle(folder).manifest
         kept = {name: digest for name, digest in old.files.items() if name not in without}
@@ -232,5 +232,5 @@ def _hashes(files: Mapping[str, bytes | Path]) -> dict[str, str]:
 def _check_free(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BundleError(
-            f"{folder} exists and is no bundle; nothing was written: choose another path"
+            f"{folder} exists and is not a bundle; nothing was written: choose another path"
         )

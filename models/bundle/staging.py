@@ -27,7 +27,7 @@ def read_manifest(folder: Path) -> Manifest:
         text = (folder / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BundleError(
-            f"{folder} is no bundle, it has no {MANIFEST}:"
+            f"{folder} is not a bundle, it has no {MANIFEST}:"
             " make one with `florilege export RUN --out BUNDLE`"
         ) from error
     except OSError as error:
@@ -129,7 +129,7 @@ def exchange(
     Args:
         folder: The bundle, locked by :func:`writing`; where the disk fails the old one stands.
         old: What stands there, None where it is too damaged to keep.
-        new: What shall stand there.
+        new: What is to stand there.
         files: Content of the new files, and of any others.
     """
     if old is not None:

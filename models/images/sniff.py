@@ -72,4 +72,4 @@ def _describe(data: bytes) -> str:
     for magic, name in _REFUSED:
         if data.lstrip()[: len(magic)].lower() == magic.lower():
             return f"this is {name}"
-    return "these bytes are no picture of a known type"
+    return "these bytes are not a picture of a known type"

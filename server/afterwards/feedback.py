@@ -24,7 +24,7 @@ Kept = TypeVar("Kept")
 
 NOT_AN_ORGANISM = "not_an_organism"
 WORDS = ("not_listed", NOT_AN_ORGANISM)
-"""What may be said in place of the id of a class."""
+"""What may be said instead of the id of a class."""
 MOST_ANSWERS = 10_000
 MOST_KEYS = 10_000
 

@@ -31,7 +31,7 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
     """Everything that takes note of answers.
 
     Raises:
-        UsageError: A folder cannot be written, or the state of the watch is one.
+        UsageError: A folder cannot be written, or the state of the watch is a folder.
     """
     listeners: list[Listener] = []
     if settings.score_log is not None:

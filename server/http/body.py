@@ -53,7 +53,7 @@ async def read_images(
 
     Raises:
         WrongNumberOfImages: No photo, or more than allowed.
-        MalformedRequest: A multipart body that is none.
+        MalformedRequest: A damaged multipart body.
         Overloaded: Too many bytes are held already.
         Problem: As `read_body`.
     """

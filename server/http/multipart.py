@@ -68,7 +68,7 @@ def images_of_form(body: bytes, content_type: str) -> list[bytes]:
     if others:
         raise UnknownParameter(
             f"the form may hold parts named `{FIELD}` alone; it also has {_listed(others)}; "
-            "options belong into the query",
+            "options belong in the query",
             allowed=[FIELD],
         )
     return images

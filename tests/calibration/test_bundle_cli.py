@@ -259,7 +259,7 @@ def test_verify_refuses_right_files_that_do_not_open(
 
 
 def test_verify_refuses_what_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="is no bundle"):
+    with pytest.raises(BundleError, match="is not a bundle"):
         run("verify", str(tmp_path))
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration import metrics
+from calibration.metrics import FEW_BELOW, MANY_ABOVE
 from tests.calibration import oracles
 from tests.calibration.strategies import Scores, score_arrays
 
@@ -72,7 +73,8 @@ def test_the_mean_over_classes_ignores_classes_without_rows() -> None:
 
 
 def test_shot_groups_cut_at_20_and_100_training_images() -> None:
-    groups = metrics.shot_groups([0, 19, 20, 100, 101])
+    assert (FEW_BELOW, MANY_ABOVE) == (20, 100)
+    groups = metrics.shot_groups([0, FEW_BELOW - 1, FEW_BELOW, MANY_ABOVE, MANY_ABOVE + 1])
     assert groups["few"].tolist() == [True, True, False, False, False]
     assert groups["medium"].tolist() == [False, False, True, True, False]
     assert groups["many"].tolist() == [False, False, False, False, True]

@@ -9,7 +9,7 @@ from server import memory
 
 PROGRAM = """
 import ctypes, sys
-from server.memory import return_large_blocks
+from server.memory import LARGE_BYTES, return_large_blocks
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
@@ -21,13 +21,13 @@ if sys.argv[1] == "set":
 libc.free(libc.malloc(16 << 20))  # from now on, unless told otherwise, glibc keeps such blocks
 before = libc.mallinfo2().mapped_bytes
 kept = libc.malloc(16 << 20)
-small = libc.malloc(1 << 20)
+exact, small = libc.malloc(LARGE_BYTES), libc.malloc(LARGE_BYTES - 1024)
 print((libc.mallinfo2().mapped_bytes - before) >> 20)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
-@pytest.mark.parametrize(("word", "returned"), [("set", "16"), ("leave", "0")])
+@pytest.mark.parametrize(("word", "returned"), [("set", "20"), ("leave", "0")])
 def test_a_large_block_is_a_mapping_of_its_own_where_that_is_set(word: str, returned: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, word], capture_output=True, text=True, check=False

@@ -8,6 +8,8 @@ from PIL import Image
 from data.dataset import Split
 from models.errors import DataError
 from training.pictures import (
+    _LOOKED_AT,
+    _SHOWN,
     Pictures,
     decode_for_training,
     keep_all,
@@ -78,6 +80,9 @@ def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_midd
 def test_the_short_side_is_the_median_of_a_few_pictures() -> None:
     content = {row: _png(30 + row, 20 + row) for row in range(100)}
     assert short_side(_split(content, 100)) == 20 + 48  # of rows 0, 12, ... 96
+    for rows in (_LOOKED_AT, _LOOKED_AT + 1):  # all, and every other one
+        seen = sorted(20 + row for row in range(0, rows, 1 if rows <= _LOOKED_AT else 2))
+        assert short_side(_split(content, rows)) == np.median(seen)
     assert short_side(_split({0: _png(9, 30), 1: b"no picture"}, 3)) == 9
     assert short_side(_split({}, 3)) is None
 
@@ -122,11 +127,11 @@ def test_a_single_unreadable_picture_is_named_when_it_is_asked_for() -> None:
     assert Pictures(_split({}, 2), DECODER).read(1) == "photo1.png: No such file or directory"
 
 
-def test_of_many_unreadable_pictures_ten_are_shown_and_the_rest_counted() -> None:
-    message = str(unreadable([f"p{n}" for n in range(13)], "val"))
-    assert "p9" in message
-    assert "p10" not in message
-    assert message.endswith("and 3 more")
+@pytest.mark.parametrize("more", [-1, 0, 1, 3])
+def test_of_many_unreadable_pictures_some_are_shown_and_the_rest_counted(more: int) -> None:
+    lines = str(unreadable([f"p{n}" for n in range(_SHOWN + more)], "val")).splitlines()[1:]
+    shown = [f"  p{n}" for n in range(_SHOWN + min(more, 0))]
+    assert lines == shown + ([f"  and {more} more"] if more > 0 else [])
 
 
 def test_exif_orientation_is_applied_to_training_pictures() -> None:

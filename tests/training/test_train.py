@@ -501,9 +501,17 @@ def test_a_picture_size_the_backbone_cannot_take_is_refused(photos: Path, tmp_pa
 def test_a_network_too_large_for_one_file_is_refused_before_it_is_trained(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = small_config(photos)
+    network = train.build_network(config, "linear", 3)
+    size = sum(value.nbytes for value in network.state_dict().values())
+    monkeypatch.setattr(train, "MOST_BYTES", size + 1)
+    train.build_network(config, "linear", 3)
+    monkeypatch.setattr(train, "MOST_BYTES", size)
+    with pytest.raises(UsageError, match="choose a smaller backbone"):
+        train.build_network(config, "linear", 3)
     monkeypatch.setattr(train, "MOST_BYTES", 2**20)
     with pytest.raises(UsageError, match=r"tiny has 0\.0 GiB of weights.*choose a smaller back"):
-        train_run(small_config(photos), tmp_path / "run")
+        train_run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -26,7 +26,7 @@ Slopes = ParamSpec("Slopes")
 Result = TypeVar("Result")
 
 _OF_A_CALL = ("noise", "estimates", "weight", "ignore_index")
-"""Keywords of a function that are no parameters of its module."""
+"""Keywords of a function that are not parameters of its module."""
 
 
 def _keywords(function: Callable[..., Any], without: Sequence[str] = ()) -> inspect.Signature:

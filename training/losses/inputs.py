@@ -164,7 +164,7 @@ def _leave_unread(counts: Tensor) -> bool:
 
 
 def _tensor(numbers: Any) -> Tensor | None:
-    """A tensor as it is, other numbers as float64; None where they are no numbers."""
+    """A tensor as it is, other numbers as float64; None where they are not numbers."""
     if isinstance(numbers, Tensor):
         return numbers.detach()
     try:

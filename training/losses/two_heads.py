@@ -64,7 +64,7 @@ def two_head_average_k(
     References:
         [A] eq. 10-15. Departures from print: the sum of eq. 14 over
         :math:`j \notin \mathcal S_c` contains the label although its normaliser does not, so
-        the label is no negative here; sums are divided by the number of their terms, which
+        the label is not a negative here; sums are divided by the number of their terms, which
         allows a fractional K; at K = 1 there is no candidate and at K = classes no negative,
         and the term that would be 0/0 is dropped. Candidates are ranked on the log-softmax,
         which does not saturate, with ties by rank, row and class.

@@ -13,7 +13,7 @@ from calibration.cli import app
 from calibration.distribution import in_bins
 from calibration.guarantees import Guarantee
 from calibration.live.drift import Monitor, expected_of
-from calibration.live.prior_shift import estimate_prior
+from calibration.live.prior_shift import FEWEST_A_CLASS, estimate_prior
 from calibration.live.recalibrate import recalibrate_bundle
 from calibration.live.score_log import LogHeader, ScoreLogWriter
 from calibration.live.score_log_reader import open_score_log
@@ -244,11 +244,12 @@ def test_what_frequencies_do_not_explain_is_refused(bundle: Bundle, tmp_path: Pa
 
 def test_few_calibration_photos_do_not_allow_a_correction(bundle: Bundle, tmp_path: Path) -> None:
     log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
-    for rows in (9, 10):
+    for rows in (FEWEST_A_CLASS - 1, FEWEST_A_CLASS):
         data = str(make_data(tmp_path / str(rows), rows=rows, splits=("val",)))
         calibrate_bundle(bundle.path, data, ks=[2], head="sccp", score_kind="softmax")
-        if rows == 9:
-            with pytest.raises(UsageError, match="--correct-prior: 54 calibration photos of 6"):
+        if rows < FEWEST_A_CLASS:
+            few = f"--correct-prior: {rows * CLASSES} calibration photos of {CLASSES}"
+            with pytest.raises(UsageError, match=few):
                 recalibrate_bundle(bundle.path, log, correct_prior=True)
     recalibrate_bundle(bundle.path, log, correct_prior=True)
 

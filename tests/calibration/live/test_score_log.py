@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calibration.live.score_log_reader
-from calibration.live.score_log import NAME, LogHeader, ScoreLogWriter
+from calibration.live.score_log import (
+    MAX_BYTES,
+    MAX_FILES,
+    MOST_PHOTOS,
+    NAME,
+    LogHeader,
+    ScoreLogWriter,
+)
 from calibration.live.score_log_reader import PHOTOS_AT_ONCE, ScoreLog, open_score_log
 from models.errors import DataError
 from models.rotating import numbered_files
@@ -158,6 +165,32 @@ def test_files_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
     assert found == [logits_of(request)[0].tolist() for request in range(70, 96)]
 
 
+def test_a_file_of_the_usual_size_is_full_and_the_usual_number_is_kept(tmp_path: Path) -> None:
+    writer = ScoreLogWriter(tmp_path, HEADER)
+    writer.append(logits_of(0))
+    for bytes_written, files in ((MAX_BYTES - 1, 1), (MAX_BYTES, 2)):
+        writer._bytes = bytes_written  # as if so many were in the file
+        writer.append(logits_of(1))
+        assert len(log_files(tmp_path)) == files
+    writer.close()
+    for number in range(3, MAX_FILES + 3):
+        writer.append(logits_of(number))
+        writer.close()
+        assert len(log_files(tmp_path)) == min(number, MAX_FILES)
+
+
+def test_a_request_may_have_so_many_photos_and_no_more(tmp_path: Path) -> None:
+    writer = ScoreLogWriter(tmp_path, HEADER)
+    writer.append(logits_of(0, MOST_PHOTOS))
+    with pytest.raises(
+        ValueError, match=rf"1 to {MOST_PHOTOS} photos, 3\), got \({MOST_PHOTOS + 1},"
+    ):
+        writer.append(logits_of(0, MOST_PHOTOS + 1))
+    writer.close()
+    [found] = read(open_score_log(tmp_path), MOST_PHOTOS)
+    assert found.tolist() == logits_of(0, MOST_PHOTOS).tolist()
+
+
 def test_a_new_writer_goes_on_in_a_new_file_and_leaves_the_old_ones(tmp_path: Path) -> None:
     for request in range(3):
         writer = ScoreLogWriter(tmp_path, HEADER)
@@ -301,7 +334,7 @@ def test_a_file_that_was_rotated_away_is_named(tmp_path: Path) -> None:
 )
 def test_another_file_under_the_name_is_refused(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "scores-000001.log").write_bytes(line)
-    with pytest.raises(DataError, match=r"scores-000001\.log: the first line is no header"):
+    with pytest.raises(DataError, match=r"scores-000001\.log: the first line is not a header"):
         open_score_log(tmp_path)
 
 
@@ -331,7 +364,7 @@ def test_an_empty_or_missing_folder_says_what_to_do(tmp_path: Path) -> None:
 
 def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     writer = ScoreLogWriter(tmp_path, HEADER)
-    for wrong in (np.zeros(3), np.zeros((1, 4)), np.zeros((0, 3)), np.zeros((256, 3))):
+    for wrong in (np.zeros(3), np.zeros((1, 4)), np.zeros((0, 3))):
         with pytest.raises(ValueError, match=r"logits must have shape \(1 to 255 photos, 3\)"):
             writer.append(wrong)
     for limits in ({"max_bytes": 0}, {"max_files": 0}):

@@ -6,7 +6,10 @@ import pytest
 import typer.main
 
 from calibration.cli import app
-from calibration.offline.settings import CalibrationSettings, Plan
+from calibration.guarantees import DEFAULT_MAX_SIZE
+from calibration.offline.settings import GRID_END, CalibrationSettings, Plan
+
+STEPS = 10 * GRID_END - 9
 
 
 @pytest.mark.parametrize(
@@ -15,10 +18,11 @@ from calibration.offline.settings import CalibrationSettings, Plan
         (1, (1.0,), 1.0, 1, 1),
         (2, (1.0, 2.0), 2.0, 11, 2),
         (3, (1.0, 2.0, 3.0), 3.0, 21, 3),
-        (20, (1.0, 2.0, 3.0, 5.0, 10.0), 20.0, 191, 20),
-        (21, (1.0, 2.0, 3.0, 5.0, 10.0), 20.0, 191, 21),
-        (51, (1.0, 2.0, 3.0, 5.0, 10.0), 20.0, 191, 50),
-        (10_000, (1.0, 2.0, 3.0, 5.0, 10.0), 20.0, 191, 50),
+        *(
+            (classes, (1.0, 2.0, 3.0, 5.0, 10.0), GRID_END, STEPS, min(classes, DEFAULT_MAX_SIZE))
+            for classes in (GRID_END, GRID_END + 1, DEFAULT_MAX_SIZE, DEFAULT_MAX_SIZE + 1, 10_000)
+        ),
+        (GRID_END - 1, (1.0, 2.0, 3.0, 5.0, 10.0), GRID_END - 1, STEPS - 10, GRID_END - 1),
     ],
 )
 def test_the_grid_and_the_largest_set_end_where_classes_do(
@@ -34,7 +38,7 @@ def test_the_grid_and_the_largest_set_end_where_classes_do(
 @pytest.mark.parametrize(("k", "largest_set"), [(24.9, 50), (25.5, 51), (40.0, 80), (60.0, 100)])
 def test_a_large_k_widens_the_grid_and_the_largest_set(k: float, largest_set: int) -> None:
     found = Plan(classes=100, ks=(k,))
-    assert found.grid[-2:] == (20.0, k)
+    assert found.grid[-2:] == (GRID_END, k)
     assert found.largest_set == largest_set
 
 

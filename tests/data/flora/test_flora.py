@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.flora.flora import DEFAULT_ROWS, Flora, parse_flora
+from data.flora.flora import DEFAULT_ROWS, MOST_PICTURES, Flora, parse_flora
 from data.sources import open_dataset
 from models.errors import DataError
 
@@ -37,13 +37,17 @@ def test_options_set_sizes_and_seed() -> None:
         ("train", "must be a whole number from 0 up, got ''"),
         ("train=-1", "got '-1'"),
         ("train=1e3", "got '1e3'"),
-        ("train=10000001", "at most 10,000,000"),
+        (f"train={MOST_PICTURES + 1}", f"at most {MOST_PICTURES:,}"),
         ("val=1,cal=2", "repeated option 'cal'"),
     ],
 )
 def test_a_wrong_option_is_refused(options: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         open_dataset(f"flora:{options}")
+
+
+def test_a_split_may_have_so_many_pictures() -> None:
+    assert parse_flora(f"flora:train={MOST_PICTURES}").rows["train"] == MOST_PICTURES
 
 
 def test_a_wrong_flora_is_refused() -> None:

@@ -104,7 +104,7 @@ def test_a_pickle_that_would_run_code_is_refused(
         ({"train__fine_labels": [100] * 2000}, r"whole numbers in \[0, 99\]"),
         ({"test__data": np.zeros((200, 3071), dtype=np.uint8)}, r"shape \(rows, 3072\)"),
         ({"test__data": np.zeros((200, 3072), dtype=np.float32)}, "must be bytes"),
-        ({"meta__fine_label_names": 3}, "no list of text"),
+        ({"meta__fine_label_names": 3}, "not a list of text"),
     ],
 )
 def test_every_fault_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -115,7 +115,7 @@ def test_every_fault_is_named(tmp_path: Path, changes: dict[str, Any], message: 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
     folder = _archive(tmp_path)
     (folder / "test").write_bytes((folder / "test").read_bytes()[:1000])
-    with pytest.raises(DataError, match="test is no CIFAR-100 file, or a damaged one"):
+    with pytest.raises(DataError, match="test is not a CIFAR-100 file, or a damaged one"):
         open_dataset(str(folder))
     (folder / "meta").write_bytes(pickle.dumps({b"other": 1}))
     with pytest.raises(DataError, match="it has no 'fine_label_names'"):

@@ -76,7 +76,7 @@ def test_missing_or_damaged_parts_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no plantnet300K_species_id_2_name"):
         open_dataset(str(root))
     (root / METADATA).write_text("{")
-    with pytest.raises(DataError, match=r"metadata\.json is no JSON file"):
+    with pytest.raises(DataError, match=r"metadata\.json is not a JSON file"):
         open_dataset(str(root))
     (root / "images").rename(root / "pictures")
     with pytest.raises(DataError, match="no folder 'images'"):

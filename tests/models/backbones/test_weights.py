@@ -92,7 +92,7 @@ def test_a_missing_file_of_weights_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no weights at all", b"PK\x03\x04 broken"])
 def test_a_damaged_file_of_weights_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BundleError, match="no file of weights, is damaged"):
+    with pytest.raises(BundleError, match="not a file of weights, is damaged"):
         read_weights(tmp_path / name)
 
 
@@ -102,7 +102,7 @@ def test_a_pickle_that_runs_code_is_refused_and_not_run(tmp_path: Path) -> None:
             return Path.touch, (tmp_path / "ran",)
 
     torch.save({"network": Malicious()}, tmp_path / "w.pt")
-    with pytest.raises(BundleError, match="no file of weights"):
+    with pytest.raises(BundleError, match="not a file of weights"):
         read_weights(tmp_path / "w.pt")
     assert not (tmp_path / "ran").exists()
 

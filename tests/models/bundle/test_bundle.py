@@ -126,7 +126,7 @@ def test_a_newer_schema_asks_for_an_upgrade(tmp_path: Path) -> None:
 def test_what_is_no_bundle_says_how_to_make_one(tmp_path: Path, place: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(BundleError, match=r"is no bundle.*florilege export"):
+    with pytest.raises(BundleError, match=r"is not a bundle.*florilege export"):
         open_bundle(tmp_path / place)
 
 
@@ -281,11 +281,11 @@ def test_a_damaged_bundle_is_not_recalibrated(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_bundle_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"precious")
-    with pytest.raises(BundleError, match=r"exists and is no bundle.*choose another path"):
+    with pytest.raises(BundleError, match=r"exists and is not a bundle.*choose another path"):
         make_bundle(tmp_path)
-    with pytest.raises(BundleError, match="is no bundle"):
+    with pytest.raises(BundleError, match="is not a bundle"):
         replace_files(tmp_path, {"calibration.json": b"{}"})
-    with pytest.raises(BundleError, match="exists and is no bundle"):
+    with pytest.raises(BundleError, match="exists and is not a bundle"):
         make_bundle(tmp_path / "photo.jpg")
     assert listing(tmp_path) == ["photo.jpg"]
 

@@ -19,6 +19,7 @@ from PIL import Image, ImageFile
 from models.errors import BundleError
 from models.images import (
     ACCEPTED,
+    MAX_PIXELS,
     DamagedImage,
     ImageError,
     ImageTooLarge,
@@ -28,6 +29,7 @@ from models.images import (
     load,
     read_header,
 )
+from models.images.headers import _DEEPEST
 from models.images.headers import orientation as orientation_of
 from models.images.sniff import sniff
 from tests.models.pictures import (
@@ -524,6 +526,13 @@ def test_a_huge_picture_is_refused_from_its_header_alone(kind: str, side: int) -
     assert peak < 1_000_000
 
 
+def test_a_picture_may_have_so_many_pixels_and_no_more() -> None:
+    height = MAX_PIXELS // 10_000
+    assert load(with_size("jpeg", 10_000, height), SMALL).shape == (32, 32, 3)
+    with pytest.raises(ImageTooLarge, match=f"10000 x {height + 1}"):
+        load(with_size("jpeg", 10_000, height + 1), SMALL)
+
+
 # A JPEG's missing rows come out grey and libavif scales to the size of the header: no way to tell.
 @pytest.mark.parametrize("kind", ["png", "webp", "heic"])
 def test_a_header_that_promises_more_than_there_is_is_damage(kind: str) -> None:
@@ -588,7 +597,7 @@ def test_a_file_of_endless_parts_is_refused(data: bytes) -> None:
         load(data, SMALL)
 
 
-def test_the_size_of_a_heic_is_looked_for_in_boxes_six_deep() -> None:
+def test_the_size_of_a_heic_is_looked_for_in_boxes_so_deep() -> None:
     def box(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I4s", 8 + len(content), name) + content
 
@@ -598,9 +607,10 @@ def test_the_size_of_a_heic_is_looked_for_in_boxes_six_deep() -> None:
             found = box(b"iprp", found)
         return box(b"ftyp", b"heic") + found
 
-    assert (read_header(within(6)).width, read_header(within(6)).height) == (7, 5)
+    found = read_header(within(_DEEPEST))
+    assert (found.width, found.height) == (7, 5)
     with pytest.raises(DamagedImage, match="no picture size"):
-        read_header(within(7))
+        read_header(within(_DEEPEST + 1))
 
 
 def test_the_limit_on_parts_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:

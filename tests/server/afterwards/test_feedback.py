@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from calibration.live.audit import audit_file
 from server.afterwards.feedback import Latest, Remembered
 from server.app import create_app
+from server.routes import MOST_FEEDBACK_BYTES, MOST_OF_A_KEY
 from server.schemas import Query
 from server.settings import Settings
 from tests.server import garden
@@ -146,24 +147,32 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
     (line,) = feedback_files(store)[0].read_text().splitlines()
     assert json.loads(line)["class_id"] == "1001"
     assert counted(client) == {next(iter(counted(client))): 1, "repeated": 1}
-    for strange in ("", "x" * 201):
+    for strange in ("", "x" * (MOST_OF_A_KEY + 1)):
         response = say(client, about(answer, "1001"), **{"Idempotency-Key": strange})
         check(response, 400, "invalid_parameter")
 
 
-def test_of_the_keys_the_oldest_are_forgotten(client: TestClient, store: Path) -> None:
-    client.app.state.feedback._keys.most = 3  # type: ignore[attr-defined]  # an ASGI application
-    answer = answered(client)
-    for key, rows in (("a", 1), ("b", 2), ("c", 3), ("a", 3), ("d", 4), ("b", 4), ("a", 5)):
-        assert say(client, about(answer, "1001"), **{"Idempotency-Key": key}).status_code == 202
-        assert len(lines_of(store)) == rows, key
+def test_of_the_keys_and_of_the_answers_the_oldest_are_forgotten(
+    bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.afterwards.feedback.MOST_KEYS", 3)
+    monkeypatch.setattr("server.afterwards.feedback.MOST_ANSWERS", 2)
+    with TestClient(create_app(Settings(bundle=bundle, feedback_store=store))) as client:
+        answer = answered(client)
+        for key, rows in (("a", 1), ("b", 2), ("c", 3), ("a", 3), ("d", 4), ("b", 4), ("a", 5)):
+            assert say(client, about(answer, "1001"), **{"Idempotency-Key": key}).status_code == 202
+            assert len(lines_of(store)) == rows, key
+        answered(client)
+        assert say(client, about(answer, "1001")).status_code == 202
+        answered(client)
+        check(say(client, about(answer, "1001")), 404, "answer_not_found")
 
 
 def test_a_key_a_note_and_a_body_may_be_as_long_as_allowed(client: TestClient) -> None:
     answer = answered(client)
     given = about(answer, "1001", note="x" * 500)
-    body = json.dumps(given).encode().ljust(8192)
-    assert say(client, body, **{"Idempotency-Key": "k" * 200}).status_code == 202
+    body = json.dumps(given).encode().ljust(MOST_FEEDBACK_BYTES)
+    assert say(client, body, **{"Idempotency-Key": "k" * MOST_OF_A_KEY}).status_code == 202
     check(say(client, body + b" "), 413, "body_too_large")
 
 
@@ -194,7 +203,7 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
             b'{"request_id": "a", "class_id": "1", "note": "' + b"x" * 501 + b'"}',
             *(400, "invalid_parameter", "note"),
         ),
-        (b" " * 8193, 413, "body_too_large", "8192"),
+        (b" " * (MOST_FEEDBACK_BYTES + 1), 413, "body_too_large", str(MOST_FEEDBACK_BYTES)),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from models.rotating import numbered_files
-from server.afterwards.feedback_store import NAME, FeedbackStore
+from server.afterwards.feedback_store import MAX_BYTES, MAX_FILES, NAME, FeedbackStore
 
 
 def feedback_files(folder: Path) -> list[Path]:
@@ -65,6 +65,16 @@ def test_a_file_that_has_reached_its_size_is_followed_by_the_next(
     size = feedback_files(tmp_path)[0].stat().st_size
     FeedbackStore(tmp_path, max_bytes=size - beyond).append(row(2))
     assert len(feedback_files(tmp_path)) == files
+
+
+def test_a_file_of_the_usual_size_is_full_and_the_usual_number_is_kept(tmp_path: Path) -> None:
+    store = FeedbackStore(tmp_path)
+    store.append(row(0))
+    for number in range(1, MAX_FILES + 3):
+        for size, more in ((MAX_BYTES - 1, 0), (MAX_BYTES, 1)):
+            os.truncate(feedback_files(tmp_path)[-1], size)  # grows, and takes no room on the disk
+            store.append(row(number))
+            assert len(feedback_files(tmp_path)) == min(number + more, MAX_FILES)
 
 
 def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from models import images
 from models.images import Header, read_header
 from server.answers import budget as module
 from server.answers import pipeline
-from server.answers.budget import PixelBudget, pixels_to_hold
+from server.answers.budget import MAX_DECODING_PIXELS, NOT_COUNTED, PixelBudget, pixels_to_hold
 from server.errors import QueueTimeout
 from server.settings import Settings
 from tests.server.running import Running, wait_for
@@ -97,11 +97,28 @@ def test_what_exceeds_the_budget_by_itself_goes_alone() -> None:
 
 
 def test_a_fiftieth_of_the_budget_is_not_counted_and_never_waits() -> None:
-    budget = PixelBudget(100)
-    with budget.hold(100), budget.hold(2, fail), budget.hold(2, fail), budget.hold(0, fail):
-        assert budget.held == 100
+    budget = PixelBudget(2 * NOT_COUNTED)
+    with (
+        budget.hold(budget.limit),
+        budget.hold(2, fail),
+        budget.hold(2, fail),
+        budget.hold(0, fail),
+    ):
+        assert budget.held == budget.limit
     with budget.hold(3):
         assert budget.held == 3
+
+
+def test_pictures_are_decoded_together_up_to_so_many_pixels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
+    budget, half = PixelBudget(), MAX_DECODING_PIXELS // 2
+    with budget.hold(half):
+        with budget.hold(half, fail):
+            assert budget.held == MAX_DECODING_PIXELS
+        with pytest.raises(AssertionError, match="had to wait"), budget.hold(half + 1, fail):
+            pytest.fail("went in")
 
 
 def fail() -> None:
