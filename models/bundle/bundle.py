@@ -40,17 +40,12 @@ _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 class Bundle:
     """An opened bundle whose files were all found with the right content.
 
-    Attributes:
-        path: Its folder.
-        manifest: The content of ``bundle.json``, with the name, version, time, heads (ONNX output
-            by head name) and SHA-256 (``bundle_sha256`` elsewhere) that the properties give.
-        classes: The classes in output order.
-        preprocess: How pictures become input.
+    The properties give what ``bundle.json`` says; ``sha256`` is the ``bundle_sha256`` of elsewhere.
     """
 
-    path: Path
+    path: Path  # its folder
     manifest: Manifest
-    classes: ClassTable
+    classes: ClassTable  # in output order
     preprocess: Preprocess
 
     @property
