@@ -65,14 +65,10 @@ class Pipeline:
         stages: Stages | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Outcome:
-        """The prediction set of one organism.
+        """The prediction set of one organism, from its encoded pictures, at least one.
 
-        Args:
-            photos: Its encoded pictures, at least one.
-            ask: What to answer.
-            request_id: Repeated in the answer.
-            stages: Filled with the time of each stage.
-            check: Called before each photo, and while one waits to be decoded; may end the work.
+        ``stages`` gets the time of each stage; ``check`` is called before each photo, and while one
+        waits to be decoded, and may end the work.
 
         Raises:
             Problem: A photo cannot be used, or the bundle is not calibrated for ``ask``.
