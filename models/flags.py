@@ -96,8 +96,11 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         typed = word(*names, help=flag.help or field.description)
         own = (flag.name or name).lstrip("-").replace("-", "_")
         default = inspect.Parameter.empty if field.is_required() else _default(field)
-        annotation = Annotated[flag.type or field.annotation, typed]
-        yield name, inspect.Parameter(own, _BY_NAME, default=default, annotation=annotation)
+        kind = flag.type or field.annotation
+        yield (
+            name,
+            inspect.Parameter(own, _BY_NAME, default=default, annotation=Annotated[kind, typed]),
+        )
 
 
 def _default(field: FieldInfo) -> Any:
