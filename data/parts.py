@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,14 +89,9 @@ def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
         labels=split.labels[rows],
         names=[split.names[row] for row in chosen],
         observations=None if plants is None else [plants[row] for row in chosen],
-        read=_Reader(read=split.read, rows=tuple(chosen)),
+        read=partial(_read, split.read, tuple(chosen)),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Reader:
-    read: Callable[[int], bytes]
-    rows: tuple[int, ...]
-
-    def __call__(self, row: int) -> bytes:
-        return self.read(self.rows[row])
+def _read(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
+    return read(rows[row])
