@@ -15,6 +15,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from traceback import format_exception
 from typing import Annotated, Any, cast
 
 import typer
@@ -89,7 +90,7 @@ class LazyVerbs(TyperGroup):
 def _complaint(error: Exception, *, in_full: bool) -> str:
     """What happened: a line where a person can fix it, else one more that says where to look."""
     if in_full:
-        return _traceback(error)
+        return "".join(format_exception(error))
     said = str(error) if isinstance(error, FlorilegeError) else _of_a_path(error)
     if said is not None:
         return f"error: {said}\n"
@@ -112,16 +113,10 @@ def _keep(error: Exception) -> str:
     try:
         handle, path = tempfile.mkstemp(prefix="florilege-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"{sys.argv}\n{_traceback(error)}")
+            file.write("".join((f"{sys.argv}\n", *format_exception(error))))
     except OSError as failure:
         return f"the details cannot be written ({failure})"
     return f"the details are in {path}"
-
-
-def _traceback(error: Exception) -> str:
-    import traceback
-
-    return "".join(traceback.format_exception(error))
 
 
 def _load(verb: str, module: str) -> Any:
@@ -345,23 +340,25 @@ def _demo_table(bundle: Path, data: str) -> None:
 
     evaluation = evaluate_bundle(bundle, data)
     table = Table(title=f"{evaluation.rows:,} fresh pictures of 85 species", title_justify="left")
-    table.add_column("K", justify="right")
-    table.add_column("best top-K", justify="right")
-    table.add_column("best average-K", justify="right")
-    table.add_column("this model", justify="right", style="bold")
-    table.add_column("points below", justify="right")
-    table.add_column("mean set size", justify="right")
+    for name in (
+        "K",
+        "best top-K",
+        "best average-K",
+        "this model",
+        "points below",
+        "mean set size",
+    ):
+        table.add_column(name, justify="right", style="bold" if name == "this model" else None)
     for point, found, _ in evaluation.rules:
         if point.rule == "average_k" and found.value in (2.0, 3.0, 5.0):
-            best, hit_rate = bayes_average_k_accuracy(found.value), found.hit_rate or 0.0
-            table.add_row(
-                f"{found.value:g}",
-                f"{bayes_top_k_accuracy(int(found.value)):.3f}",
-                f"{best:.3f}",
-                f"{hit_rate:.3f}",
-                f"{100 * (best - hit_rate):.1f}",
-                f"{found.size:.2f}",
+            top, best = (
+                bayes_top_k_accuracy(int(found.value)),
+                bayes_average_k_accuracy(found.value),
             )
+            hits = found.hit_rate or 0.0
+            rates = (f"{rate:.3f}" for rate in (top, best, hits))
+            below = f"{100 * (best - hits):.1f}"
+            table.add_row(f"{found.value:g}", *rates, below, f"{found.size:.2f}")
     console = Console()
     console.print(table)
     console.print(
@@ -389,13 +386,11 @@ def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, phot
         )
         with urllib.request.urlopen(request, timeout=30) as response:
             results = json.load(response)["results"]
-        hit = any(result["class_id"] == truth.id for result in results)
+        hit = any(each["class_id"] == truth.id for each in results)
         hits += hit
-        listed = ", ".join(
-            f"{result['taxon']['scientific_name']} {result['score']:.2f}" for result in results
-        )
-        mark = "in" if hit else "NOT in"
-        typer.echo(f"{truth.scientific_name} is {mark} the set of {len(results)}: {listed}")
+        listed = (f"{each['taxon']['scientific_name']} {each['score']:.2f}" for each in results)
+        which = f"{'in' if hit else 'NOT in'} the set of {len(results)}"
+        typer.echo(f"{truth.scientific_name} is {which}: {', '.join(listed)}")
     typer.echo(f"{hits} of {row + 1} sets hold the true species")
 
 

@@ -52,11 +52,7 @@ class Picture(NamedTuple):
 
 
 def check(source: str, *, threads: int | None = None) -> Report:
-    """Read every picture of a data set and report what is wrong.
-
-    Args:
-        source: As `data.sources.open_dataset` takes it.
-        threads: Pictures decoded at once; as many as cores by default.
+    """Read every picture of a data set, ``threads`` at once, and report what is wrong.
 
     Raises:
         DataError: The source cannot be listed at all.

@@ -29,19 +29,14 @@ def split_name(written: str) -> str | None:
 class Split:
     """The pictures of one split; nothing is read before it is asked for.
 
-    Attributes:
-        name: ``train``, ``val`` or ``test``.
-        labels: Class indices into the data set's class table, int64, shape ``(rows,)``.
-        names: What a message calls each picture, such as its path within the data set.
-        observations: One id for each picture, shared by the photos of one plant; None if unknown.
-        read: ``read(row)`` gives the encoded picture's bytes. Picklable, so that workers can hold
-            it, and raises ``OSError`` where a file cannot be read.
+    ``read(row)`` gives the bytes of an encoded picture. It can be pickled, so that workers can
+    hold it, and raises ``OSError`` where a file cannot be read.
     """
 
-    name: str
-    labels: NDArray[np.int64]
-    names: Sequence[str]
-    observations: Sequence[str] | None
+    name: str  # train, val or test
+    labels: NDArray[np.int64]  # indices into the data set's class table, (rows,)
+    names: Sequence[str]  # what a message calls each picture, such as its path
+    observations: Sequence[str] | None  # an id a picture, shared by the photos of one plant
     read: Callable[[int], bytes]
 
     def __post_init__(self) -> None:
@@ -57,17 +52,11 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Everything one ``--data`` argument names.
+    """Everything one ``--data`` argument names."""
 
-    Attributes:
-        source: The argument itself.
-        classes: The classes the labels index, with training counts where there is a train split.
-        splits: By name, in the order train, val, test.
-    """
-
-    source: str
-    classes: ClassTable
-    splits: Mapping[str, Split]
+    source: str  # the argument itself
+    classes: ClassTable  # with training counts where there is a train split
+    splits: Mapping[str, Split]  # by name, in the order train, val, test
 
     def split(self, name: str) -> Split:
         """The split called ``name``.

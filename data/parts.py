@@ -6,7 +6,9 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +22,7 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What ``--split`` names.
-
-    Attributes:
-        name: The split.
-        start: Where the part begins, as a share of the split.
-        stop: Where it ends.
-    """
+    """What ``--split`` names: a split, and the shares of it where the part begins and ends."""
 
     name: str
     start: float = 0.0
@@ -43,18 +39,15 @@ class Part:
             >>> Part.parse("test:0-0.3")
             Part(name='test', start=0.0, stop=0.3)
         """
-        found = _PART.fullmatch(text)
-        try:
-            start = float(found["start"] or 0) if found else -1.0
-            stop = float(found["stop"] or 1) if found else -1.0
-        except ValueError:
-            start = stop = -1.0
-        if found is None or not 0 <= start < stop <= 1:
-            raise UsageError(
-                f"--split takes NAME, or NAME:FROM-TO with 0 <= FROM < TO <= 1 such as "
-                f"test:0-0.3, got {text!r}"
-            )
-        return cls(name=found["name"], start=start, stop=stop)
+        if found := _PART.fullmatch(text):
+            with suppress(ValueError):
+                start, stop = float(found["start"] or 0), float(found["stop"] or 1)
+                if 0 <= start < stop <= 1:
+                    return cls(name=found["name"], start=start, stop=stop)
+        raise UsageError(
+            "--split takes NAME, or NAME:FROM-TO with 0 <= FROM < TO <= 1 such as test:0-0.3, "
+            f"got {text!r}"
+        )
 
     def of(self, split: Split) -> Split:
         """The rows of this part, in their order.
@@ -83,9 +76,8 @@ class Part:
         plants = np.array([numbers.setdefault(plant, len(numbers)) for plant in observations])
         place = np.argsort(np.random.default_rng(SEED).permutation(len(numbers)))
         dealt = place[plants.astype(np.intp)]
-        return np.flatnonzero(
-            (dealt >= self.start * len(numbers)) & (dealt < self.stop * len(numbers))
-        )
+        first, end = self.start * len(numbers), self.stop * len(numbers)
+        return np.flatnonzero((dealt >= first) & (dealt < end))
 
 
 def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
@@ -97,14 +89,9 @@ def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
         labels=split.labels[rows],
         names=[split.names[row] for row in chosen],
         observations=None if plants is None else [plants[row] for row in chosen],
-        read=_Reader(read=split.read, rows=tuple(chosen)),
+        read=partial(_read, split.read, tuple(chosen)),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Reader:
-    read: Callable[[int], bytes]
-    rows: tuple[int, ...]
-
-    def __call__(self, row: int) -> bytes:
-        return self.read(self.rows[row])
+def _read(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
+    return read(rows[row])

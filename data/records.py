@@ -13,13 +13,9 @@ from models.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """One split as its source lists it: a :class:`Split` before labels are indices.
+    """One split as its source lists it: a :class:`Split` before labels are indices."""
 
-    Attributes:
-        class_ids: One class id a picture; the other columns are those of the split.
-    """
-
-    class_ids: Sequence[str]
+    class_ids: Sequence[str]  # one a picture; the other columns are those of the split
     names: Sequence[str]
     observations: Sequence[str] | None = None
     read: Callable[[int], bytes]
@@ -29,20 +25,15 @@ class Records:
 class Listing:
     """Everything a source lists, nothing judged yet.
 
-    Attributes:
-        source: The ``--data`` argument.
-        splits: By normalised name; a split the source does not have is absent.
-        known: What is known about classes beyond the id; it may lack some and hold others.
-        ignored: Names of stray files and folders that were passed over.
-        order: All class ids, in an order the source itself fixes whatever the pictures; or None
-            where the classes are those found, sorted.
+    A source may fix its classes and their ``order`` whatever the pictures; where that is None,
+    they are those found, sorted.
     """
 
-    source: str
-    splits: Mapping[str, Records]
-    known: Mapping[str, ClassInfo] = field(default_factory=dict)
-    ignored: Sequence[str] = ()
-    order: Sequence[str] | None = None
+    source: str  # the ``--data`` argument
+    splits: Mapping[str, Records]  # by normalised name, those that are there
+    known: Mapping[str, ClassInfo] = field(default_factory=dict)  # may lack some and hold others
+    ignored: Sequence[str] = ()  # stray files and folders that were passed over
+    order: Sequence[str] | None = None  # all class ids
 
 
 def assemble(
@@ -60,11 +51,8 @@ def assemble(
     """
     table = classes if classes is not None else class_table(listing)
     if classes is None and len(table) < 2:
-        found = first(table.ids) if len(table) else "none"
-        raise DataError(
-            f"{listing.source} has {count_of(len(table), 'class', 'classes')} ({found}); "
-            "a classifier needs at least 2"
-        )
+        found = f"{count_of(len(table), 'class', 'classes')} ({first(table.ids) or 'none'})"
+        raise DataError(f"{listing.source} has {found}; a classifier needs at least 2")
     wanted = _wanted(listing, splits)
     if classes is None and "train" in wanted and listing.order is None:
         for name, ids in missing_in_train(listing).items():  # they could never be learnt
@@ -112,10 +100,8 @@ def missing_in_train(listing: Listing) -> dict[str, list[str]]:
     if train is None:
         return {}
     learnt = set(train.class_ids)
-    missing = {
-        name: sort_ids(set(records.class_ids) - learnt) for name, records in listing.splits.items()
-    }
-    return {name: ids for name, ids in missing.items() if ids}
+    lacking = {name: set(each.class_ids) - learnt for name, each in listing.splits.items()}
+    return {name: sort_ids(ids) for name, ids in lacking.items() if ids}
 
 
 def first(names: Sequence[str], limit: int = 5) -> str:

@@ -40,9 +40,7 @@ def open_dataset(
 def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """List what a source holds, without judging its classes.
 
-    Args:
-        source: See `open_dataset`.
-        splits: A manifest's files must exist in these splits; in all by default.
+    A manifest's files must exist in ``splits``, in all by default.
 
     Raises:
         DataError: The source is none of those accepted, or cannot be read as what it is.

@@ -50,10 +50,8 @@ def assign(
 ) -> list[str]:
     """``train``, ``val`` or ``test`` for each picture; every class keeps a group in train.
 
-    Args:
-        class_ids: Class of each picture. A group with several counts as its most frequent.
-        groups: Group of each picture, such as its observation; a group is never cut.
-        val: See `split_source`, as for ``test`` and ``seed``.
+    A group, such as the photos of one observation, is never cut; one with several classes counts
+    as its most frequent. Shares and seed are those of `split_source`.
 
     Raises:
         ValueError: Shares or seed out of range, or lengths that differ.

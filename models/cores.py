@@ -33,13 +33,10 @@ def in_order(
 ) -> Generator[Result, None, None]:
     """``work`` of each item, in the order of the items, by several threads at once.
 
-    Items are taken only a few ahead of the results, so there may be any number of them. Where the
-    caller stops early (``close``) or an item raises, those that have not begun are left undone.
-
-    Args:
-        work: Called in the threads; what it raises is raised at its place in the order.
-        items: Read in the caller's thread.
-        threads: As many as cores by default.
+    Items are read in the caller's thread, only a few ahead of the results, so there may be any
+    number of them. What ``work`` raises is raised at its place in the order. Then, or where the
+    caller stops early (``close``), items that have not begun are left undone. There are as many
+    ``threads`` as cores by default.
 
     Example:
         >>> list(in_order(abs, [-3, 1, -2], threads=2))

@@ -39,23 +39,16 @@ ROUNDINGS: Final = 4  # of torch's own, where a network is too ill-conditioned f
 class Parity:
     """How far torch and ONNX Runtime are apart on the same pictures, over all outputs.
 
-    Attributes:
-        max_difference: Largest absolute difference of a logit.
-        max_logit: Largest absolute logit of torch.
-        tolerance: Largest difference allowed: ``1e-4 + 1e-4 max_logit``; where that is not enough,
-            widened by four times the distance of torch in float32 from torch in float64, to a
-            hundred times as much at most.
-        max_feature_difference: Largest absolute difference of a feature.
-        feature_tolerance: As ``tolerance``, from the largest feature.
-        pictures: Pictures compared, random and extreme ones, in batches of 1, 2 and 5.
+    The tolerance is ``1e-4 + 1e-4 max_logit``; where that is not enough, widened by four times the
+    distance of torch in float32 from torch in float64, to a hundred times as much at most.
     """
 
-    max_difference: float
-    max_logit: float
-    tolerance: float
+    max_difference: float  # the largest of a logit, absolute
+    max_logit: float  # the largest of torch, absolute
+    tolerance: float  # largest difference allowed
     max_feature_difference: float
-    feature_tolerance: float
-    pictures: int
+    feature_tolerance: float  # as ``tolerance``, from the largest feature
+    pictures: int  # compared: random and extreme ones, in batches of 1, 2 and 5
 
     @property
     def holds(self) -> bool:
@@ -67,10 +60,7 @@ class Parity:
 class PictureNetwork(nn.Module):
     """A network with the normalisation in front: uint8 NHWC pictures in, float32 logits out.
 
-    Args:
-        network: Takes normalised float ``(batch, 3, height, width)``.
-        mean: Mean of each channel, red green blue, in units of 0 to 1.
-        std: Standard deviation of each channel, in the same units.
+    ``mean`` and ``std`` are those of each channel, red green blue, in units of 0 to 1.
     """
 
     mean: Tensor

@@ -19,14 +19,16 @@ Verb = TypeVar("Verb", bound=Callable[..., None])
 class Settings(BaseModel):
     """Settings that are checked when they are made and never change.
 
-    A field says all there is to know: type, default, bounds and ``description``, the help of its
-    flag. :func:`flags_of` makes the flags.
+    A field says all there is to know: type, default, bounds and, in the text below it, the help
+    of its flag. :func:`flags_of` makes the flags.
 
     Raises:
         ValueError: A value that a field refuses; the message begins with the field's name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True
+    )
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -37,19 +39,12 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """How a field looks on the command line, where that is not its own name and type.
+    """How a field looks on the command line, where that is not its own name and type."""
 
-    Attributes:
-        name: Of the flag, such as ``--cors-origin``.
-        type: Of what is typed; the field's validators make its value of it.
-        help: Where the field's description is not for a command line.
-        argument: Whether it is a word of its own, not a flag.
-    """
-
-    name: str | None = None
-    type: Any = None
-    help: str | None = None
-    argument: bool = False
+    name: str | None = None  # such as ``--cors-origin``
+    type: Any = None  # of what is typed; the field's validators make its value of it
+    help: str | None = None  # where the field's description is not for a command line
+    argument: bool = False  # a word of its own, not a flag
 
 
 def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
@@ -98,17 +93,13 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         names = () if flag.name is None else (flag.name,)
         word = typer.Argument if flag.argument else typer.Option
+        typed = word(*names, help=flag.help or field.description)
+        own = (flag.name or name).lstrip("-").replace("-", "_")
+        default = inspect.Parameter.empty if field.is_required() else _default(field)
+        kind = flag.type or field.annotation
         yield (
             name,
-            inspect.Parameter(
-                (flag.name or name).lstrip("-").replace("-", "_"),
-                _BY_NAME,
-                default=inspect.Parameter.empty if field.is_required() else _default(field),
-                annotation=Annotated[
-                    flag.type or field.annotation,
-                    word(*names, help=flag.help or field.description),
-                ],
-            ),
+            inspect.Parameter(own, _BY_NAME, default=default, annotation=Annotated[kind, typed]),
         )
 
 

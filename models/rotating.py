@@ -8,15 +8,10 @@ DIGITS = 6
 
 
 class RotatingFiles:
-    """Numbered files of bounded size in one folder: ``scores-000001.log``, ``scores-000002.log``.
+    """Files such as ``scores-000001.log`` in ``folder``, whose ``name`` is ``scores-*.log``.
 
-    Several processes may begin files in one folder; none gets another's.
-
-    Args:
-        folder: Where they are.
-        name: With a star instead of the number: ``scores-*.log``.
-        max_bytes: A file that has reached this is full; whoever writes begins the next.
-        max_files: So many are kept.
+    A file that has reached ``max_bytes`` is full, and whoever writes begins the next; ``max_files``
+    are kept. Several processes may begin files in one folder; none gets another's.
 
     Raises:
         ValueError: A limit below 1.

@@ -15,13 +15,15 @@ _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 
 def installed_wheels() -> dict[str, str]:
     """Version by name of the ONNX Runtime wheels that are installed."""
-    found = {}
-    for name in _WHEELS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {name: found for name in _WHEELS if (found := installed(name))}
+
+
+def installed(name: str) -> str | None:
+    """The version of a distribution, or None where there is none, as in a bare checkout."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def silence_telemetry() -> None:

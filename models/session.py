@@ -29,11 +29,6 @@ class Session:
 
     Nothing spins inside a call: the caller's own threads keep the cores busy.
 
-    Attributes:
-        provider: Execution provider in use, checked after loading.
-        heads: ONNX output name by head name.
-        dimensions: Length of a row of features, None where the graph gives none.
-
     Args:
         bundle: What to run.
         device: ``auto``, ``cpu`` or ``cuda``.
@@ -52,12 +47,12 @@ class Session:
         providers = wanted_providers(runtime, device)
         self.bundle = bundle
         self._run = _load(runtime, bundle, providers, threads)
-        self.provider: str = self._run.get_providers()[0]
+        self.provider: str = self._run.get_providers()[0]  # the one in use
         if device == "cuda":
             demand_cuda(self.provider)
-        self.heads: Mapping[str, str] = bundle.heads
+        self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name
         _check_graph(self._run, bundle)
-        self.dimensions = _dimensions(self._run)
+        self.dimensions = _dimensions(self._run)  # of features; None where there are none
 
     def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
         """Run the network for its logits; arguments and errors of :meth:`outputs`."""

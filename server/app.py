@@ -9,10 +9,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from models.images import ACCEPTED
+from models.runtime import installed
 from server.afterwards.opening import open_afterwards, open_feedback
 from server.answers.about import model_card
 from server.answers.pipeline import open_pipeline
-from server.doctor import installed
 from server.engine import Engine
 from server.errors import Problem
 from server.http.body import Held

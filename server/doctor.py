@@ -3,7 +3,6 @@
 import platform
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.table import Table
 from models.cores import cores
 from models.errors import UsageError
 from models.images import ACCEPTED
-from models.runtime import import_runtime, installed_wheels
+from models.runtime import import_runtime, installed, installed_wheels
 
 PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")
 EXTRAS = {
@@ -42,14 +41,6 @@ def examine() -> dict[str, Any]:
         "extras": {name: _missing(modules) for name, modules in EXTRAS.items()},
         "torch": installed("torch") if find_spec("torch") else None,
     }
-
-
-def installed(name: str) -> str | None:
-    """The version of a distribution, or None where there is none, as in a bare checkout."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _missing(modules: tuple[str, ...]) -> dict[str, Any]:

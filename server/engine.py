@@ -202,10 +202,9 @@ class Engine:
     def _work(self, job: Job) -> Outcome:
         started = job.stages.add("queue", job.submitted)
         job.check()
-        result = self.pipeline(
-            job.photos, job.ask, job.request_id, stages=job.stages, check=job.check
-        )
-        each = (perf_counter() - started) / len(job.photos)
+        photos, stages = job.photos, job.stages
+        result = self.pipeline(photos, job.ask, job.request_id, stages=stages, check=job.check)
+        each = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here
         return result
 

@@ -79,9 +79,7 @@ class Metrics:
         self.feedback = counter("feedback_total", "Feedback by what it says.", "outcome")
         self.decoding_pixels = gauge("decoding_pixels", "Pixels being decoded at this moment.")
         self.model_info = gauge(
-            "model_info",
-            "Always 1; the labels say what is served.",
-            *Model.model_fields,
+            "model_info", "Always 1; the labels say what is served.", *Model.model_fields
         )
         self.model_loaded = gauge("model_loaded_timestamp_seconds", "When the model was loaded.")
 

@@ -38,9 +38,8 @@ _BEND = np.stack([(1 - _T) ** 2, 2 * _T * (1 - _T), _T**2], axis=1)  # quadratic
 def draw(observed: Sequence[int], chance: np.random.Generator) -> NDArray[np.uint8]:
     """The picture of visible traits, uint8, shape ``(48, 48, 3)``, RGB.
 
-    Args:
-        observed: Five trait values as in `data.flora.posterior`, -1 where hidden.
-        chance: Source of place, size, turn, background, light and noise.
+    ``observed`` holds five trait values as in `data.flora.posterior`, -1 where hidden; ``chance``
+    gives place, size, turn, background, light and noise.
     """
     petal_form, flower, leaf_form, leaf, fruit = observed
     visible = [kind for kind, value in enumerate((flower, leaf, fruit)) if value != HIDDEN]

@@ -42,25 +42,20 @@ class Flora:
 
     So a smaller split is the beginning of a larger one, and workers agree.
 
-    Args:
-        seed: 0 or more.
-        rows: Pictures a split.
-
     Raises:
         ValueError: A negative seed or count, or an unknown split.
     """
 
-    seed: int = 0
-    rows: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_ROWS))
+    seed: int = 0  # 0 or more
+    rows: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_ROWS))  # a split
 
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed must be 0 or more, got {self.seed}")
+        wanted = f"rows must map {', '.join(SPLITS)} to 0 or more"
         for name, rows in self.rows.items():
             if name not in SPLITS or rows < 0:
-                raise ValueError(
-                    f"rows must map {', '.join(SPLITS)} to 0 or more, got {name!r}: {rows}"
-                )
+                raise ValueError(f"{wanted}, got {name!r}: {rows}")
 
     @property
     def classes(self) -> ClassTable:

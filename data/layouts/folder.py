@@ -15,9 +15,7 @@ SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
 
 def is_folder_dataset(root: Path) -> bool:
     """Whether ``root`` holds a folder named like a split."""
-    return root.is_dir() and any(
-        entry.is_dir() and split_name(entry.name) for entry in root.iterdir()
-    )
+    return root.is_dir() and any(split_name(one.name) and one.is_dir() for one in root.iterdir())
 
 
 def list_folder(root: Path, source: str) -> Listing:
@@ -25,11 +23,7 @@ def list_folder(root: Path, source: str) -> Listing:
 
     The name of a folder inside a split is the class id; photos may lie deeper inside it. Hidden
     entries are passed over; other files that are not named like pictures are passed over too
-    and kept in ``ignored``.
-
-    Args:
-        root: Folder that holds the split folders.
-        source: What messages call it.
+    and kept in ``ignored``. Messages call the folder ``source``.
 
     Raises:
         DataError: Two folders mean the same split.

@@ -43,8 +43,7 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
     observations = observation_ids(table, paths)
     found = {}
     for split in SPLITS:
-        rows = [row for row, name in enumerate(names) if name == split]
-        if rows:
+        if rows := [row for row, name in enumerate(names) if name == split]:
             chosen = [paths[row] for row in rows]
             found[split] = Records(
                 class_ids=[class_ids[row] for row in rows],
@@ -61,11 +60,9 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
 
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
     """Refuse a table that lacks one of ``columns`` with a ``DataError``."""
-    missing = [name for name in columns if name not in table]
-    if missing:
-        raise DataError(
-            f"{source} has no column {first(missing)}; it has: {', '.join(table) or 'none'}"
-        )
+    if missing := [name for name in columns if name not in table]:
+        there = ", ".join(table) or "none"
+        raise DataError(f"{source} has no column {first(missing)}; it has: {there}")
 
 
 def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:

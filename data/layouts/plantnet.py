@@ -43,10 +43,8 @@ def list_plantnet(root: Path, source: str) -> Listing:
     metadata = _read_json(root / METADATA)
     listing = list_folder(root / "images", source)
     splits = {
-        split: replace(
-            records, observations=[_observation(name, metadata) for name in records.names]
-        )
-        for split, records in listing.splits.items()
+        split: replace(each, observations=[_observation(name, metadata) for name in each.names])
+        for split, each in listing.splits.items()
     }
     return replace(listing, splits=splits, known=_known(_read_json(_names_file(root, source))))
 

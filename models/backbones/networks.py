@@ -28,14 +28,10 @@ _WITH_AUXILIARY_HEADS: Final = ("googlenet", "inception_v3")
 
 
 class Network(nn.Module):
-    """A backbone and a head.
+    """A backbone, pictures to features ``(batch, features)``, and a head, see ``models.heads``.
 
-    Attributes:
-        backbone: Pictures to features ``(batch, features)``.
-        head: Features to logits, see ``models.heads``.
-        head_name: ``linear``, ``cosine`` or ``two_head``.
-        classifier: Name of the last layer that the head replaces in the torchvision network,
-            as it appears in that network's own state dict; empty for our own networks.
+    ``classifier`` is the name of the last layer, which the head replaces, in the torchvision
+    network's own state dict; empty for our own networks.
     """
 
     def __init__(

@@ -161,13 +161,8 @@ def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | No
     The backbone must fit; older names, missing counters of batch norm, auxiliary heads and the
     position embeddings of a vision transformer for another picture size are taken care of. Of the
     last layer the rows of classes known on both sides are taken, if it is of the same kind; the
-    others stay as they are. Where one side does not know its classes, all rows are taken if there
-    are as many.
-
-    Args:
-        network: What ``models.backbones.build`` returns.
-        weights: What to take.
-        classes: The class id of each row of logits, or None where unknown.
+    others stay as they are. Where one side does not know its classes (``classes`` holds the id of
+    each row of logits of ``network``), all rows are taken if there are as many.
 
     Returns:
         One line that says what was taken.

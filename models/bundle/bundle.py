@@ -12,17 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from models.bundle import staging
 from models.bundle.manifest import MANIFEST, Manifest, check_file_name, sha256_of
-from models.bundle.staging import (
-    build,
-    exchange,
-    failures_named,
-    find_file,
-    old_manifest,
-    read_file,
-    read_manifest,
-    writing,
-)
 from models.classes import ClassTable
 from models.errors import BundleError
 from models.files import held
@@ -40,17 +31,12 @@ _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 class Bundle:
     """An opened bundle whose files were all found with the right content.
 
-    Attributes:
-        path: Its folder.
-        manifest: The content of ``bundle.json``, with the name, version, time, heads (ONNX output
-            by head name) and SHA-256 (``bundle_sha256`` elsewhere) that the properties give.
-        classes: The classes in output order.
-        preprocess: How pictures become input.
+    The properties give what ``bundle.json`` says; ``sha256`` is the ``bundle_sha256`` of elsewhere.
     """
 
-    path: Path
+    path: Path  # its folder
     manifest: Manifest
-    classes: ClassTable
+    classes: ClassTable  # in output order
     preprocess: Preprocess
 
     @property
@@ -79,11 +65,11 @@ class Bundle:
 
     def path_of(self, name: str) -> Path:
         """Where a file lies now, its content verified; a :class:`BundleError` where it is not."""
-        return find_file(self.path, name, self._digest(name))
+        return staging.find_file(self.path, name, self._digest(name))
 
     def read(self, name: str) -> bytes:
         """Content of a file, the very bytes that were verified."""
-        return read_file(self.path, name, self._digest(name))
+        return staging.read_file(self.path, name, self._digest(name))
 
     def read_object(self, name: str) -> dict[str, Any]:
         """The JSON object in a file; an empty one where the bundle has no such file."""
@@ -112,12 +98,12 @@ def open_bundle(path: str | Path) -> Bundle:
         BundleError: No bundle, a missing or changed file, damaged json, or a newer schema.
     """
     folder = Path(path)
-    manifest = read_manifest(folder)
+    manifest = staging.read_manifest(folder)
     while True:
         try:
             return _verified(folder, manifest)
         except BundleError:
-            latest = read_manifest(folder)
+            latest = staging.read_manifest(folder)
             if latest == manifest:
                 raise
             manifest = latest  # replaced meanwhile: look at the new one
@@ -158,12 +144,12 @@ def write_bundle(
         files=_hashes(files),
     )
     if (folder / MANIFEST).exists():
-        with writing(folder):
-            exchange(folder, old_manifest(folder), manifest, files)
+        with staging.writing(folder):
+            staging.exchange(folder, staging.old_manifest(folder), manifest, files)
     else:
         _check_free(folder)
-        with failures_named(folder):
-            build(folder, manifest, files)
+        with staging.failures_named(folder):
+            staging.build(folder, manifest, files)
     return open_bundle(folder)
 
 
@@ -180,7 +166,7 @@ def reserved(path: str | Path) -> Iterator[None]:
     folder = Path(path)
     with ExitStack() as stack:
         if (folder / MANIFEST).exists():
-            with failures_named(folder):
+            with staging.failures_named(folder):
                 stack.enter_context(held(folder))
         yield
 
@@ -190,32 +176,31 @@ def replace_files(
 ) -> Bundle:
     """Replace or add files of a bundle, such as its calibration; all of them or none.
 
-    Args:
-        path: The folder.
-        files: Content by file name.
-        without: Files that it is no longer to hold.
+    ``files`` gives their content by name; ``without`` names files that it is no longer to hold.
 
     Raises:
         ValueError: A name is not plain.
         BundleError: ``path`` is not a valid bundle, or writing failed and the old one stands.
     """
     folder = Path(path)
-    read_manifest(folder)  # refuses what is not a bundle
-    with writing(folder):
+    staging.read_manifest(folder)  # refuses what is not a bundle
+    with staging.writing(folder):
         old = open_bundle(folder).manifest
         kept = {name: digest for name, digest in old.files.items() if name not in without}
         new = replace(old, files={**kept, **_hashes(files)})
-        exchange(folder, old, new, files)
+        staging.exchange(folder, old, new, files)
     return open_bundle(folder)
 
 
 def _verified(folder: Path, manifest: Manifest) -> Bundle:
     for name, digest in manifest.files.items():
-        find_file(folder, name, digest)
+        staging.find_file(folder, name, digest)
     if missing := [name for name in _REQUIRED if name not in manifest.files]:
         raise BundleError(f"{folder / MANIFEST} does not name {missing}: export the bundle again")
-    classes = ClassTable.from_json(read_file(folder, CLASSES, manifest.files[CLASSES]))
-    preprocess = Preprocess.from_json(read_file(folder, PREPROCESS, manifest.files[PREPROCESS]))
+    classes = ClassTable.from_json(staging.read_file(folder, CLASSES, manifest.files[CLASSES]))
+    preprocess = Preprocess.from_json(
+        staging.read_file(folder, PREPROCESS, manifest.files[PREPROCESS])
+    )
     return Bundle(path=folder, manifest=manifest, classes=classes, preprocess=preprocess)
 
 

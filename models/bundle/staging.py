@@ -126,11 +126,8 @@ def exchange(
 ) -> None:
     """Stage what changes, replace ``bundle.json`` in one step, then rename the staged files.
 
-    Args:
-        folder: The bundle, locked by :func:`writing`; where the disk fails the old one stands.
-        old: What stands there, None where it is too damaged to keep.
-        new: What is to stand there.
-        files: Content of the new files, and of any others.
+    The folder is locked by :func:`writing`; where the disk fails the old bundle stands. ``old`` is
+    None where it is too damaged to keep; ``files`` holds the new files, and maybe others.
     """
     if old is not None:
         _settle(folder, old)

@@ -4,13 +4,9 @@ from typing import ClassVar
 
 
 class ImageError(ValueError):
-    """Base of the three: these bytes give no picture. The message is fit for the sender.
+    """Base of the three: these bytes give no picture. The message is fit for the sender."""
 
-    Attributes:
-        code: Stable word for machines.
-    """
-
-    code: ClassVar[str] = "image_unreadable"
+    code: ClassVar[str] = "image_unreadable"  # stable, for machines
 
 
 class UnsupportedImage(ImageError):
@@ -20,17 +16,13 @@ class UnsupportedImage(ImageError):
 
 
 class ImageTooLarge(ImageError):
-    """More bytes or pixels than allowed.
-
-    Attributes:
-        limit: The allowed number, in the unit the message names, or None where memory ran out.
-    """
+    """More bytes or pixels than allowed."""
 
     code = "image_too_large"
 
     def __init__(self, message: str, *, limit: int | None = None) -> None:
         super().__init__(message)
-        self.limit = limit
+        self.limit = limit  # in the unit the message names; None where memory ran out
 
 
 class DamagedImage(ImageError):

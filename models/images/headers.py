@@ -70,10 +70,8 @@ _SHORT: Final = 3
 def orientation(exif: bytes) -> int:
     """Orientation tag of an EXIF block, 1 to 8; 1 (upright) where absent or damaged.
 
-    Only the first directory is read: Pillow's reader warns about oddities in tags nobody asked for.
-
-    Args:
-        exif: TIFF structure, with or without the leading ``Exif\\0\\0``.
+    ``exif`` is a TIFF structure, with or without the leading ``Exif\\0\\0``. Only its first
+    directory is read: Pillow's reader warns about oddities in tags nobody asked for.
     """
     tiff = exif.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4], "")

@@ -61,7 +61,6 @@ class Remembered:
 
     @classmethod
     def of(cls, outcome: Outcome) -> "Remembered":
-        """What to keep of an answer."""
         answer = outcome.answer
         return cls(answer.query, answer.rejection.verdict, np.packbits(outcome.inside))
 

@@ -27,12 +27,8 @@ class Watch:
 
     Sets are drawn from the logits here, so requests for another rule or K count too. Requests of
     several photos do not: the record says nothing about their single photos. Nor do suspect photos
-    where the calibration from traffic left them out.
-
-    Args:
-        record: What is served.
-        metrics: Where alarms show.
-        state: File that keeps what was seen over restarts, or None.
+    where the calibration from traffic left them out. ``state`` is the file that keeps what was seen
+    over restarts.
     """
 
     name = "watch"
@@ -69,7 +65,9 @@ class Watch:
     def _look(self) -> None:
         if not self._rows:
             return
-        logits, self._rows = self._calibrated_on(np.concatenate(self._rows)), []
+        logits, self._rows = np.concatenate(self._rows), []
+        if self._judge is not None:  # the photos of the kind that the record knows
+            logits = logits[self._judge.familiarity(logits) >= self._judge.threshold]
         if not len(logits):
             return
         values = self._scores(logits)
@@ -82,12 +80,6 @@ class Watch:
         self._publish()
         if found or monotonic() - self._saved > SAVE_EVERY_S:
             self._save()
-
-    def _calibrated_on(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The photos of the kind that the record knows, ``(photos, classes)``."""
-        if self._judge is None:
-            return logits
-        return logits[self._judge.familiarity(logits) >= self._judge.threshold]
 
     def _publish(self) -> None:
         reached = {alarm.watched for alarm in self.monitor.alarms}

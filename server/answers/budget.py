@@ -23,9 +23,6 @@ class PixelBudget:
     First come, first served, so that a large picture is not overtaken for ever by smaller ones. One
     that exceeds the budget by itself is let in when nothing else is held. Pictures below a
     fiftieth of the budget, which is nearly all photos, are not counted and never wait.
-
-    Args:
-        limit: Pixels, at least 1.
     """
 
     def __init__(self, limit: int = MAX_DECODING_PIXELS) -> None:
@@ -44,9 +41,7 @@ class PixelBudget:
     def hold(self, pixels: int, check: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Hold ``pixels`` until the block ends, waiting before it as long as they do not fit.
 
-        Args:
-            pixels: At least 0.
-            check: Called every half second while waiting; what it raises ends the wait.
+        ``check`` is called every half second while waiting; what it raises ends the wait.
         """
         if pixels <= self.limit // NOT_COUNTED:
             yield
@@ -77,15 +72,9 @@ class PixelBudget:
 
 
 def pixels_to_hold(header: Header, *, target: int, max_pixels: int) -> int:
-    """How many pixels decoding a picture holds in memory.
-
-    Args:
-        header: Of the picture.
-        target: Side in pixels it is going to be resized to.
-        max_pixels: Larger pictures are refused by the decoder, and hold nothing.
-    """
+    """How many pixels decoding a picture holds, that is to be resized to side ``target``."""
     pixels = header.width * header.height
-    if pixels > max_pixels:
+    if pixels > max_pixels:  # refused by the decoder
         return 0
     if not header.shrinks:
         return pixels

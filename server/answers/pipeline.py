@@ -46,21 +46,15 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A bundle ready to answer. Any number of threads may call it at once.
-
-    Attributes:
-        reference: What features are compared with, where the rejection of the record needs them.
-        max_pixels: Most pixels of a photo.
-        budget: The pixels that may be decoded at once.
-    """
+    """A bundle ready to answer. Any number of threads may call it at once."""
 
     bundle: Bundle
     record: CalibrationRecord
     session: Session
     model: Model
-    reference: Reference | None = None
-    max_pixels: int = MAX_PIXELS
-    budget: PixelBudget = field(default_factory=PixelBudget)
+    reference: Reference | None = None  # of features, where the record's rejection needs them
+    max_pixels: int = MAX_PIXELS  # of a photo
+    budget: PixelBudget = field(default_factory=PixelBudget)  # what may be decoded at once
 
     def __call__(
         self,
@@ -71,14 +65,10 @@ class Pipeline:
         stages: Stages | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Outcome:
-        """The prediction set of one organism.
+        """The prediction set of one organism, from its encoded pictures, at least one.
 
-        Args:
-            photos: Its encoded pictures, at least one.
-            ask: What to answer.
-            request_id: Repeated in the answer.
-            stages: Filled with the time of each stage.
-            check: Called before each photo, and while one waits to be decoded; may end the work.
+        ``stages`` gets the time of each stage; ``check`` is called before each photo, and while one
+        waits to be decoded, and may end the work.
 
         Raises:
             Problem: A photo cannot be used, or the bundle is not calibrated for ``ask``.
@@ -89,17 +79,11 @@ class Pipeline:
             check()
             rows.append(self._outputs(photo, number if len(photos) > 1 else None, stages, check))
         started = perf_counter()
-        logits = {
-            head: np.concatenate([row.logits[head] for row in rows]) for head in rows[0].logits
-        }
-        features = [row.features for row in rows if row.features is not None]
-        rejection = judge(
-            logits,
-            ask,
-            self.record,
-            features=np.concatenate(features) if features else None,
-            reference=self.reference,
-        )
+        heads = rows[0].logits
+        logits = {head: np.concatenate([row.logits[head] for row in rows]) for head in heads}
+        given = [row.features for row in rows if row.features is not None]
+        features = np.concatenate(given) if given else None
+        rejection = judge(logits, ask, self.record, features=features, reference=self.reference)
         found, inside = answer(
             logits,
             ask,

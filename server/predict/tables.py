@@ -117,10 +117,8 @@ def _rows(one: Predicted) -> list[dict[str, Any]]:
     row |= {"lambda": drawn.lambda_val, "set_size": drawn.size}
     row |= {"verdict": one.answer.rejection.verdict, "familiarity": one.answer.rejection.value}
     listed = [
-        row
-        | result.model_dump(exclude={"taxon"})
-        | {"scientific_name": result.taxon.scientific_name}
-        for result in one.answer.results
+        row | each.model_dump(exclude={"taxon"}) | {"scientific_name": each.taxon.scientific_name}
+        for each in one.answer.results
     ]
     return listed or [row]
 
