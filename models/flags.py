@@ -44,12 +44,16 @@ class Flag:
         type: Of what is typed; the field's validators make its value of it.
         help: Where the field's description is not for a command line.
         argument: Whether it is a word of its own, not a flag.
+        metavar: What stands for the value in the help, such as ``DATA``.
+        default: What the help shows where the field itself has None for "not given".
     """
 
     name: str | None = None
     type: Any = None
     help: str | None = None
     argument: bool = False
+    metavar: str | None = None
+    default: str | None = None
 
 
 def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
@@ -106,7 +110,12 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
                 default=inspect.Parameter.empty if field.is_required() else _default(field),
                 annotation=Annotated[
                     flag.type or field.annotation,
-                    word(*names, help=flag.help or field.description),
+                    word(
+                        *names,
+                        help=flag.help or field.description,
+                        metavar=flag.metavar,
+                        show_default=flag.default or True,
+                    ),
                 ],
             ),
         )
