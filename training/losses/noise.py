@@ -9,10 +9,9 @@ from training.losses.base import ExampleLoss, Head, first_derivative_only
 from training.losses.hinges import hinge
 from training.losses.inputs import (
     ClassCounts,
-    check_batch,
-    check_k,
     check_matrix,
     check_parameters,
+    checked,
     count_classes,
     is_integer,
     working,
@@ -84,9 +83,7 @@ def noised_top_k(
         >>> noised_top_k(logits, torch.tensor([1]), k=2, noise=zero)
         tensor([0.5000])
     """
-    labels = check_batch(logits, labels)
-    check_k(k, logits.shape[1])
-    scores = working(logits)
+    scores, labels = checked(logits, labels, k=k)
     rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return _noised_hinge(scores, labels, rank, 1.0)
 
@@ -134,10 +131,7 @@ def imbalanced_noised_top_k(
         ...     logits, torch.tensor([1]), class_counts=[16, 1, 16], k=1, noise=zero)
         tensor([12.])
     """
-    labels = check_batch(logits, labels)
-    check_k(k, logits.shape[1])
-    check_parameters(max_margin=max_margin, scale=scale)
-    scores = working(logits)
+    scores, labels = checked(logits, labels, k=k, max_margin=max_margin, scale=scale)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
     rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return scale * _noised_hinge(scores, labels, rank, margins)

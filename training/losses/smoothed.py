@@ -1,19 +1,11 @@
 """The smooth top-k loss of Berrada et al., and the top-k probabilities of the same sums."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, first_derivative_only
-from training.losses.inputs import (
-    check_batch,
-    check_k,
-    check_matrix,
-    check_parameters,
-    working,
-)
+from training.losses.base import ExampleLoss, with_gradient
+from training.losses.inputs import check_k, check_matrix, check_parameters, checked, working
 from training.losses.symmetric import subsets
 
 MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
@@ -61,11 +53,10 @@ def smooth_top_k(
         >>> smooth_top_k(logits, torch.tensor([1]), k=2, tau=0.01)
         tensor([0.7500])
     """
-    labels = check_batch(logits, labels)
-    check_parameters(tau=tau, margin=margin)
-    check_k(k, logits.shape[1])
-    result: Tensor = _SmoothTopK.apply(working(logits), labels, k, tau, margin)
-    return result
+    scores, labels = checked(logits, labels, k=k, tau=tau, margin=margin)
+    evaluate = _mixture if labels.is_floating_point() else _value_and_gradient
+    values, gradient = evaluate(scores, labels, k, tau, margin)
+    return with_gradient(scores, values, gradient)
 
 
 def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> Tensor:
@@ -104,29 +95,11 @@ class SmoothTopK(ExampleLoss, function=smooth_top_k):
     """Module of :func:`smooth_top_k`."""
 
 
-class _SmoothTopK(torch.autograd.Function):
-    """Takes the gradient along with the value: both come from the same expansion."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, labels: Tensor, k: int, tau: float, margin: float
-    ) -> Tensor:
-        evaluate = _mixture if labels.is_floating_point() else _value_and_gradient
-        values, gradient = evaluate(scores, labels, k, tau, margin)
-        ctx.save_for_backward(gradient)
-        return values
-
-    @staticmethod
-    @first_derivative_only
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * grad.unsqueeze(1), None, None, None, None
-
-
+@torch.no_grad()
 def _value_and_gradient(
     scores: Tensor, labels: Tensor, k: int, tau: float, margin: float
 ) -> tuple[Tensor, Tensor]:
-    """Losses ``(rows,)`` and their gradients ``(rows, classes)``.
+    """Losses ``(rows,)`` and their gradients ``(rows, classes)``, from the same expansion.
 
     The argument of the softplus is a small difference of large numbers when tau is small, so
     what there is one of per row is computed in float64.
@@ -141,6 +114,7 @@ def _value_and_gradient(
     return values.to(scores.dtype), gradient
 
 
+@torch.no_grad()
 def _mixture(
     scores: Tensor, targets: Tensor, k: int, tau: float, margin: float
 ) -> tuple[Tensor, Tensor]:
