@@ -1,6 +1,7 @@
 """``florilege train`` and ``florilege export``."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -72,7 +73,7 @@ def train_command(
     resolved = resolve(settings.model_dump(), overrides=overrides or [], config=file)
     result = train_run(resolved, out, resume=resume)
     if as_json:
-        typer.echo(json.dumps(result.to_plain()))
+        typer.echo(json.dumps(asdict(result)))
     elif result.accuracy is None:
         typer.echo(f"{out}: initial weights written")
     else:
