@@ -57,8 +57,7 @@ def train_command(
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
     ] = False,
     config: Annotated[
-        Path | None,
-        typer.Option(help="YAML file of settings; the config.yaml of a run will do."),
+        Path | None, typer.Option(help="YAML file of settings; the config.yaml of a run will do.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object at the end.")] = False,
 ) -> None:

@@ -41,19 +41,15 @@ def ldam(
         \quad m_y = m_{max} (n_{min} / n_y)^{1/4}
 
     For long-tailed data with a cosine head, whose scores lie in [-1, 1]. Its twin
-    ``imbalanced_noised_top_k`` has the same margins in a top-k hinge.
+    ``imbalanced_noised_top_k`` has the same margins in a top-k hinge. With integer labels a second
+    derivative is refused.
 
     Args:
-        logits: Scores of a cosine head, shape ``(batch, classes)``, floating point.
         class_counts: Training images per class, or the data set to count.
         max_margin: Margin of the rarest class, at least 0, in units of the cosine. [N] finds
             0.2 on Pl@ntNet-300K; the authors use 0.5 on small data and 0.3 on iNaturalist.
         scale: :math:`c`, positive; multiplies the scores and the margin. 30 is robust, [N]
             tuned 40. With a linear head, whose scores are already wide, take 1.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits. With
-        integer labels a second derivative is refused.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",

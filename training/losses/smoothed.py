@@ -27,20 +27,15 @@ def smooth_top_k(
 
     Use it when images carry wrong or ambiguous labels and k is fixed; the gradient reaches
     every class. Its twin ``noised_top_k`` softens a calibrated hinge and touches few classes.
+    A second derivative is refused. Half-precision logits near 20 are spaced 0.02 (float16) or
+    0.125 (bfloat16): below tau = 0.1 that rounding dominates.
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point. ``-inf`` masks a
-            class; a row with fewer than k finite others gives 0.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``;
-            these cost one evaluation per positive target and receive no gradient.
+        logits: ``-inf`` masks a class; a row with fewer than k finite others gives 0.
+        labels: Soft targets cost one evaluation per positive target and receive no gradient.
         k: Size of the set, ``1 <= k < classes``.
         tau: Temperature, positive. [B] uses 1.0 on CIFAR-100 and 0.1 on ImageNet.
         margin: :math:`\alpha`, at least 0; k = 1, tau = 1, margin = 0 is cross-entropy.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits. A
-        second derivative is refused. Half-precision logits near 20 are spaced 0.02 (float16)
-        or 0.125 (bfloat16): below tau = 0.1 that rounding dominates.
 
     References:
         [B] eq. 9 and 10. Eq. 8, not [N] eq. 4, is the limit tau to 0: scores divided by k, the
@@ -72,9 +67,6 @@ def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> 
     Returns:
         Shape ``(batch, classes)``, in ``[0, 1]``, summing to k; float32 for half-precision
         logits; no gradient.
-
-    Raises:
-        ValueError: ``k`` or ``temperature`` out of range, or logits that do not fit.
 
     References:
         [B] appendix C; :math:`\sigma_i` in eq. 64 to 66 should be :math:`\sigma_k`.
