@@ -45,6 +45,8 @@ class Flag:
     type: Any = None  # of what is typed; the field's validators make its value of it
     help: str | None = None  # where the field's description is not for a command line
     argument: bool = False  # a word of its own, not a flag
+    metavar: str | None = None  # what stands for the value in the help, such as ``DATA``
+    default: str | None = None  # what the help shows where None means "not given"
 
 
 def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
@@ -93,7 +95,12 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         names = () if flag.name is None else (flag.name,)
         word = typer.Argument if flag.argument else typer.Option
-        typed = word(*names, help=flag.help or field.description)
+        typed = word(
+            *names,
+            help=flag.help or field.description,
+            metavar=flag.metavar,
+            show_default=flag.default or True,
+        )
         own = (flag.name or name).lstrip("-").replace("-", "_")
         default = inspect.Parameter.empty if field.is_required() else _default(field)
         kind = flag.type or field.annotation

@@ -50,6 +50,7 @@ def _section(name: str, command: Any) -> str:
 def _row(flag: Any) -> str:
     names = ", ".join(f"`{name}`" for name in (*flag.opts, *flag.secondary_opts))
     default = "" if flag.default in (None, False, ()) or callable(flag.default) else flag.default
+    default = flag.show_default if isinstance(flag.show_default, str) else default
     shown = f"`{','.join(map(str, default)) if isinstance(default, list) else default}`"
     return f"| {names} | {shown if default != '' else ''} | {flag.help or ''} |"
 

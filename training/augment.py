@@ -62,10 +62,6 @@ def crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[flo
     crop_height = min(float(height), square * math.sqrt(area) / stretch)
     left = (width - crop_width) * draws[2]
     top = (height - crop_height) * draws[3]
-    if crop_width == width:
-        left = 0.0
-    if crop_height == height:
-        top = 0.0
     return left, top, min(left + crop_width, width), min(top + crop_height, height)
 
 
@@ -84,7 +80,7 @@ def shifted(picture: Picture, down: int, right: int) -> Picture:
     height, width = picture.shape[:2]
     margin = min(max(abs(down), abs(right)), height - 1, width - 1)
     padded = np.pad(picture, ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
-    top, left = margin - _limited(down, margin), margin - _limited(right, margin)
+    top, left = margin - np.clip((down, right), -margin, margin)
     return padded[top : top + height, left : left + width]
 
 
@@ -104,7 +100,3 @@ def recoloured(picture: Picture, factors: Sequence[float]) -> Picture:
     image = ImageEnhance.Contrast(image).enhance(factors[1])
     image = ImageEnhance.Color(image).enhance(factors[2])
     return np.array(image)
-
-
-def _limited(value: int, limit: int) -> int:
-    return max(-limit, min(limit, value))

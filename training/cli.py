@@ -1,14 +1,15 @@
 """``florilege train`` and ``florilege export``."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import Field, create_model
+from pydantic import create_model
 
 from models.bundle.bundle import CALIBRATION
-from models.flags import Settings, flags_of
+from models.flags import Flag, Settings, flags_of
 from training.config import DEFAULT_LOSS, fields
 from training.export import export_run
 from training.run_folder import RunFolder
@@ -26,12 +27,16 @@ FLAGS: Final = (
 
 
 def _flag(name: str) -> Any:
-    """The field of a flag: None where it is not given, the setting's description as its help."""
+    """The field of a flag: None where it is not given, help and default those of the setting."""
     setting = fields()[name]
     default = DEFAULT_LOSS if name == "loss" else setting.get("default")
-    said = " ".join(setting.get("description", "").split())
-    said += f" Default: {default}." if default is not None else ""
-    return (int if setting.get("type") == "integer" else str) | None, Field(None, description=said)
+    shown = Flag(
+        metavar="DATA" if name == "data" else None,
+        default=None if default is None else str(default),
+        help=" ".join(setting["description"].split()),
+    )
+    kind = int if setting.get("type") == "integer" else str
+    return Annotated[kind | None, shown], None
 
 
 Given: Any = create_model("Given", __base__=Settings, **{name: _flag(name) for name in FLAGS})
@@ -52,8 +57,7 @@ def train_command(
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
     ] = False,
     config: Annotated[
-        Path | None,
-        typer.Option(help="YAML file of settings; the config.yaml of a run will do."),
+        Path | None, typer.Option(help="YAML file of settings; the config.yaml of a run will do.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object at the end.")] = False,
 ) -> None:
@@ -68,7 +72,7 @@ def train_command(
     resolved = resolve(settings.model_dump(), overrides=overrides or [], config=file)
     result = train_run(resolved, out, resume=resume)
     if as_json:
-        typer.echo(json.dumps(result.to_plain()))
+        typer.echo(json.dumps(asdict(result)))
     elif result.accuracy is None:
         typer.echo(f"{out}: initial weights written")
     else:

@@ -52,7 +52,6 @@ def make_objective(
     head: str,
     head_scale: float | None = None,
     class_counts: Sequence[int],
-    rows: int,
 ) -> Objective:
     """Build a loss; what it needs to know about the data and the user did not say is filled in.
 
@@ -62,13 +61,13 @@ def make_objective(
         head: ``auto``, or a head the user insists on.
         head_scale: Scale of a cosine head for a loss that has none; 10 where nothing is said.
         class_counts: Training pictures of each class.
-        rows: Training pictures.
 
     Raises:
         UsageError: An unknown loss or parameter, a value out of range, or a head that the loss
             cannot train.
     """
-    fitting, kind, classes = head_of(name, head), losses.LOSSES[name], len(class_counts)
+    fitting, kind = head_of(name, head), losses.LOSSES[name]
+    classes, rows = len(class_counts), sum(class_counts)
     known = inspect.signature(kind).parameters
     facts = {"class_counts": list(class_counts), "rows": rows}
     filled: dict[str, Any] = {key: fact for key, fact in facts.items() if key in known}

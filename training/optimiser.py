@@ -26,10 +26,7 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.S
         for (decay, multiplier), members in groups.items()
     ]
     return torch.optim.SGD(
-        described,
-        lr=config.learning_rate,
-        momentum=config.momentum,
-        nesterov=config.nesterov,
+        described, lr=config.learning_rate, momentum=config.momentum, nesterov=config.nesterov
     )
 
 

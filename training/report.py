@@ -2,8 +2,9 @@
 
 import html
 import io
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import matplotlib as mpl
@@ -68,59 +69,60 @@ def _results(history: Sequence[Row]) -> str:
     )
 
 
-def _table(row: Row) -> str:
-    found = [match for name in row if (match := _ACCURACY.fullmatch(name))]
-    sizes = sorted({float(match["k"]) for match in found})
-    choices = list(dict.fromkeys((match["head"], match["kind"]) for match in found))
-    head = "".join(f"<th>K = {k:g}</th>" for k in sizes)
-    lines = []
-    for name, kind in choices:
-        cells = "".join(
-            f"<td>{float(row[f'val_average_{k:g}_{name}_{kind}']) * 100:.2f}</td>" for k in sizes
-        )
-        lines.append(f"<tr><td>{_words(name)}, {kind}</td>{cells}</tr>")
-    return f"<table><tr><th>head, score</th>{head}</tr>{''.join(lines)}</table>"
-
-
 _ACCURACY: Final = re.compile(
     r"val_average_(?P<k>[\d.]+)_(?P<head>linear|cosine|multi_label|sccp)_(?P<kind>\w+)"
 )
 
 
+def _accuracies(row: Row) -> dict[str, dict[float, str]]:
+    """The columns of average-K accuracy, by head and score in words, then by K."""
+    found = dict[str, dict[float, str]]()
+    for match in filter(None, map(_ACCURACY.fullmatch, row)):
+        choice = f"{_words(match['head'])}, {match['kind']}"
+        found.setdefault(choice, {})[float(match["k"])] = match[0]
+    return found
+
+
+def _table(row: Row) -> str:
+    found = _accuracies(row)
+    sizes = sorted({k for columns in found.values() for k in columns})
+    head = "".join(f"<th>K = {k:g}</th>" for k in sizes)
+    lines = []
+    for choice, columns in found.items():
+        cells = "".join(f"<td>{float(row[columns[k]]) * 100:.2f}</td>" for k in sizes)
+        lines.append(f"<tr><td>{choice}</td>{cells}</tr>")
+    return f"<table><tr><th>head, score</th>{head}</tr>{''.join(lines)}</table>"
+
+
 def _curves(history: Sequence[Row]) -> str:
-    wanted = f"{history[-1]['val_average_k']:g}"
-    accuracy = [
-        name for name in history[0] if (m := _ACCURACY.fullmatch(name)) and m["k"] == wanted
-    ]
-    log_loss = [name for name in history[0] if name.startswith("val_log_loss_")]
+    def column(name: str, factor: float = 1.0) -> list[float]:
+        return [float(row[name]) * factor for row in history]
+
+    k, found = f"{history[-1]['val_average_k']:g}", _accuracies(history[0])
+    accuracy = {choice: column(columns[float(k)], 100) for choice, columns in found.items()}
+    losses = [name for name in history[0] if name.startswith("val_log_loss_")]
+    log_loss = {_words(name.removeprefix("val_log_loss_")): column(name) for name in losses}
     figure = Figure(figsize=(9.5, 6.4), layout="constrained")
-    axes = figure.subplots(2, 2)
-    _draw(axes[0, 0], history, ["train_loss"], "Training loss", lambda name: "training")
-    _draw(axes[0, 1], history, accuracy, f"Validation average-{wanted} accuracy, %", _choice, 100)
-    _draw(axes[1, 0], history, log_loss, "Validation log-loss", lambda name: _words(name[13:]))
-    _draw(axes[1, 1], history, ["learning_rate"], "Learning rate", lambda name: "rate")
+    (loss, right), (below, rate) = figure.subplots(2, 2)
+    epochs = column("epoch")
+    _draw(loss, "Training loss", epochs, {"training": column("train_loss")})
+    _draw(right, f"Validation average-{k} accuracy, %", epochs, accuracy)
+    _draw(below, "Validation log-loss", epochs, log_loss)
+    _draw(rate, "Learning rate", epochs, {"rate": column("learning_rate")})
     return _svg(figure)
 
 
 def _draw(
-    axes: Axes,
-    history: Sequence[Row],
-    names: Sequence[str],
-    title: str,
-    label: Callable[[str], str],
-    factor: float = 1.0,
+    axes: Axes, title: str, epochs: Sequence[float], curves: Mapping[str, Sequence[float]]
 ) -> None:
-    epochs = [float(row["epoch"]) for row in history]
-    for index, name in enumerate(names):
-        values = [float(row[name]) * factor for row in history]
-        colour = _COLOURS[index % len(_COLOURS)]
-        axes.plot(epochs, values, color=colour, marker=".", label=label(name))
+    for colour, (label, values) in zip(itertools.cycle(_COLOURS), curves.items(), strict=False):
+        axes.plot(epochs, values, color=colour, marker=".", label=label)
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e3e8e5")
-    if len(names) > 1:
+    if len(curves) > 1:
         axes.legend(frameon=False, fontsize=9)
 
 
@@ -132,12 +134,6 @@ def _svg(figure: Figure) -> str:
     svg = text.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     return svg[svg.index("<svg") :]
-
-
-def _choice(name: str) -> str:
-    match = _ACCURACY.fullmatch(name)
-    assert match is not None
-    return f"{_words(match['head'])}, {match['kind']}"
 
 
 def _words(name: object) -> str:

@@ -1,9 +1,8 @@
 """A training run from data to report: checks, network, loop, files."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from training.run_folder import RunFolder
 class TrainResult:
     """What a run came to; None what a run of no epochs has not."""
 
-    run: Path
+    run: str
     epochs: int
     best_epoch: int | None  # the one whose weights are in best.safetensors
     average_k: float  # that chose it
@@ -41,10 +40,6 @@ class TrainResult:
     head: str | None  # that reached it
     score_kind: str | None
     seconds: float  # in the loop, over all sittings
-
-    def to_plain(self) -> dict[str, Any]:
-        """For ``--json``."""
-        return {**asdict(self), "run": str(self.run)}
 
 
 _to_stderr = partial(typer.echo, err=True)
@@ -118,7 +113,6 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
         head=config.head,
         head_scale=config.head_scale,
         class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
-        rows=len(labels),
     )
 
 
@@ -185,7 +179,7 @@ def _result(config: TrainConfig, folder: RunFolder, position: Position) -> Train
     best = position.best_epoch
     row = position.history[best - 1] if best else {}
     return TrainResult(
-        run=folder.path,
+        run=str(folder.path),
         epochs=position.epoch,
         best_epoch=best,
         average_k=float(row.get("val_average_k", config.validation.average_k)),

@@ -13,7 +13,7 @@ ROWS = torch.arange(4)
 
 
 def test_a_loss_on_one_head_gets_the_logits() -> None:
-    objective = make_objective("cross_entropy", {}, head="auto", class_counts=[2, 1, 1], rows=4)
+    objective = make_objective("cross_entropy", {}, head="auto", class_counts=[2, 1, 1])
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     assert objective.head == "linear"
     torch.testing.assert_close(objective(logits, LABELS, ROWS), F.cross_entropy(logits, LABELS))
@@ -22,7 +22,7 @@ def test_a_loss_on_one_head_gets_the_logits() -> None:
 
 def test_the_two_head_loss_gets_both_heads_in_order() -> None:
     objective = make_objective(
-        "two_head_average_k", {"average_k": 2}, head="auto", class_counts=[2, 1, 1], rows=4
+        "two_head_average_k", {"average_k": 2}, head="auto", class_counts=[2, 1, 1]
     )
     generator = torch.Generator().manual_seed(0)
     both = torch.randn(4, 3, generator=generator), torch.randn(4, 3, generator=generator)
@@ -33,7 +33,7 @@ def test_the_two_head_loss_gets_both_heads_in_order() -> None:
 
 def test_half_precision_outputs_are_widened_before_they_are_scaled() -> None:
     objective = make_objective(
-        "cross_entropy", {}, head="cosine", head_scale=3.3, class_counts=[2, 1, 1], rows=4
+        "cross_entropy", {}, head="cosine", head_scale=3.3, class_counts=[2, 1, 1]
     )
     cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
     expected = F.cross_entropy(3.3 * cosines.float(), LABELS)
@@ -42,19 +42,19 @@ def test_half_precision_outputs_are_widened_before_they_are_scaled() -> None:
 
 def test_what_a_loss_needs_to_know_comes_from_the_data() -> None:
     counts = [3, 1, 2]
-    margin = make_objective("ldam", {}, head="auto", class_counts=counts, rows=6).loss_fn
+    margin = make_objective("ldam", {}, head="auto", class_counts=counts).loss_fn
     assert margin.class_counts is not None
     assert (margin.class_counts.tolist(), margin.rows) == (counts, None)
-    online = make_objective("role", {}, head="auto", class_counts=counts, rows=6).loss_fn
+    online = make_objective("role", {}, head="auto", class_counts=counts).loss_fn
     assert (online.class_counts, online.rows) == (None, 6)
 
 
 def test_what_the_user_says_wins_over_the_data() -> None:
     given = {"rows": 15, "average_k": 2}
-    made = make_objective("role", given, head="auto", class_counts=[3, 3, 3], rows=9).loss_fn
+    made = make_objective("role", given, head="auto", class_counts=[3, 3, 3]).loss_fn
     assert (made.rows, made.average_k) == (15, 2)
     counted = {"class_counts": [9, 8, 7]}
-    margin = make_objective("ldam", counted, head="auto", class_counts=[3, 3, 3], rows=9).loss_fn
+    margin = make_objective("ldam", counted, head="auto", class_counts=[3, 3, 3]).loss_fn
     assert margin.class_counts is not None
     assert margin.class_counts.tolist() == [9, 8, 7]
 
@@ -63,10 +63,10 @@ def test_what_the_user_says_wins_over_the_data() -> None:
 def test_a_default_set_size_too_large_for_the_classes_is_lowered_and_said(
     name: str, key: str
 ) -> None:
-    objective = make_objective(name, {}, head="auto", class_counts=[3] * 5, rows=15)
+    objective = make_objective(name, {}, head="auto", class_counts=[3] * 5)
     assert getattr(objective.loss_fn, key) == 4
     assert objective.notes == (f"loss {name}: {key} is 4, the largest for 5 classes",)
-    enough = make_objective(name, {}, head="auto", class_counts=[3] * 6, rows=18)
+    enough = make_objective(name, {}, head="auto", class_counts=[3] * 6)
     assert (getattr(enough.loss_fn, key), enough.notes) == (5, ())
 
 
@@ -79,7 +79,7 @@ def test_a_forward_with_row_index_gets_the_rows(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(losses, "LOSSES", {"rowwise": Rowwise})
     monkeypatch.setattr(losses, "build", lambda _name, **parameters: Rowwise(**parameters))
-    objective = make_objective("rowwise", {}, head="auto", class_counts=[1, 1], rows=2)
+    objective = make_objective("rowwise", {}, head="auto", class_counts=[1, 1])
     assert objective(torch.zeros(4, 2), LABELS, torch.tensor([4, 5, 6, 7])).item() == 22
 
 
@@ -96,7 +96,7 @@ def test_a_loss_that_cannot_be_made_is_refused(
     name: str, parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        make_objective(name, parameters, head="auto", class_counts=[1, 1, 1], rows=3)
+        make_objective(name, parameters, head="auto", class_counts=[1, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_set_too_large_for_the_classes_is_refused(name: str, key: str, largest
     message = rf"loss\.{key} must be in \[1, {largest}\] for 4 classes, got {largest + 1}"
     counts = [2, 2, 2, 2]
     with pytest.raises(UsageError, match=message):
-        make_objective(name, {key: largest + 1}, head="auto", class_counts=counts, rows=8)
-    make_objective(name, {key: largest}, head="auto", class_counts=counts, rows=8)
+        make_objective(name, {key: largest + 1}, head="auto", class_counts=counts)
+    make_objective(name, {key: largest}, head="auto", class_counts=counts)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_parameters_of_other_data_or_another_loop_are_refused(
     name: str, parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        make_objective(name, parameters, head="auto", class_counts=[2, 2, 2], rows=6)
+        make_objective(name, parameters, head="auto", class_counts=[2, 2, 2])
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_cosine_head_of_a_loss_without_scale_is_scaled_before_it(
     given: float | None, scale: float
 ) -> None:
     objective = make_objective(
-        "cross_entropy", {}, head="cosine", head_scale=given, class_counts=[2, 1, 1], rows=4
+        "cross_entropy", {}, head="cosine", head_scale=given, class_counts=[2, 1, 1]
     )
     cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     expected = F.cross_entropy(scale * cosines, LABELS)
@@ -156,7 +156,7 @@ def test_a_cosine_head_of_a_loss_without_scale_is_scaled_before_it(
 
 def test_a_cosine_head_is_not_scaled_twice() -> None:
     counts = [2, 1, 1]
-    objective = make_objective("ldam", {"scale": 7.0}, head="auto", class_counts=counts, rows=4)
+    objective = make_objective("ldam", {"scale": 7.0}, head="auto", class_counts=counts)
     cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     expected = losses.ldam(cosines, LABELS, class_counts=counts, scale=7.0).mean()
     torch.testing.assert_close(objective(cosines, LABELS, ROWS), expected)
@@ -173,20 +173,20 @@ def test_a_cosine_head_is_not_scaled_twice() -> None:
 )
 def test_a_head_scale_that_nothing_would_use_is_refused(loss: str, head: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_objective(loss, {}, head=head, head_scale=5.0, class_counts=[2, 1, 1], rows=4)
+        make_objective(loss, {}, head=head, head_scale=5.0, class_counts=[2, 1, 1])
 
 
 @pytest.mark.parametrize("loss", ["ldam", "imbalanced_noised_top_k"])
 def test_a_margin_loss_on_a_linear_head_has_scale_1_and_says_so(loss: str) -> None:
     counts = [2, 1, 1, 1, 1, 1]
-    linear = make_objective(loss, {}, head="linear", class_counts=counts, rows=7)
+    linear = make_objective(loss, {}, head="linear", class_counts=counts)
     assert linear.scale == 1.0
     assert linear.notes == (
         f"loss {loss}: scale is 1, its default is for the cosines of a cosine head",
     )
-    given = make_objective(loss, {"scale": 5.0}, head="linear", class_counts=counts, rows=7)
+    given = make_objective(loss, {"scale": 5.0}, head="linear", class_counts=counts)
     assert (given.scale, given.notes) == (5.0, ())
-    cosine = make_objective(loss, {}, head="auto", class_counts=counts, rows=7)
+    cosine = make_objective(loss, {}, head="auto", class_counts=counts)
     assert cosine.scale is not None
     assert (cosine.scale >= 30, cosine.notes) == (True, ())
 

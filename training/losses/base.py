@@ -226,3 +226,22 @@ def first_derivative_only(
         return once(ctx, *slopes, **named)
 
     return checked
+
+
+class _Known(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, _scores: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return values.clone()
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * (grad.unsqueeze(1) if grad.dim() else grad), None, None
+
+
+def with_gradient(scores: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
+    """``values``, ``(batch,)`` or a scalar, whose gradient to ``scores`` was computed with them."""
+    result: Tensor = _Known.apply(scores, values, gradient)
+    return result

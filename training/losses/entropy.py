@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.losses.base import ExampleLoss, mix
-from training.losses.inputs import check_batch, check_parameters, working
+from training.losses.inputs import checked, working
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
@@ -25,9 +25,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
         >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2]))
         tensor([1.3863])
     """
-    labels = check_batch(logits, labels)
-    check_parameters(label_smoothing=label_smoothing)
-    scores = working(logits)
+    scores, labels = checked(logits, labels, label_smoothing=label_smoothing)
     targets = labels.to(scores.dtype) if labels.is_floating_point() else labels
     return F.cross_entropy(scores, targets, reduction="none", label_smoothing=label_smoothing)
 
@@ -70,9 +68,7 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
         >>> focal(torch.zeros(1, 4), torch.tensor([2]))
         tensor([0.7798])
     """
-    labels = check_batch(logits, labels)
-    check_parameters(gamma=gamma)
-    scores = working(logits)
+    scores, labels = checked(logits, labels, gamma=gamma)
     if not labels.is_floating_point():
         return _fade(F.cross_entropy(scores, labels, reduction="none"), gamma)
     return mix(_fade(-F.log_softmax(scores, dim=1), gamma), labels)

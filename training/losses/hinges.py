@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from training.losses.base import ExampleLoss
-from training.losses.inputs import check_batch, check_k, working
+from training.losses.inputs import checked
 
 
 def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
@@ -30,9 +30,7 @@ def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
         >>> top_k_hinge(logits, torch.tensor([0, 0]), k=2)
         tensor([0., 3.])
     """
-    labels = check_batch(logits, labels)
-    check_k(k, logits.shape[1])
-    scores = working(logits)
+    scores, labels = checked(logits, labels, k=k)
     if labels.is_floating_point():
         top = scores.topk(k + 1)
         in_set = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, top.indices[:, :k], True)
@@ -63,9 +61,7 @@ def convex_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
         >>> convex_top_k_hinge(logits, torch.tensor([0, 0]), k=2)
         tensor([0., 4.])
     """
-    labels = check_batch(logits, labels)
-    check_k(k, logits.shape[1])
-    scores = working(logits)
+    scores, labels = checked(logits, labels, k=k)
     if labels.is_floating_point():
         return _mixture(_means_for_each_class(scores, k) - scores, labels)
     index = labels.unsqueeze(1)
@@ -95,11 +91,8 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
         >>> calibrated_top_k_hinge(logits, torch.tensor([0, 2]), k=2)
         tensor([0., 1.])
     """
-    labels = check_batch(logits, labels)
-    check_k(k, logits.shape[1])
-    scores = working(logits)
-    runner_up = scores.topk(k + 1).values[:, -1]
-    return hinge(scores, labels, runner_up)
+    scores, labels = checked(logits, labels, k=k)
+    return hinge(scores, labels, scores.topk(k + 1).values[:, -1])
 
 
 def hinge(scores: Tensor, labels: Tensor, rival: Tensor, margins: Tensor | float = 1.0) -> Tensor:

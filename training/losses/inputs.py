@@ -62,6 +62,15 @@ def check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     return labels
 
 
+def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:
+    """Logits to compute with and the labels :func:`whole`, all checked with the parameters."""
+    labels = check_batch(logits, labels)
+    check_parameters(**parameters)
+    if "k" in parameters:
+        check_k(parameters["k"], logits.shape[1])
+    return working(logits), labels
+
+
 _AT_LEAST_0 = ("alpha", "beta", "gamma", "margin", "max_margin", "reg_weight", "theta_lr")
 _POSITIVE = ("epsilon", "scale", "tau", "temperature")
 NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {

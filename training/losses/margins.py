@@ -1,19 +1,13 @@
 """Margins that grow as a class gets rarer, and the cross-entropy that asks for them."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Head, first_derivative_only, mix
-from training.losses.inputs import (
-    ClassCounts,
-    check_batch,
-    check_parameters,
-    count_classes,
-    working,
-)
+from training.losses.base import ExampleLoss, Head, mix, with_gradient
+from training.losses.inputs import ClassCounts, checked, count_classes
 
 FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
 
@@ -47,19 +41,15 @@ def ldam(
         \quad m_y = m_{max} (n_{min} / n_y)^{1/4}
 
     For long-tailed data with a cosine head, whose scores lie in [-1, 1]. Its twin
-    ``imbalanced_noised_top_k`` has the same margins in a top-k hinge.
+    ``imbalanced_noised_top_k`` has the same margins in a top-k hinge. With integer labels a second
+    derivative is refused.
 
     Args:
-        logits: Scores of a cosine head, shape ``(batch, classes)``, floating point.
         class_counts: Training images per class, or the data set to count.
         max_margin: Margin of the rarest class, at least 0, in units of the cosine. [N] finds
             0.2 on Pl@ntNet-300K; the authors use 0.5 on small data and 0.3 on iNaturalist.
         scale: :math:`c`, positive; multiplies the scores and the margin. 30 is robust, [N]
             tuned 40. With a linear head, whose scores are already wide, take 1.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits. With
-        integer labels a second derivative is refused.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
@@ -70,40 +60,31 @@ def ldam(
         >>> ldam(torch.zeros(1, 2), torch.tensor([0]), class_counts=[1, 16], scale=1)
         tensor([0.9741])
     """
-    labels = check_batch(logits, labels)
-    check_parameters(max_margin=max_margin, scale=scale)
-    scores = working(logits)
+    scores, labels = checked(logits, labels, max_margin=max_margin, scale=scale)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
     if labels.is_floating_point():
         return _mixture(scores * scale, labels.to(scores.dtype), margins * scale)
-    result: Tensor = _LedEntropy.apply(scores, labels, margins[labels].unsqueeze(1), scale)
-    return result
+    entropy, gradient = _led_entropy(scores, labels, margins[labels].unsqueeze(1), scale)
+    return with_gradient(scores, entropy, gradient)
 
 
-class _LedEntropy(torch.autograd.Function):
-    """Cross-entropy of scaled scores whose label was set back by its lead.
+@torch.no_grad()
+def _led_entropy(
+    scores: Tensor, labels: Tensor, lead: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of scaled scores whose label was set back by its lead, and its gradient.
 
     Written out because scores scaled by 30 leave probabilities below 1e-38, and processors are
     ten times slower on those denormal numbers; here they end at ``exp(FLOOR)``.
     """
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, labels: Tensor, lead: Tensor, scale: float) -> Tensor:
-        index = labels.unsqueeze(1)
-        work = scores.scatter(1, index, scores.gather(1, index) - lead)
-        work.sub_(work.amax(1, keepdim=True)).mul_(scale)
-        own = work.gather(1, index).squeeze(1)
-        total = work.clamp_min_(FLOOR).exp_().sum(1)
-        gradient = work.mul_((scale / total).unsqueeze(1))
-        gradient.scatter_(1, index, gradient.gather(1, index) - scale)
-        ctx.save_for_backward(gradient)
-        return total.log() - own
-
-    @staticmethod
-    @first_derivative_only
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * grad.unsqueeze(1), None, None, None
+    index = labels.unsqueeze(1)
+    work = scores.scatter(1, index, scores.gather(1, index) - lead)
+    work.sub_(work.amax(1, keepdim=True)).mul_(scale)
+    own = work.gather(1, index).squeeze(1)
+    total = work.clamp_min_(FLOOR).exp_().sum(1)
+    gradient = work.mul_((scale / total).unsqueeze(1))
+    gradient.scatter_(1, index, gradient.gather(1, index) - scale)
+    return total.log() - own, gradient
 
 
 def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:

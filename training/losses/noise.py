@@ -9,10 +9,9 @@ from training.losses.base import ExampleLoss, Head, first_derivative_only
 from training.losses.hinges import hinge
 from training.losses.inputs import (
     ClassCounts,
-    check_batch,
-    check_k,
     check_matrix,
     check_parameters,
+    checked,
     count_classes,
     is_integer,
     working,
@@ -54,11 +53,11 @@ def noised_top_k(
 
     Top-k calibrated, cheap whatever k is, and trainable where ``calibrated_top_k_hinge`` is
     not: the noise spreads the gradient over the classes near the cut. ``smooth_top_k`` reaches
-    every class instead. For long-tailed data see ``imbalanced_noised_top_k``.
+    every class instead. For long-tailed data see ``imbalanced_noised_top_k``. A second derivative
+    is refused: that of a sample is 0 and not that of the expectation.
 
     Args:
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``;
-            all classes of a soft target see the same noise.
+        labels: All classes of a soft target see the same noise.
         k: Size of the set, ``1 <= k < classes``.
         epsilon: Size of the noise, positive, in units of the logits. [N] uses 0.2 on
             CIFAR-100, [N2] 0.5 on ImageNet, [S] 1.0 on Pl@ntNet-300K; below 0.01 nothing is
@@ -70,10 +69,6 @@ def noised_top_k(
         noise: The noise itself, ``(samples, batch, classes)``, finite; nothing is drawn then,
             and a ``noise_samples`` other than the default must be their number.
 
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits. A
-        second derivative is refused: that of a sample is 0 and not that of the expectation.
-
     References:
         [N] eq. 10; the gradient is eq. 12, which at fixed noise is the gradient of eq. 10. At
         a slack of exactly 0 the gradient is 0, where eq. 12 has an indicator with >=.
@@ -84,9 +79,7 @@ def noised_top_k(
         >>> noised_top_k(logits, torch.tensor([1]), k=2, noise=zero)
         tensor([0.5000])
     """
-    labels = check_batch(logits, labels)
-    check_k(k, logits.shape[1])
-    scores = working(logits)
+    scores, labels = checked(logits, labels, k=k)
     rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return _noised_hinge(scores, labels, rank, 1.0)
 
@@ -114,7 +107,6 @@ def imbalanced_noised_top_k(
     For a cosine head. Its twin ``noised_top_k`` has margin 1 for every class and no scale.
 
     Args:
-        logits: Scores of a cosine head, shape ``(batch, classes)``, floating point.
         class_counts: Training images per class, or the data set to count.
         k: Size of the set, ``1 <= k < classes``.
         epsilon: Size of the noise, positive, in units of the cosine.
@@ -134,10 +126,7 @@ def imbalanced_noised_top_k(
         ...     logits, torch.tensor([1]), class_counts=[16, 1, 16], k=1, noise=zero)
         tensor([12.])
     """
-    labels = check_batch(logits, labels)
-    check_k(k, logits.shape[1])
-    check_parameters(max_margin=max_margin, scale=scale)
-    scores = working(logits)
+    scores, labels = checked(logits, labels, k=k, max_margin=max_margin, scale=scale)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
     rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return scale * _noised_hinge(scores, labels, rank, margins)

@@ -42,7 +42,7 @@ def role(
     number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch.
 
     Args:
-        logits: Raw class scores :math:`z`, shape ``(batch, classes)``, floating point.
+        logits: The scores :math:`z`.
         estimates: Logits :math:`\theta` of the estimated labels, ``(batch, classes)``.
         average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``.
         reg_weight: :math:`\lambda`, at least 0.
@@ -169,16 +169,12 @@ class Role(Loss, function=role):
         self.dtype = dtype
         self.memory_map = None if memory_map is None else Path(memory_map)
         self.seed = seed
-        self.estimates: Estimates | None = None
-        if classes is not None:
-            self.estimates = self._allocate(classes)
+        self.estimates = None if classes is None else self._allocate(classes)
 
     def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor | None = None) -> Tensor:
-        """Loss of the batch.
+        """Loss of the batch; logits and labels as in :func:`role`.
 
         Args:
-            logits: Raw class scores, shape ``(batch, classes)``, floating point.
-            labels: int64 ``(batch,)``, or soft targets ``(batch, classes)``.
             row_index: Position of each image in the training set, int64 ``(batch,)``; not
                 needed in ``eval`` mode.
 

@@ -7,7 +7,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.losses.base import ExampleLoss, Loss, check_weight, divide, mix
-from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
+from training.losses.inputs import (
+    check_average_k,
+    check_batch,
+    check_parameters,
+    checked,
+    whole,
+    working,
+)
 
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 
@@ -30,8 +37,7 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
         >>> assume_negative(torch.zeros(1, 4), torch.tensor([2]))
         tensor([1.3863])
     """
-    labels = check_batch(logits, labels)
-    scores = working(logits)
+    scores, labels = checked(logits, labels)
     negatives = max(1, scores.shape[1] - 1)
     if labels.is_floating_point():
         targets = labels.to(scores.dtype)
@@ -57,7 +63,7 @@ def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
         >>> positive_bce(torch.zeros(1, 4), torch.tensor([2]))
         tensor([0.6931])
     """
-    return _positive(working(logits), check_batch(logits, labels))
+    return _positive(*checked(logits, labels))
 
 
 def expected_positive(

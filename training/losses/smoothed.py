@@ -1,19 +1,11 @@
 """The smooth top-k loss of Berrada et al., and the top-k probabilities of the same sums."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, first_derivative_only
-from training.losses.inputs import (
-    check_batch,
-    check_k,
-    check_matrix,
-    check_parameters,
-    working,
-)
+from training.losses.base import ExampleLoss, with_gradient
+from training.losses.inputs import check_k, check_matrix, check_parameters, checked, working
 from training.losses.symmetric import subsets
 
 MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
@@ -35,20 +27,15 @@ def smooth_top_k(
 
     Use it when images carry wrong or ambiguous labels and k is fixed; the gradient reaches
     every class. Its twin ``noised_top_k`` softens a calibrated hinge and touches few classes.
+    A second derivative is refused. Half-precision logits near 20 are spaced 0.02 (float16) or
+    0.125 (bfloat16): below tau = 0.1 that rounding dominates.
 
     Args:
-        logits: Raw class scores, shape ``(batch, classes)``, floating point. ``-inf`` masks a
-            class; a row with fewer than k finite others gives 0.
-        labels: True class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``;
-            these cost one evaluation per positive target and receive no gradient.
+        logits: ``-inf`` masks a class; a row with fewer than k finite others gives 0.
+        labels: Soft targets cost one evaluation per positive target and receive no gradient.
         k: Size of the set, ``1 <= k < classes``.
         tau: Temperature, positive. [B] uses 1.0 on CIFAR-100 and 0.1 on ImageNet.
         margin: :math:`\alpha`, at least 0; k = 1, tau = 1, margin = 0 is cross-entropy.
-
-    Returns:
-        One loss per example, shape ``(batch,)``; float32 for half-precision logits. A
-        second derivative is refused. Half-precision logits near 20 are spaced 0.02 (float16)
-        or 0.125 (bfloat16): below tau = 0.1 that rounding dominates.
 
     References:
         [B] eq. 9 and 10. Eq. 8, not [N] eq. 4, is the limit tau to 0: scores divided by k, the
@@ -61,11 +48,10 @@ def smooth_top_k(
         >>> smooth_top_k(logits, torch.tensor([1]), k=2, tau=0.01)
         tensor([0.7500])
     """
-    labels = check_batch(logits, labels)
-    check_parameters(tau=tau, margin=margin)
-    check_k(k, logits.shape[1])
-    result: Tensor = _SmoothTopK.apply(working(logits), labels, k, tau, margin)
-    return result
+    scores, labels = checked(logits, labels, k=k, tau=tau, margin=margin)
+    evaluate = _mixture if labels.is_floating_point() else _value_and_gradient
+    values, gradient = evaluate(scores, labels, k, tau, margin)
+    return with_gradient(scores, values, gradient)
 
 
 def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> Tensor:
@@ -81,9 +67,6 @@ def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> 
     Returns:
         Shape ``(batch, classes)``, in ``[0, 1]``, summing to k; float32 for half-precision
         logits; no gradient.
-
-    Raises:
-        ValueError: ``k`` or ``temperature`` out of range, or logits that do not fit.
 
     References:
         [B] appendix C; :math:`\sigma_i` in eq. 64 to 66 should be :math:`\sigma_k`.
@@ -104,29 +87,11 @@ class SmoothTopK(ExampleLoss, function=smooth_top_k):
     """Module of :func:`smooth_top_k`."""
 
 
-class _SmoothTopK(torch.autograd.Function):
-    """Takes the gradient along with the value: both come from the same expansion."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, labels: Tensor, k: int, tau: float, margin: float
-    ) -> Tensor:
-        evaluate = _mixture if labels.is_floating_point() else _value_and_gradient
-        values, gradient = evaluate(scores, labels, k, tau, margin)
-        ctx.save_for_backward(gradient)
-        return values
-
-    @staticmethod
-    @first_derivative_only
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * grad.unsqueeze(1), None, None, None, None
-
-
+@torch.no_grad()
 def _value_and_gradient(
     scores: Tensor, labels: Tensor, k: int, tau: float, margin: float
 ) -> tuple[Tensor, Tensor]:
-    """Losses ``(rows,)`` and their gradients ``(rows, classes)``.
+    """Losses ``(rows,)`` and their gradients ``(rows, classes)``, from the same expansion.
 
     The argument of the softplus is a small difference of large numbers when tau is small, so
     what there is one of per row is computed in float64.
@@ -141,6 +106,7 @@ def _value_and_gradient(
     return values.to(scores.dtype), gradient
 
 
+@torch.no_grad()
 def _mixture(
     scores: Tensor, targets: Tensor, k: int, tau: float, margin: float
 ) -> tuple[Tensor, Tensor]:

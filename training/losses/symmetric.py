@@ -145,13 +145,12 @@ def _newton(power_sums: Tensor) -> Tensor:
 
 def _power_sums(values: Tensor, k: int) -> Tensor:
     """Sums of the powers 1 to k of each row, float64 ``(rows, k)``."""
-    return torch.cat([_block_power_sums(block, k) for block in _blocks(values)])
-
-
-def _block_power_sums(values: Tensor, k: int) -> Tensor:
-    power, sums = values.clone(), [values.sum(1)]
-    sums += [power.mul_(values).sum(1) for _ in range(k - 1)]
-    return torch.stack(sums, dim=1).double()
+    found = []
+    for block in _blocks(values):
+        power, sums = block.clone(), [block.sum(1)]
+        sums += [power.mul_(block).sum(1) for _ in range(k - 1)]
+        found.append(torch.stack(sums, dim=1).double())
+    return torch.cat(found)
 
 
 def _horner(coefficients: Tensor, values: Tensor) -> Tensor:
@@ -160,16 +159,13 @@ def _horner(coefficients: Tensor, values: Tensor) -> Tensor:
     for block in _blocks(values):
         rows = slice(done, done + len(block))
         done = rows.stop
-        _block_horner(coefficients[rows], block, result[rows])
+        part = result[rows]
+        *lower, highest = coefficients[rows].unsqueeze(2).unbind(1)  # each (rows, 1)
+        part.copy_(highest.expand_as(block))
+        for coefficient in reversed(lower):
+            torch.addcmul(coefficient, block, part, out=part)
+        part.mul_(block)
     return result
-
-
-def _block_horner(coefficients: Tensor, values: Tensor, result: Tensor) -> None:
-    *lower, highest = coefficients.unsqueeze(2).unbind(1)  # each (rows, 1)
-    result.copy_(highest.expand_as(values))
-    for coefficient in reversed(lower):
-        torch.addcmul(coefficient, values, result, out=result)
-    result.mul_(values)
 
 
 def _blocks(values: Tensor) -> tuple[Tensor, ...]:

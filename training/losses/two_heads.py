@@ -9,7 +9,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn import functional as F
 
-from training.losses.base import Head, Loss, check_weight, first_derivative_only
+from training.losses.base import Head, Loss, check_weight, with_gradient
 from training.losses.candidates import Scope, Selection, candidate_count, select, world_size
 from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
 from training.losses.positives import SOFTPLUS_LIMIT
@@ -221,40 +221,31 @@ def _loss(
             f"and {tuple(log_p.shape)}"
         )
     scores = working(multi_label_logits)
-    taught: Tensor = _MultiLabel.apply(scores, known, chosen, alpha)
+    taught = with_gradient(scores, *_multi_label(scores, known, chosen, alpha))
     proposed = log_p.flatten().index_select(0, known.entries)
     return taught - (known.shares * proposed).sum() / known.divisor.clamp_min(TINY)
 
 
-class _MultiLabel(torch.autograd.Function):
+@torch.no_grad()
+def _multi_label(
+    scores: Tensor, known: LabelledEntries, chosen: Selection, alpha: float
+) -> tuple[Tensor, Tensor]:
     """The three terms of the multi-label head with their gradient, in one pass over the scores.
 
     Negatives are what is left when labels, candidates and ignored rows are set to ``-inf``,
     where the softplus and its slope are 0: exact, unlike the sum over all minus the few.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, known: LabelledEntries, chosen: Selection, alpha: float
-    ) -> Tensor:
-        flat = scores.flatten()
-        positive = torch.cat([known.entries, chosen.indices])
-        label_share = known.shares / known.divisor.clamp_min(TINY)
-        candidate_share = flat.new_full(chosen.indices.shape, alpha / max(1, chosen.total))
-        share = torch.cat([label_share, candidate_share])
-        at_positive = flat.index_select(0, positive)
-        rest = flat.index_fill(0, positive, -torch.inf).view_as(scores)
-        rest.index_fill_(0, known.ignored, -torch.inf)
-        negative_share = alpha / max(1, known.unlabelled - chosen.total)
-        negatives = F.softplus(rest, threshold=SOFTPLUS_LIMIT).sum()
-        gradient = rest.sigmoid_().mul_(negative_share)
-        gradient.view(-1).index_copy_(0, positive, -share * torch.sigmoid(-at_positive))
-        ctx.save_for_backward(gradient)
-        positives = (share * F.softplus(-at_positive, threshold=SOFTPLUS_LIMIT)).sum()
-        return positives + negative_share * negatives
-
-    @staticmethod
-    @first_derivative_only
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * grad, None, None, None
+    flat = scores.flatten()
+    positive = torch.cat([known.entries, chosen.indices])
+    label_share = known.shares / known.divisor.clamp_min(TINY)
+    candidate_share = flat.new_full(chosen.indices.shape, alpha / max(1, chosen.total))
+    share = torch.cat([label_share, candidate_share])
+    at_positive = flat.index_select(0, positive)
+    rest = flat.index_fill(0, positive, -torch.inf).view_as(scores)
+    rest.index_fill_(0, known.ignored, -torch.inf)
+    negative_share = alpha / max(1, known.unlabelled - chosen.total)
+    negatives = F.softplus(rest, threshold=SOFTPLUS_LIMIT).sum()
+    gradient = rest.sigmoid_().mul_(negative_share)
+    gradient.view(-1).index_copy_(0, positive, -share * torch.sigmoid(-at_positive))
+    positives = (share * F.softplus(-at_positive, threshold=SOFTPLUS_LIMIT)).sum()
+    return positives + negative_share * negatives, gradient

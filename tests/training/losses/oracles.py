@@ -29,7 +29,7 @@ def descending(values: Row) -> list[float]:
 
 
 def cross_entropy(s: Row, y: int) -> float:
-    return log_sum_exp(s) - s[y]
+    return log_sum_exp([value - s[y] for value in s])  # of large scores the difference is exact
 
 
 def smoothed_cross_entropy(s: Row, y: int, smoothing: float) -> float:
@@ -38,9 +38,9 @@ def smoothed_cross_entropy(s: Row, y: int, smoothing: float) -> float:
 
 
 def focal(s: Row, y: int, gamma: float) -> float:
-    others = [value for j, value in enumerate(s) if j != y]
-    entropy = cross_entropy(s, y)
-    return math.exp(gamma * (log_sum_exp(others) - log_sum_exp(s))) * entropy
+    below = [value - max(s) for value in s]
+    others = [value for j, value in enumerate(below) if j != y]
+    return math.exp(gamma * (log_sum_exp(others) - log_sum_exp(below))) * cross_entropy(s, y)
 
 
 def margin(counts: Sequence[int], y: int, max_margin: float) -> float:
