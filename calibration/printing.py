@@ -168,7 +168,7 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
         "max_size": point.max_size,
         "small_classes": point.small_classes if RULES[point.rule].by_class else None,
         "lambda_val": point.lambda_val,
-        **point.row.figures,
+        **point.row.figures("calibrate"),
         "rows": point.rows,
     }
 

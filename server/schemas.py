@@ -1,10 +1,11 @@
 """The shapes of the answers. Every key is always present; null means not asked for or unknown."""
 
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibration.guarantees import Guarantee
+from calibration.record.tables import ANSWERED
 from calibration.rules import RuleName, SmallClasses
 
 Rule = RuleName
@@ -57,6 +58,13 @@ class Measured(Shape):
     rows: int = Field(description="How many photos that part has.")
 
 
+FIGURES: dict[str, Any] = {
+    name: Annotated[Measured | None, Field(description=figure.metadata["description"])]
+    for name, figure in ANSWERED.items()
+}
+"""Figures of a calibrated threshold, as fields of a shape: what `Row` marks for answers."""
+
+
 class SetInfo(Shape):
     """How the set was drawn and what it promises."""
 
@@ -85,9 +93,12 @@ class SetInfo(Shape):
     size: int = Field(description="Classes in this set.")
     calibrated: bool = Field(description="Whether the figures below hold for this request.")
     truncated: bool = Field(description="Whether max_results cut the list below the set.")
-    expected_size: Measured | None = Field(description="Mean set size of this rule.")
-    hit_rate: Measured | None = Field(description="Share of sets that held the true class.")
+    __annotations__.update(FIGURES)  # expected_size, hit_rate
     statement: str | None = Field(description="The same in one English sentence.")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Measured | None: ...  # one of FIGURES
 
 
 class CommonName(Shape):
@@ -171,8 +182,7 @@ class Point(Shape):
     k: float | None
     coverage: float | None
     lambda_val: float | None = Field(serialization_alias="lambda")
-    expected_size: Measured | None
-    hit_rate: Measured | None
+    __annotations__.update(dict.fromkeys(FIGURES, Measured | None))
     small_classes: int | None = Field(
         description="For class_coverage: classes with too few photos for a threshold of their own."
     )

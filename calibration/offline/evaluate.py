@@ -141,12 +141,7 @@ def _plain(result: Result, rows: int) -> dict[str, Any]:
         name: value,
         "guarantee": point.guarantee,
         "lambda_val": row.lambda_val,
-        "mean_set_size": row.size,
-        "mean_set_size_ci95": (row.size_low, row.size_high),
-        "hit_rate": row.hit_rate,
-        "hit_rate_ci95": (row.hit_low, row.hit_high),
-        "macro_hit_rate": row.macro_hit_rate,
+        **row.figures("evaluate"),
         "shots": shots,
-        "empty_rate": row.empty_rate,
         "rows": rows,
     }

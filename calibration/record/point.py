@@ -1,6 +1,7 @@
 """One calibrated threshold in use: what is compared, with what, and what was measured."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
 from calibration.record.origin import Measured
 from calibration.record.statement import statement
-from calibration.record.tables import Row, Table
+from calibration.record.tables import ANSWERED, Row, Table
 from calibration.rules import RULES
 from calibration.scores import ScoreKind, adjusted
 from calibration.sets import SetRule
@@ -109,18 +110,30 @@ class OperatingPoint(SetRule):
         """Coverage asked for, or None."""
         return self.row.value if RULES[self.rule].asks == "coverage" else None
 
+    @cached_property
+    def estimates(self) -> dict[str, Estimate | None]:
+        """The figures of an answer by their names there; None for one that was not measured."""
+        found = dict[str, Estimate | None]()
+        for name, figure in ANSWERED.items():
+            value, (low, high) = self.row.with_interval(figure)
+            found[name] = None
+            if value is not None:
+                found[name] = Estimate(
+                    value=value, ci95=(low, high), split=self.measured.split, rows=self.rows
+                )
+        return found
+
     @property
     def expected_size(self) -> Estimate:
         """Mean set size on photos like those of the split."""
-        return self._estimate(self.row.size, self.row.size_low, self.row.size_high)
+        size = self.estimates["expected_size"]
+        assert size is not None  # it needs no labels
+        return size
 
     @property
     def hit_rate(self) -> Estimate | None:
         """Share of sets that hold the true class; None where it was not measured."""
-        rate, low, high = self.row.hit_rate, self.row.hit_low, self.row.hit_high
-        if rate is None or low is None or high is None:
-            return None
-        return self._estimate(rate, low, high)
+        return self.estimates["hit_rate"]
 
     @property
     def statement(self) -> str:
@@ -151,6 +164,3 @@ class OperatingPoint(SetRule):
         k = self.top_k if self.fusion == "mean_marginal" else None
         rows = fuse(values, score_kind=self.score_kind, fusion=self.fusion, k=k)
         return rows.reshape(-1)
-
-    def _estimate(self, value: float, low: float, high: float) -> Estimate:
-        return Estimate(value=value, ci95=(low, high), split=self.measured.split, rows=self.rows)

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,33 @@ from calibration.photo_groups import MadeFrom
 from calibration.rules import RULES, SmallClasses
 from calibration.scores import ScoreKind, check_temperature
 
+Verb = Literal["calibrate", "evaluate"]
 
-def _figure(name: str, *ends: str) -> Any:
-    """A measured figure to be shown, its name there, and the fields with its 95 % interval."""
-    return field(metadata={"name": name, "ends": ends})
+
+def _figure(
+    name: str, *ends: str, only: Verb | None = None, answer: str = "", description: str = ""
+) -> Any:
+    """A measured figure to be shown.
+
+    Args:
+        name: What commands call it.
+        ends: The fields with its 95 % interval.
+        only: The one command that prints it; both by default.
+        answer: What it is called in answers of the server, for a figure with an interval; in none
+            by default.
+        description: What the documentation of the server says it is.
+    """
+    answered = {"answer": answer, "description": description}
+    return field(metadata={"name": name, "ends": ends, "only": only, **answered})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One threshold and what it does.
 
-    A figure is added here and nowhere else in the record: :class:`Columns` and :attr:`figures`
-    follow.
+    A figure is added here, and measured in :func:`calibration.offline.tabulate.row_of`. The record
+    (:class:`Columns`), what commands print (:meth:`figures`) and the answers of the server
+    (:data:`ANSWERED`) follow.
 
     Attributes:
         value: K or the coverage asked for.
@@ -44,29 +59,51 @@ class Row:
 
     value: float
     lambda_val: float | None
-    size: float = _figure("mean_set_size", "size_low", "size_high")
+    size: float = _figure(
+        "mean_set_size",
+        "size_low",
+        "size_high",
+        answer="expected_size",
+        description="Mean set size of this rule.",
+    )
     size_low: float
     size_high: float
     size_deviation: float
-    hit_rate: float | None = _figure("hit_rate", "hit_low", "hit_high")
+    hit_rate: float | None = _figure(
+        "hit_rate",
+        "hit_low",
+        "hit_high",
+        answer="hit_rate",
+        description="Share of sets that held the true class.",
+    )
     hit_low: float | None
     hit_high: float | None
-    macro_hit_rate: float | None
+    macro_hit_rate: float | None = _figure("macro_hit_rate", only="evaluate")
     empty_rate: float = _figure("empty_rate")
-    ties: int = _figure("ties")
+    ties: int = _figure("ties", only="calibrate")
     size_histogram: tuple[int, ...]
 
-    @property
-    def figures(self) -> dict[str, Any]:
-        """What commands print of it: each figure by its name, an interval as ``NAME_ci95``."""
+    def figures(self, verb: Verb) -> dict[str, Any]:
+        """What a command prints of it: each figure by its name, an interval as ``NAME_ci95``."""
         found = dict[str, Any]()
         for entry in fields(self):
-            if "name" in entry.metadata:
-                name, value = entry.metadata["name"], getattr(self, entry.name)
+            if entry.metadata and entry.metadata["only"] in (None, verb):
+                name, (value, ends) = entry.metadata["name"], self.with_interval(entry)
                 found[name] = value
-                if ends := tuple(getattr(self, end) for end in entry.metadata["ends"]):
+                if ends:
                     found[f"{name}_ci95"] = None if value is None else ends
         return found
+
+    def with_interval(self, figure: Field[Any]) -> tuple[Any, tuple[Any, ...]]:
+        """A figure, given by its field, and the ends of its interval; () where it has none."""
+        ends = tuple(getattr(self, end) for end in figure.metadata["ends"])
+        return getattr(self, figure.name), ends
+
+
+ANSWERED = {
+    entry.metadata["answer"]: entry for entry in fields(Row) if entry.metadata.get("answer")
+}
+"""The figures that are part of an answer of the server, by what they are called there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,11 @@ def _points(
 
 def _shown(points: list[OperatingPoint]) -> list[Point]:
     return [
-        Point.of(point) if RULES[point.rule].by_class else Point.of(point, small_classes=None)
+        Point.of(
+            point,
+            **point.estimates,
+            small_classes=point.small_classes if RULES[point.rule].by_class else None,
+        )
         for point in points
     ]
 

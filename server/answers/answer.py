@@ -65,7 +65,7 @@ def answer(
     if "marginals" in ask.include:
         marginals = _marginals(point, logits[point.head], size)
     holds = calibrated and rejection.verdict != "rejected"
-    unknown = {} if holds else dict.fromkeys(("expected_size", "hit_rate", "statement"))
+    figures = {**point.estimates, "statement": point.statement}
     compared, chain = point.compare(scores), fallback_chain(ask.languages)
     found = Answer(
         id=request_id,
@@ -77,7 +77,7 @@ def answer(
             size=size,
             calibrated=holds,
             truncated=len(shown) < size,
-            **unknown,
+            **(figures if holds else dict.fromkeys(figures)),
         ),
         best_match=classes[members[0]].scientific_name if members else None,
         results=[

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,12 @@ NETWORK = network({"logits": 1.0})
 
 def row(value: float, lambda_val: float | None, *, labelled: bool) -> Row:
     rate = 1 - 0.1 / value if labelled else None
-    return Row(
-        value=value, lambda_val=lambda_val, size=value + 0.01, size_low=value,
-        size_high=value + 0.02, size_deviation=0.1, hit_rate=rate, hit_low=rate, hit_high=rate,
-        macro_hit_rate=rate, empty_rate=0.0, ties=0, size_histogram=(0, 80),
-    )  # fmt: skip
+    figures: dict[str, Any] = {
+        "value": value, "lambda_val": lambda_val, "size": value + 0.01, "size_low": value,
+        "size_high": value + 0.02, "size_deviation": 0.1, "hit_rate": rate, "hit_low": rate,
+        "hit_high": rate, "macro_hit_rate": rate, "size_histogram": (0, 80),
+    }  # fmt: skip
+    return Row(**{entry.name: figures.get(entry.name, 0) for entry in fields(Row)})
 
 
 def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = True) -> bytes:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from calibration.record.tables import ANSWERED
 from server.answers import pipeline
 from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
@@ -17,6 +18,7 @@ KEYS = {"id", "model", "query", "set", "best_match", "results", "rollup", "rejec
 SET_KEYS = {
     *("rule", "k", "coverage", "lambda", "score_kind", "head", "min_size", "size", "calibrated"),
     *("truncated", "expected_size", "hit_rate", "statement", "guarantee", "guaranteed", "max_size"),
+    *ANSWERED,
 }
 
 

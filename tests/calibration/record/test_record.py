@@ -489,7 +489,7 @@ def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecor
 def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: CalibrationRecord) -> None:
     assert [entry.name for entry in fields(Columns)] == [entry.name for entry in fields(Row)]
     row = record.point("average_k").row
-    assert row.figures == {
+    expected = {
         "mean_set_size": row.size,
         "mean_set_size_ci95": (row.size_low, row.size_high),
         "hit_rate": row.hit_rate,
@@ -497,8 +497,12 @@ def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: Calibrat
         "empty_rate": row.empty_rate,
         "ties": row.ties,
     }
+    assert expected.items() <= row.figures("calibrate").items()  # all in tests/server/test_figures
+    assert "ties" not in row.figures("evaluate")
+    assert row.figures("evaluate")["macro_hit_rate"] == row.macro_hit_rate
     unlabelled = replace(row, hit_rate=None, hit_low=None, hit_high=None, macro_hit_rate=None)
-    assert unlabelled.figures["hit_rate"] is unlabelled.figures["hit_rate_ci95"] is None
+    figures = unlabelled.figures("calibrate")
+    assert figures["hit_rate"] is figures["hit_rate_ci95"] is None
     assert Columns.of([row, unlabelled]).row(1) == unlabelled
 
 

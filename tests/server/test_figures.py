@@ -1,0 +1,87 @@
+"""A figure of a calibration is defined once, in `Row`, and shown wherever that says."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from calibration.offline.evaluate import Evaluation, Result
+from calibration.printing import summary
+from calibration.record.point import OperatingPoint
+from calibration.record.record import CalibrationRecord
+from calibration.record.tables import Row, Verb
+from models.bundle import open_bundle
+from tests.server import garden
+from tests.server.asking import identify
+
+FIGURES = {entry.name: entry.metadata for entry in fields(Row) if entry.metadata}
+NEITHER = {"value", "lambda_val", "size_deviation", "size_histogram"}  # columns of the record alone
+
+
+def printed(point: OperatingPoint, verb: Verb) -> dict[str, Any]:
+    """What a command has to say about a threshold, besides what it is."""
+    found = dict[str, Any]()
+    for name, shown in FIGURES.items():
+        if shown["only"] in (None, verb):
+            found[shown["name"]] = getattr(point.row, name)
+            if shown["ends"]:
+                found[f"{shown['name']}_ci95"] = tuple(getattr(point.row, e) for e in shown["ends"])
+    return found
+
+
+def answered(point: OperatingPoint) -> dict[str, Any]:
+    """The same of an answer."""
+    return {
+        shown["answer"]: {
+            "value": getattr(point.row, name),
+            "ci95": [getattr(point.row, end) for end in shown["ends"]],
+            "split": point.measured.split,
+            "rows": point.rows,
+        }
+        for name, shown in FIGURES.items()
+        if shown["answer"]
+    }
+
+
+def test_each_column_is_a_figure_or_the_end_of_an_interval_or_for_the_record_alone() -> None:
+    ends = {end for shown in FIGURES.values() for end in shown["ends"]}
+    assert FIGURES.keys() | ends | NEITHER == {entry.name for entry in fields(Row)}
+    for shown in FIGURES.values():
+        assert len(shown["ends"]) in ({2} if shown["answer"] else {0, 2})
+        assert bool(shown["answer"]) == bool(shown["description"])
+
+
+def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: TestClient) -> None:
+    text = open_bundle(bundle).read("calibration.json")
+    record = CalibrationRecord.from_json(text)
+    point = record.point("average_k")
+    asked = (point.rule, point.k)
+    for table in json.loads(text)["tables"]:
+        assert table["columns"].keys() == {entry.name for entry in fields(Row)}
+
+    evaluation = Evaluation(
+        **dict.fromkeys(("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256"), ""),
+        rows=point.rows,
+        rules=(Result(point, point.row, {}),),
+        guaranteed=(),
+    )
+    alone: dict[Verb, set[str]] = {
+        "calibrate": {"guaranteed", "delta", "max_size", "small_classes"},
+        "evaluate": {"shots"},
+    }
+    entries = {"calibrate": summary(record)["rules"], "evaluate": evaluation.to_plain()["rules"]}
+    for verb, others in alone.items():
+        [entry] = [each for each in entries[verb] if (each["rule"], each.get("k")) == asked]
+        others |= {"rule", "k", "guarantee", "lambda_val", "rows"}
+        assert {name: entry[name] for name in entry.keys() - others} == printed(point, verb)
+
+    [rule] = [
+        each for each in client.get("/v1/model").json()["rules"] if each["rule"] == point.rule
+    ]
+    [shown] = [each for each in rule["points"] if each["k"] == point.k]
+    found = identify(client, garden.photo(0))["set"]
+    for place in (shown, found):
+        assert {name: place[name] for name in answered(point)} == answered(point)
+    assert shown.keys() - answered(point) == {"k", "coverage", "lambda", "small_classes"}
