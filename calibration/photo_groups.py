@@ -17,18 +17,14 @@ FEWEST_GROUPS = 100
 class PhotoGroups:
     """Which photos belong together.
 
-    Attributes:
-        rows: Row numbers of the photos, int64, shape ``(groups, size)``; no photo is in two.
-        made_from: ``observations``: photos of one plant. ``same_class``: photos of one species,
-            which need not be one plant. Such photos err more independently of each other than
-            photos of one plant, so hit rates measured on them are on the good side. A calibration
-            record has to say which.
-        classes_left_out: Classes with photos but no group.
+    Those made from ``observations`` are of one plant; those of the ``same_class`` are of one
+    species and need not be of one plant. These err more independently of each other, so hit rates
+    measured on them are on the good side, and a calibration record has to say which they are.
     """
 
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  # of the photos, ``(groups, size)``; no photo is in two
     made_from: MadeFrom
-    classes_left_out: int
+    classes_left_out: int  # classes with photos but no group
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -222,27 +222,19 @@ def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray
 class RuleSpec:
     """What there is to know about a rule.
 
-    Attributes:
-        calibrate: Chooses its threshold from the scores of an array.
-        choose: The same from evidence gathered batch by batch, weighted where it is balanced;
-            None for a rule that needs no threshold or more than evidence.
-        takes: The argument of :func:`calibrate` that says how large or how sure sets shall be.
-        balanced: Whether scores are weighted so that rare classes count.
-        by_class: Whether each class has a threshold of its own.
-        promises: The guarantees it is calibrated with, for one photo at least.
-        fusion: How the scores of several photos become one row. Marginals for ``top_k``, scores
-            for the others: so it came out on simulated plants, clean, noisy, and with photos of
-            something else among them. The marginals of a row sum to ``k``, which flattens the
-            differences of ambiguity between rows that a threshold lives on.
+    ``choose`` is None for a rule that needs no threshold, or more than evidence for it. Of several
+    photos ``top_k`` takes the marginals, the others the scores: so it came out on simulated plants,
+    clean, noisy, and with photos of something else among them. The marginals of a row sum to ``k``,
+    which flattens the differences of ambiguity between rows that a threshold lives on.
     """
 
-    calibrate: Callable[..., SetRule]
-    choose: Callable[[Evidence, RealNumber], SetRule] | None = None
-    takes: Literal["average_k", "k", "coverage"]
-    balanced: bool = False
-    by_class: bool = False
-    promises: tuple[Guarantee, ...] = ()
-    fusion: Fusion = "mean_score"
+    calibrate: Callable[..., SetRule]  # chooses its threshold from the scores of an array
+    choose: Callable[[Evidence, RealNumber], SetRule] | None = None  # from evidence, in batches
+    takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` it goes by
+    balanced: bool = False  # whether scores are weighted so that rare classes count
+    by_class: bool = False  # whether each class has a threshold of its own
+    promises: tuple[Guarantee, ...] = ()  # for one photo at least
+    fusion: Fusion = "mean_score"  # how the scores of several photos become one row
 
     @property
     def asks(self) -> Literal["k", "coverage"]:
