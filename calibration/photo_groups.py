@@ -24,7 +24,6 @@ class PhotoGroups:
 
     rows: NDArray[np.int64]  # of the photos, ``(groups, size)``; no photo is in two
     made_from: MadeFrom
-    classes_left_out: int  # classes with photos but no group
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -60,8 +59,8 @@ def groups_of(
 
     Example:
         >>> groups = groups_of([0, 0, 0, 0, 1], size=2)
-        >>> groups.rows.shape, groups.made_from, groups.classes_left_out
-        ((2, 2), 'same_class', 1)
+        >>> groups.rows.shape, groups.made_from
+        ((2, 2), 'same_class')
     """
     classes = np.asarray(labels)
     if size < 1:
@@ -73,9 +72,9 @@ def groups_of(
     if observations is not None:
         groups = _of_one_plant(classes, observations, size, np.random.default_rng(seed))
         if len(groups) >= fewest:
-            return _result(groups, "observations", classes)
+            return PhotoGroups(rows=groups, made_from="observations")
     groups = _of_one_species(classes, size, np.random.default_rng(seed))
-    return _result(groups, "same_class", classes)
+    return PhotoGroups(rows=groups, made_from="same_class")
 
 
 def _of_one_plant(
@@ -106,8 +105,3 @@ def _of_one_species(
 
 def _stacked(parts: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, dtype=np.int64), *map(np.ravel, parts)]).reshape(-1, size)
-
-
-def _result(rows: NDArray[np.int64], made_from: MadeFrom, labels: NDArray[np.int64]) -> PhotoGroups:
-    left_out = np.setdiff1d(labels, labels[rows.reshape(-1)]).size
-    return PhotoGroups(rows=rows, made_from=made_from, classes_left_out=left_out)

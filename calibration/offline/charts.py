@@ -47,10 +47,7 @@ _STYLE: Final[dict[Any, Any]] = {
 
 def lambda_over_k(record: CalibrationRecord) -> Figure:
     """The threshold that each mean set size needs, on a logarithmic scale."""
-    with _over_k("Threshold for each mean set size", record, legend="upper right") as (
-        figure,
-        axes,
-    ):
+    with _over_k(record, "Threshold for each mean set size", "upper right") as (figure, axes):
         for rule, colour, label in (
             ("average_k", GREEN, "one threshold for all classes"),
             ("balanced_average_k", RUST, "scores weighted for rare classes"),
@@ -67,10 +64,7 @@ def lambda_over_k(record: CalibrationRecord) -> Figure:
 
 def hit_rate_over_k(record: CalibrationRecord) -> Figure:
     """The share of sets with the truth for each mean set size, with 95 % intervals."""
-    with _over_k("Sets that hold the right species", record, legend="lower right") as (
-        figure,
-        axes,
-    ):
+    with _over_k(record, "Sets that hold the right species", "lower right") as (figure, axes):
         for rule, colour, label in (
             ("average_k", GREEN, "K on average"),
             ("balanced_average_k", RUST, "K on average, weighted for rare classes"),
@@ -178,7 +172,7 @@ def write_pictures(record: CalibrationRecord, folder: str | Path) -> list[Path]:
 
 @contextmanager
 def _over_k(
-    title: str, record: CalibrationRecord, *, legend: Literal["upper right", "lower right"]
+    record: CalibrationRecord, title: str, legend: Literal["upper right", "lower right"]
 ) -> Iterator[tuple[Figure, Axes]]:
     """A figure over the mean set size, with the default K marked."""
     with mpl.rc_context(_STYLE):

@@ -127,13 +127,9 @@ def check_comparable(
 ) -> None:
     """Refuse two bundles that cannot be compared, before any photo is scored.
 
-    Args:
-        path: The new bundle's folder.
-        against: The old one's.
-        data: What ``--data`` takes; both bundles must know its classes.
-        split: Name of the split, or a part of it.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        gated: Whether a gate looks at ``average_k`` at the new bundle's default K.
+    Arguments are those of :func:`calibration.offline.outputs.bundle_outputs`, for the new bundle
+    and the folder of the old one; ``gated`` says whether a gate looks at ``average_k`` at the new
+    bundle's default K.
 
     Raises:
         DataError: The data cannot be opened, or hold a class that one of the two lacks.

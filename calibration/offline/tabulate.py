@@ -73,8 +73,6 @@ def tabulate(
     """Calibrate and measure every rule: with weights the balanced ones, else the others.
 
     Args:
-        source: The scores.
-        plan: What is asked for.
         ks: Mean set sizes, with the default K among them; ascending.
         weights: Factor of each class, shape ``(classes,)``, or None.
         fixed: Whether ``top_k`` is measured on these scores too.
@@ -102,11 +100,8 @@ def promised_tables(
     Memory is that of ``rules.evidence.Evidence`` for the largest K, and two bytes for each of the
     ``max_size`` best scores of a row.
 
-    Args:
-        source: The scores.
-        plan: What is asked for.
-        class_groups: Group of each class, such as its genus, shape ``(classes,)``; for small
-            classes under the policy ``group``.
+    ``class_groups``, such as genera, shape ``(classes,)``, are for the small classes under the
+    policy ``group``.
     """
     return _measured(source, plan, _promises(source, plan, class_groups)).tables
 

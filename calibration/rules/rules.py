@@ -131,7 +131,7 @@ def balanced_average_k(
     is the best after weighting.
     """
     weights = class_weights(class_counts, micro_weight)
-    evidence = _evidence(scores, largest=average_k, min_size=min_size, weights=weights)
+    evidence = _evidence(scores, largest=average_k, min_size=min_size, class_weights=weights)
     return evidence.average_k(average_k, rule="balanced_average_k")
 
 
@@ -156,7 +156,7 @@ def balanced_coverage(
         arXiv 2507.06867.
     """
     weights = class_weights(class_counts, micro_weight)
-    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, weights=weights)
+    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
     return evidence.coverage(coverage, rule="balanced_coverage")
 
 
@@ -366,19 +366,13 @@ def _evidence(
     *,
     largest: RealNumber,
     min_size: int,
-    weights: NDArray[np.float64] | None = None,
-    max_size: int | None = None,
+    **options: Any,
 ) -> Evidence:
-    """Of all rows at once, for mean sizes up to ``largest``."""
+    """Of all rows at once, for mean sizes up to ``largest``; options are those of Evidence."""
     array = as_scores(scores)
     rows, classes = array.shape
     evidence = Evidence(
-        rows=rows,
-        classes=classes,
-        max_average_k=largest,
-        min_size=min_size,
-        class_weights=weights,
-        max_size=max_size,
+        rows=rows, classes=classes, max_average_k=largest, min_size=min_size, **options
     )
     evidence.update(array, labels)
     return evidence
