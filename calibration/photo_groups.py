@@ -78,10 +78,7 @@ def groups_of(
 
 
 def _of_one_plant(
-    labels: NDArray[np.int64],
-    observations: Sequence[str],
-    size: int,
-    random: np.random.Generator,
+    labels: NDArray[np.int64], observations: Sequence[str], size: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     photos: dict[tuple[str, int], list[int]] = defaultdict(list)
     for row, (observation, label) in enumerate(zip(observations, labels.tolist(), strict=True)):

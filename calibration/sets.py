@@ -30,10 +30,7 @@ class SetRule:
     ties: int = 0  # scores kept beyond the rank, because they equal the last one within it
 
     def compare(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """The very numbers that are compared with ``lambda_val``, in float64.
-
-        Args:
-            scores: Shape ``(..., classes)``.
+        """The very numbers that are compared with ``lambda_val``, float64 ``(..., classes)``.
 
         Raises:
             ValueError: Another number of classes than the rule was calibrated for.
@@ -46,11 +43,7 @@ class SetRule:
         return above
 
     def rank_by(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """The numbers that say which class is better, in float64: weighted scores.
-
-        Args:
-            scores: Shape ``(..., classes)``.
-        """
+        """Weighted scores, which say what class is better: float64 ``(..., classes)``."""
         values = np.asarray(scores, dtype=np.float64)
         if self.class_weights is None:
             return values
@@ -59,10 +52,7 @@ class SetRule:
         return weighted
 
     def sets(self, scores: ArrayLike) -> NDArray[np.bool_]:
-        """The prediction sets, shape ``(rows, classes)``; True for a class in the set.
-
-        Args:
-            scores: Shape ``(rows, classes)``.
+        """The prediction sets, ``(rows, classes)`` as the scores are; True for a class in the set.
 
         Raises:
             ValueError: A wrong shape, a NaN or +inf.

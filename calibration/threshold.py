@@ -218,10 +218,7 @@ def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
     last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
     kept = rank if last_kept > first_cut else largest.reaching(last_kept)
     return Threshold(
-        lambda_val=midpoint(last_kept, first_cut),
-        achieved=kept / rows,
-        rows=rows,
-        ties=kept - rank,
+        lambda_val=midpoint(last_kept, first_cut), achieved=kept / rows, rows=rows, ties=kept - rank
     )
 
 

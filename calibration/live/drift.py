@@ -61,11 +61,7 @@ class Alarm:
 
 
 def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expected:
-    """What the served ``average_k`` rule of a record is expected to do on single photos.
-
-    Args:
-        record: The calibration in use.
-        k: Mean set size in use; the record's default where None.
+    """What ``average_k`` is expected to do on single photos, by default at the record's default K.
 
     Raises:
         NotCalibrated: The record has no threshold for this K.

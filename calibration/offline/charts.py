@@ -114,9 +114,7 @@ def size_histogram(record: CalibrationRecord, *, k: float | None = None) -> Figu
 def by_shots(groups: Sequence[ShotGroup], record: CalibrationRecord) -> Figure:
     """Set size and hit rate of species with few, a medium number and many training images.
 
-    Args:
-        groups: Measured at the default K of ``average_k``, at least one.
-        record: The calibration it was measured with.
+    There is at least one group; they are measured at the default K of ``average_k``.
     """
     k = record.default_k
     with mpl.rc_context(_STYLE):
@@ -139,14 +137,7 @@ def write_pictures(record: CalibrationRecord, folder: str | Path) -> list[Path]:
     """Write every picture as png and svg; equal records give equal bytes.
 
     Without a hit rate, after a calibration from traffic, or without groups by training images
-    their picture is left out.
-
-    Args:
-        record: The calibration.
-        folder: Made where it is not there.
-
-    Returns:
-        The files.
+    their picture is left out. The folder is made where it is not there.
 
     Raises:
         OSError: A file cannot be written.
