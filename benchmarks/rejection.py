@@ -23,8 +23,8 @@ from benchmarks.auroc import auroc_difference, compare_methods
 from benchmarks.strangers import STRANGERS, stranger
 from calibration.distribution import logsumexp
 from calibration.intervals import wilson
-from calibration.offline.calibrate import PROVENANCE
 from calibration.offline.known_photos import TRAIN, balanced_rows
+from calibration.record.inspection import PROVENANCE
 from calibration.record.reading import open_reference, read_record
 from calibration.rejection.familiarity import METHODS
 from calibration.rejection.reference import Reference

@@ -34,10 +34,7 @@ from models.errors import GateFailed, UsageError
 from models.files import files_beside
 from models.flags import flags_of
 
-WITH_SCORES = {
-    *("--scores", "--correct-prior", "--approve"),
-    *("--device", "--json", "--config"),
-}
+WITH_SCORES = {"--scores", "--correct-prior", "--approve", "--device", "--json", "--config"}
 """The flags of ``calibrate`` that go with a score log."""
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")

@@ -12,42 +12,25 @@ from calibration.intervals import Z95, mean_interval
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A figure of the new bundle less that of the old one on the same photos.
+    """A figure of the new bundle less that of the old one on the same photos."""
 
-    Attributes:
-        old: The old bundle's figure.
-        new: The new bundle's.
-        difference: ``new - old``.
-        ci95: Its 95 % interval, which uses that the photos are the same.
-    """
-
-    old: float
-    new: float
-    difference: float
-    ci95: tuple[float, float]
+    old: float  # the old bundle's figure
+    new: float  # the new bundle's
+    difference: float  # ``new - old``
+    ci95: tuple[float, float]  # its 95 % interval, which uses that the photos are the same
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two bundles on the same photos, by one rule.
+    """Two bundles on the same photos, by one rule."""
 
-    Attributes:
-        rule: What was compared, such as ``average_k k=3``.
-        rows: Photos.
-        hit_rate: Change of the share of sets with the truth.
-        size: Change of the mean set size.
-        gained: Photos whose set holds the truth with the new bundle only.
-        lost: With the old one only.
-        p_value: Of McNemar's exact test that both are equally likely.
-    """
-
-    rule: str
-    rows: int
-    hit_rate: Change
-    size: Change
-    gained: int
-    lost: int
-    p_value: float
+    rule: str  # what was compared, such as ``average_k k=3``
+    rows: int  # photos
+    hit_rate: Change  # change of the share of sets with the truth
+    size: Change  # change of the mean set size
+    gained: int  # photos whose set holds the truth with the new bundle only
+    lost: int  # with the old one only
+    p_value: float  # of McNemar's exact test that both are equally likely
 
 
 def compare(

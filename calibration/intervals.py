@@ -24,12 +24,16 @@ def wilson(hits: int, rows: int) -> tuple[float, float]:
     """
     if rows < 1 or not 0 <= hits <= rows:
         raise ValueError(f"hits must be in [0, rows] and rows at least 1, got {hits} of {rows}")
-    share, square = hits / rows, Z95 * Z95
+    low, high = score_interval(hits / rows, rows)
+    return 0.0 if hits == 0 else low, 1.0 if hits == rows else high
+
+
+def score_interval(share: float, rows: int, *, z: float = Z95) -> tuple[float, float]:
+    """Wilson's interval for a probability, ``z`` standard errors wide; never empty."""
+    square = z * z
     centre = (share + square / (2 * rows)) / (1 + square / rows)
-    half = Z95 * sqrt(share * (1 - share) / rows + square / (4 * rows * rows)) / (1 + square / rows)
-    low = 0.0 if hits == 0 else max(0.0, centre - half)
-    high = 1.0 if hits == rows else min(1.0, centre + half)
-    return low, high
+    half = z * sqrt(share * (1 - share) / rows + square / (4 * rows * rows)) / (1 + square / rows)
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def mean_interval(mean: float, deviation: float, rows: int) -> tuple[float, float]:

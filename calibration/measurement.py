@@ -90,9 +90,7 @@ class Measurement:
     def macro_hit_rate(self, index: int, among: Bools | None = None) -> float | None:
         """Hit rate class by class, then their mean; None where no row is of these classes.
 
-        Args:
-            index: Which rule.
-            among: Mask of classes, shape ``(classes,)``; all by default.
+        ``among`` is a mask of classes, shape ``(classes,)``; all by default.
         """
         seen = self.class_rows > 0
         if among is not None:

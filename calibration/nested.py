@@ -14,17 +14,11 @@ FOLDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The best of some candidates, and what to expect of it.
+    """The best of some candidates, and what to expect of it."""
 
-    Attributes:
-        best: Index of the candidate with the most hits on all rows; the first of equal ones.
-        hit_rate: Of the best candidate on all rows: too good by the luck of being chosen.
-        honest_hit_rate: Of choosing a candidate this way, on rows that did not choose it.
-    """
-
-    best: int
-    hit_rate: float
-    honest_hit_rate: float
+    best: int  # index of the candidate with the most hits on all rows; the first of equal ones
+    hit_rate: float  # of the best candidate on all rows: too good by the luck of being chosen
+    honest_hit_rate: float  # of choosing a candidate this way, on rows that did not choose it
 
 
 def choose(hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0) -> Choice:

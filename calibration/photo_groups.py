@@ -17,18 +17,13 @@ FEWEST_GROUPS = 100
 class PhotoGroups:
     """Which photos belong together.
 
-    Attributes:
-        rows: Row numbers of the photos, int64, shape ``(groups, size)``; no photo is in two.
-        made_from: ``observations``: photos of one plant. ``same_class``: photos of one species,
-            which need not be one plant. Such photos err more independently of each other than
-            photos of one plant, so hit rates measured on them are on the good side. A calibration
-            record has to say which.
-        classes_left_out: Classes with photos but no group.
+    Those made from ``observations`` are of one plant; those of the ``same_class`` are of one
+    species and need not be of one plant. These err more independently of each other, so hit rates
+    measured on them are on the good side, and a calibration record has to say which they are.
     """
 
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  # of the photos, ``(groups, size)``; no photo is in two
     made_from: MadeFrom
-    classes_left_out: int
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -64,8 +59,8 @@ def groups_of(
 
     Example:
         >>> groups = groups_of([0, 0, 0, 0, 1], size=2)
-        >>> groups.rows.shape, groups.made_from, groups.classes_left_out
-        ((2, 2), 'same_class', 1)
+        >>> groups.rows.shape, groups.made_from
+        ((2, 2), 'same_class')
     """
     classes = np.asarray(labels)
     if size < 1:
@@ -77,16 +72,13 @@ def groups_of(
     if observations is not None:
         groups = _of_one_plant(classes, observations, size, np.random.default_rng(seed))
         if len(groups) >= fewest:
-            return _result(groups, "observations", classes)
+            return PhotoGroups(rows=groups, made_from="observations")
     groups = _of_one_species(classes, size, np.random.default_rng(seed))
-    return _result(groups, "same_class", classes)
+    return PhotoGroups(rows=groups, made_from="same_class")
 
 
 def _of_one_plant(
-    labels: NDArray[np.int64],
-    observations: Sequence[str],
-    size: int,
-    random: np.random.Generator,
+    labels: NDArray[np.int64], observations: Sequence[str], size: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     photos: dict[tuple[str, int], list[int]] = defaultdict(list)
     for row, (observation, label) in enumerate(zip(observations, labels.tolist(), strict=True)):
@@ -110,8 +102,3 @@ def _of_one_species(
 
 def _stacked(parts: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, dtype=np.int64), *map(np.ravel, parts)]).reshape(-1, size)
-
-
-def _result(rows: NDArray[np.int64], made_from: MadeFrom, labels: NDArray[np.int64]) -> PhotoGroups:
-    left_out = np.setdiff1d(labels, labels[rows.reshape(-1)]).size
-    return PhotoGroups(rows=rows, made_from=made_from, classes_left_out=left_out)

@@ -96,11 +96,7 @@ class TopScores:
         return threshold_at_rank(self._largest, rank, self.rows_seen)
 
     def reaching(self, score: float) -> int:
-        """How many of all scores seen are at least ``score``.
-
-        Args:
-            score: A threshold this object gave, or larger: what lies below is forgotten.
-        """
+        """How many of all scores seen are at least ``score``: a threshold given here, or more."""
         return self._largest.reaching(score)
 
     def _count_rows(self, rows: int, classes: int) -> None:

@@ -13,39 +13,24 @@ from calibration.arrays import as_scores
 class SetRule:
     """What a set holds: the classes whose number reaches the threshold, or the k best.
 
-    Attributes:
-        rule: Name of the rule, as in :data:`calibration.rules.rules.RULES`.
-        lambda_val: Threshold; None for ``top_k``, which has none.
-        min_size: 1 where every set holds its best class whatever it scores, else 0.
-        top_k: Size of every set for the rule ``top_k``, else None.
-        class_weights: Factor of each class's score before the comparison, shape ``(classes,)``,
-            or None where scores are compared as they are.
-        class_thresholds: What is taken off each class's score before the comparison, shape
-            ``(classes,)``: its own threshold, with ``lambda_val`` 0; or None.
-        max_size: Larger sets are cut down to this many best classes, or None.
-        small_classes: For ``class_coverage``: classes with too few rows for their own threshold.
-        achieved: Mean set size on the calibration scores, or None where it is not known.
-        rows: Rows of the calibration scores.
-        ties: Scores kept beyond the rank, because they equal the last one within it.
+    ``class_weights`` multiply the scores before the comparison; ``class_thresholds``, with a
+    ``lambda_val`` of 0, are then taken off them. Both have the shape ``(classes,)``.
     """
 
-    rule: str
-    lambda_val: float | None
-    min_size: int
-    rows: int
-    top_k: int | None = None
+    rule: str  # name of the rule, as in :data:`calibration.rules.rules.RULES`
+    lambda_val: float | None  # threshold; None for ``top_k``, which has none
+    min_size: int  # 1 where every set holds its best class whatever it scores, else 0
+    rows: int  # rows of the calibration scores
+    top_k: int | None = None  # size of every set for the rule ``top_k``, else None
     class_weights: NDArray[np.float64] | None = None
     class_thresholds: NDArray[np.float64] | None = None
-    max_size: int | None = None
-    small_classes: int = 0
-    achieved: float | None = None
-    ties: int = 0
+    max_size: int | None = None  # larger sets are cut down to this many best classes, or None
+    small_classes: int = 0  # for ``class_coverage``: with too few rows for a threshold
+    achieved: float | None = None  # mean set size on the calibration scores, if known
+    ties: int = 0  # scores kept beyond the rank, because they equal the last one within it
 
     def compare(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """The very numbers that are compared with ``lambda_val``, in float64.
-
-        Args:
-            scores: Shape ``(..., classes)``.
+        """The very numbers that are compared with ``lambda_val``, float64 ``(..., classes)``.
 
         Raises:
             ValueError: Another number of classes than the rule was calibrated for.
@@ -58,11 +43,7 @@ class SetRule:
         return above
 
     def rank_by(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """The numbers that say which class is better, in float64: weighted scores.
-
-        Args:
-            scores: Shape ``(..., classes)``.
-        """
+        """Weighted scores, which say what class is better: float64 ``(..., classes)``."""
         values = np.asarray(scores, dtype=np.float64)
         if self.class_weights is None:
             return values
@@ -71,10 +52,7 @@ class SetRule:
         return weighted
 
     def sets(self, scores: ArrayLike) -> NDArray[np.bool_]:
-        """The prediction sets, shape ``(rows, classes)``; True for a class in the set.
-
-        Args:
-            scores: Shape ``(rows, classes)``.
+        """The prediction sets, ``(rows, classes)`` as the scores are; True for a class in the set.
 
         Raises:
             ValueError: A wrong shape, a NaN or +inf.

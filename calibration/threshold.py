@@ -24,19 +24,12 @@ RealNumber = int | float | Decimal | Fraction | np.floating[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """A threshold and what it does on the scores it was chosen on.
+    """A threshold and what it does on the scores it was chosen on."""
 
-    Attributes:
-        lambda_val: A class is kept when its score, in float64, is at least this. Finite.
-        achieved: Mean set size on these scores; above the wanted one only by ``ties / rows``.
-        rows: How many rows these scores have.
-        ties: Scores kept beyond the rank, because they equal the last one within it.
-    """
-
-    lambda_val: float
-    achieved: float
-    rows: int
-    ties: int
+    lambda_val: float  # finite; a class is kept when its score, in float64, is at least this
+    achieved: float  # mean set size on these scores; above the wanted one only by ``ties / rows``
+    rows: int  # how many rows these scores have
+    ties: int  # scores kept beyond the rank, because they equal the last one within it
 
 
 class Largest:
@@ -225,10 +218,7 @@ def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
     last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
     kept = rank if last_kept > first_cut else largest.reaching(last_kept)
     return Threshold(
-        lambda_val=midpoint(last_kept, first_cut),
-        achieved=kept / rows,
-        rows=rows,
-        ties=kept - rank,
+        lambda_val=midpoint(last_kept, first_cut), achieved=kept / rows, rows=rows, ties=kept - rank
     )
 
 

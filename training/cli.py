@@ -70,7 +70,12 @@ def train_command(
     begun = resume and folder.config.is_file()
     file = config or (folder.config if begun else None)
     resolved = resolve(settings.model_dump(), overrides=overrides or [], config=file)
-    result = train_run(resolved, out, resume=resume)
+    try:
+        result = train_run(resolved, out, resume=resume)
+    except KeyboardInterrupt:
+        if not folder.last.exists():  # else the loop has said how to go on
+            typer.echo("stopped before the first step: nothing to resume, start again", err=True)
+        raise
     if as_json:
         typer.echo(json.dumps(asdict(result)))
     elif result.accuracy is None:

@@ -12,6 +12,7 @@ from math import isfinite, log, sqrt
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibration.intervals import score_interval
 from calibration.live.drift_tests import DistributionTest, MeanTest
 from calibration.record import CalibrationRecord
 from models.errors import BundleError
@@ -60,11 +61,7 @@ class Alarm:
 
 
 def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expected:
-    """What the served ``average_k`` rule of a record is expected to do on single photos.
-
-    Args:
-        record: The calibration in use.
-        k: Mean set size in use; the record's default where None.
+    """What ``average_k`` is expected to do on single photos, by default at the record's default K.
 
     Raises:
         NotCalibrated: The record has no threshold for this K.
@@ -231,10 +228,8 @@ def _size_test(expected: Expected, z: float) -> MeanTest:
 
 def _faint_test(expected: Expected, z: float) -> MeanTest:
     """Within the Wilson interval: it is never empty, even where no photo was faint."""
-    rate, rows, square = expected.faint_rate, expected.rows, z * z
-    centre = (rate + square / (2 * rows)) / (1 + square / rows)
-    half = z * sqrt(rate * (1 - rate) / rows + square / (4 * rows * rows)) / (1 + square / rows)
-    return MeanTest(low=max(0.0, centre - half), high=min(1.0, centre + half), largest=1.0)
+    low, high = score_interval(expected.faint_rate, expected.rows, z=z)
+    return MeanTest(low=low, high=high, largest=1.0)
 
 
 def _check(seen: dict[str, NDArray[np.float64]]) -> None:

@@ -12,12 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibration.live.prior_shift import (
-    UNLIKELY,
-    PriorShift,
-    estimate_prior,
-    likelihood_of_logits,
-)
+from calibration.live.prior_shift import UNLIKELY, PriorShift, estimate_prior, likelihood_of_logits
 from calibration.live.traffic import Traffic
 from calibration.record import CalibrationRecord
 from calibration.record.origin import TRAFFIC
@@ -120,10 +115,7 @@ def thresholds_from(
     for values in traffic.scores(record.log_ratios):
         old_sizes += [point.sets(values).sum() for point in points]
     evidence = Evidence(
-        rows=rows,
-        classes=record.classes,
-        max_average_k=max(wanted),
-        min_size=points[0].min_size,
+        rows=rows, classes=record.classes, max_average_k=max(wanted), min_size=points[0].min_size
     )
     for values in traffic.scores(log_ratios):
         evidence.update(values)

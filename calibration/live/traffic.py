@@ -36,11 +36,7 @@ class Traffic:
                 yield familiar
 
     def scores(self, log_ratios: ArrayLike | None) -> Iterator[NDArray[np.float64]]:
-        """Their scores, fused and corrected as they are served, ``(requests, classes)``.
-
-        Args:
-            log_ratios: What is added to the logits, shape ``(classes,)``, or None.
-        """
+        """Their scores, fused and corrected as they are served, ``(requests, classes)``."""
         temperature = self.record.temperature
         for logits in self.logits():
             served = adjusted(logits, temperature=temperature, log_ratios=log_ratios)

@@ -12,6 +12,7 @@ from calibration.offline.known_photos import TRAIN, known_features, training_pho
 from calibration.offline.outputs import outputs_of, photos_for
 from calibration.offline.settings import CalibrationSettings, Plan
 from calibration.record import CalibrationRecord
+from calibration.record.inspection import PROVENANCE
 from data.dataset import Split, split_name
 from data.parts import Part
 from models.bundle.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserved
@@ -20,7 +21,6 @@ from models.errors import UsageError
 from models.progress import progress
 from models.session import Session
 
-PROVENANCE = "provenance.json"
 CHOSEN_ON = "checkpoint_chosen_on"
 FEW_ROWS = 1000
 

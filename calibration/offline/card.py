@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from calibration.record import CalibrationRecord
+from calibration.record.inspection import METRICS
 from calibration.record.point import OperatingPoint
 from calibration.scores import named
 from calibration.threshold import threshold_text
@@ -13,7 +14,6 @@ from models.bundle.bundle import CALIBRATION, Bundle
 from models.errors import BundleError
 
 CARD = "MODEL_CARD.md"
-METRICS = "metrics.json"
 TITLE = "Calibration"
 
 

@@ -47,10 +47,7 @@ _STYLE: Final[dict[Any, Any]] = {
 
 def lambda_over_k(record: CalibrationRecord) -> Figure:
     """The threshold that each mean set size needs, on a logarithmic scale."""
-    with _over_k("Threshold for each mean set size", record, legend="upper right") as (
-        figure,
-        axes,
-    ):
+    with _over_k(record, "Threshold for each mean set size", "upper right") as (figure, axes):
         for rule, colour, label in (
             ("average_k", GREEN, "one threshold for all classes"),
             ("balanced_average_k", RUST, "scores weighted for rare classes"),
@@ -67,10 +64,7 @@ def lambda_over_k(record: CalibrationRecord) -> Figure:
 
 def hit_rate_over_k(record: CalibrationRecord) -> Figure:
     """The share of sets with the truth for each mean set size, with 95 % intervals."""
-    with _over_k("Sets that hold the right species", record, legend="lower right") as (
-        figure,
-        axes,
-    ):
+    with _over_k(record, "Sets that hold the right species", "lower right") as (figure, axes):
         for rule, colour, label in (
             ("average_k", GREEN, "K on average"),
             ("balanced_average_k", RUST, "K on average, weighted for rare classes"),
@@ -120,9 +114,7 @@ def size_histogram(record: CalibrationRecord, *, k: float | None = None) -> Figu
 def by_shots(groups: Sequence[ShotGroup], record: CalibrationRecord) -> Figure:
     """Set size and hit rate of species with few, a medium number and many training images.
 
-    Args:
-        groups: Measured at the default K of ``average_k``, at least one.
-        record: The calibration it was measured with.
+    There is at least one group; they are measured at the default K of ``average_k``.
     """
     k = record.default_k
     with mpl.rc_context(_STYLE):
@@ -145,14 +137,7 @@ def write_pictures(record: CalibrationRecord, folder: str | Path) -> list[Path]:
     """Write every picture as png and svg; equal records give equal bytes.
 
     Without a hit rate, after a calibration from traffic, or without groups by training images
-    their picture is left out.
-
-    Args:
-        record: The calibration.
-        folder: Made where it is not there.
-
-    Returns:
-        The files.
+    their picture is left out. The folder is made where it is not there.
 
     Raises:
         OSError: A file cannot be written.
@@ -178,7 +163,7 @@ def write_pictures(record: CalibrationRecord, folder: str | Path) -> list[Path]:
 
 @contextmanager
 def _over_k(
-    title: str, record: CalibrationRecord, *, legend: Literal["upper right", "lower right"]
+    record: CalibrationRecord, title: str, legend: Literal["upper right", "lower right"]
 ) -> Iterator[tuple[Figure, Axes]]:
     """A figure over the mean set size, with the default K marked."""
     with mpl.rc_context(_STYLE):

@@ -127,11 +127,7 @@ def single_photos(
             advance(len(labels))
 
     return Source(
-        blocks=blocks,
-        rows=len(outputs.labels),
-        head=head,
-        score_kind=kind,
-        temperature=temperature,
+        blocks=blocks, rows=len(outputs.labels), head=head, score_kind=kind, temperature=temperature
     )
 
 

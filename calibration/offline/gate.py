@@ -32,24 +32,19 @@ Asked = tuple[str, float | None, float | None]
 class Gate:
     """What a new bundle may lose; the content of ``gate.yaml``.
 
-    Attributes:
-        hit_rate_loss: Allowed loss of the hit rate, 0.01 for one point.
-        size_growth: Allowed growth of the mean set size, in classes.
-        proof: ``worse`` closes the gate where the whole interval lies beyond what is allowed, so
-            that an equally good bundle is stopped in about 1 of 40 cases by each of the two
-            figures. ``no_worse`` closes it unless the whole interval lies within, so that a
-            bundle worse than allowed passes in about 1 of 40 cases at most; with few photos it
-            stops good ones too.
-        min_rows: With fewer photos the gate is closed whatever they say.
+    With the proof ``worse`` it is closed where the whole interval lies beyond what is allowed, so
+    that an equally good bundle is stopped in about 1 of 40 cases by each of the two figures. With
+    ``no_worse`` it is closed unless the whole interval lies within, so that a bundle worse than
+    allowed passes in about 1 of 40 cases at most; with few photos it stops good ones too.
 
     Raises:
         ValueError: A value out of range.
     """
 
-    hit_rate_loss: float = 0.0
-    size_growth: float = 0.0
+    hit_rate_loss: float = 0.0  # allowed loss of the hit rate, 0.01 for one point
+    size_growth: float = 0.0  # allowed growth of the mean set size, in classes
     proof: Proof = "worse"
-    min_rows: int = 1
+    min_rows: int = 1  # with fewer photos the gate is closed whatever they say
 
     def __post_init__(self) -> None:
         for name in ("hit_rate_loss", "size_growth"):
@@ -132,13 +127,9 @@ def check_comparable(
 ) -> None:
     """Refuse two bundles that cannot be compared, before any photo is scored.
 
-    Args:
-        path: The new bundle's folder.
-        against: The old one's.
-        data: What ``--data`` takes; both bundles must know its classes.
-        split: Name of the split, or a part of it.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        gated: Whether a gate looks at ``average_k`` at the new bundle's default K.
+    Arguments are those of :func:`calibration.offline.outputs.bundle_outputs`, for the new bundle
+    and the folder of the old one; ``gated`` says whether a gate looks at ``average_k`` at the new
+    bundle's default K.
 
     Raises:
         DataError: The data cannot be opened, or hold a class that one of the two lacks.

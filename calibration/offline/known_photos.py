@@ -49,11 +49,7 @@ def training_photos(
 ) -> tuple[str | None, Split | None]:
     """The rejection method to use, and the training photos that it needs; none are read yet.
 
-    Args:
-        session: The network.
-        data: What ``--data`` takes.
-        part: What is calibrated on; its photos are not among those given.
-        method: ``auto``, another method, or None.
+    The photos of ``part``, which are calibrated on, are not among them.
 
     Raises:
         UsageError: The method needs features of training photos, which cannot be had.

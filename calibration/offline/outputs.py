@@ -103,12 +103,9 @@ class Outputs:
             raise _no_room(error) from error
 
     def blocks(self, *names: str) -> Iterator[tuple[tuple[FloatRows, ...], Labels]]:
-        """Outputs of the same rows and their labels, all rows in order.
+        """Outputs of the same rows, ``(batch, columns)`` each, and their labels, all in order.
 
         What belongs together is read together: a block has the same rows of every output.
-
-        Args:
-            names: The outputs; each block has them in this order, ``(batch, columns)``.
         """
         step = self.rows_at_once(*names)
         for start in range(0, len(self.labels), step):

@@ -111,17 +111,11 @@ class CalibrationSettings(Settings):
 
 
 class Plan(CalibrationSettings):
-    """What is asked for of a bundle: checked against its classes, and with a method of rejection.
-
-    Attributes:
-        classes: Number of classes.
-        ks: By default as many of 1, 2, 3, 5 and 10 as there are classes.
-        images: Numbers of photos of one plant to calibrate for, as well as one.
-    """
+    """What is asked for of a bundle: checked against its classes, with a method of rejection."""
 
     classes: int
-    ks: Numbers = ()
-    images: tuple[int, ...] = DEFAULT_IMAGES
+    ks: Numbers = ()  # by default as many of 1, 2, 3, 5 and 10 as there are classes
+    images: tuple[int, ...] = DEFAULT_IMAGES  # numbers of photos of one plant, as well as one
     rejection_method: Method = LOGITS_METHOD
 
     @model_validator(mode="before")

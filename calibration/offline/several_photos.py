@@ -37,15 +37,8 @@ def group_tables(
     Groups are of one plant where the data know plants, else of one species; the tables say which.
     Memory does not grow with the groups times classes.
 
-    Args:
-        outputs: Of the calibration split.
-        plan: What is asked for.
-        single: The head, kind of score and temperature that serve.
-        images: Photos in a group.
-        weights: Of the balanced rules, shape ``(classes,)``.
-
-    Returns:
-        The tables; none where there are fewer than 100 groups.
+    They are for what serves, ``single``; there are none where there are fewer than 100 groups.
+    ``weights`` are those of the balanced rules, shape ``(classes,)``.
     """
     groups = groups_of(outputs.labels, size=images, observations=outputs.observations)
     if len(groups) < FEWEST_GROUPS:

@@ -30,27 +30,16 @@ NO_SCORE = next_above(1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Scores of one head, kind and temperature, of single photos or of groups.
+    """Scores of one head, kind and temperature, of single photos or of groups."""
 
-    Attributes:
-        blocks: Gives the scores from the start each time; read twice.
-        rows: Rows they have in all.
-        head: Which head.
-        score_kind: How its logits become scores.
-        temperature: What they are divided by first.
-        images: Photos in a group.
-        fusion: How their scores become one row.
-        made_from: What they have in common; None for single photos.
-    """
-
-    blocks: Callable[[], Iterator[Block]]
-    rows: int
-    head: str
-    score_kind: ScoreKind
-    temperature: float
-    images: int = 1
-    fusion: Fusion = "mean_score"
-    made_from: MadeFrom | None = None
+    blocks: Callable[[], Iterator[Block]]  # gives the scores from the start each time; read twice
+    rows: int  # rows they have in all
+    head: str  # which head
+    score_kind: ScoreKind  # how its logits become scores
+    temperature: float  # what they are divided by first
+    images: int = 1  # photos in a group
+    fusion: Fusion = "mean_score"  # how their scores become one row
+    made_from: MadeFrom | None = None  # what they have in common; None for single photos
 
 
 class Wanted(NamedTuple):
@@ -84,8 +73,6 @@ def tabulate(
     """Calibrate and measure every rule: with weights the balanced ones, else the others.
 
     Args:
-        source: The scores.
-        plan: What is asked for.
         ks: Mean set sizes, with the default K among them; ascending.
         weights: Factor of each class, shape ``(classes,)``, or None.
         fixed: Whether ``top_k`` is measured on these scores too.
@@ -113,11 +100,8 @@ def promised_tables(
     Memory is that of ``rules.evidence.Evidence`` for the largest K, and two bytes for each of the
     ``max_size`` best scores of a row.
 
-    Args:
-        source: The scores.
-        plan: What is asked for.
-        class_groups: Group of each class, such as its genus, shape ``(classes,)``; for small
-            classes under the policy ``group``.
+    ``class_groups``, such as genera, shape ``(classes,)``, are for the small classes under the
+    policy ``group``.
     """
     return _measured(source, plan, _promises(source, plan, class_groups)).tables
 

@@ -41,10 +41,8 @@ def read_record(bundle: Bundle) -> CalibrationRecord:
 def open_reference(bundle: Bundle, sha256: str | None, dimensions: int | None) -> Reference | None:
     """The training photos that a bundle compares with, None where its rejection needs none.
 
-    Args:
-        bundle: An opened bundle.
-        sha256: What the rejection names.
-        dimensions: Length of a row of features of its graph, None where that gives none.
+    ``sha256`` is what the rejection names, ``dimensions`` the length of a row of features of the
+    graph, None where that gives none.
 
     Raises:
         BundleError: It is missing, damaged, or does not belong to calibration or graph.

@@ -54,10 +54,7 @@ class Reference:
 
     @classmethod
     def of(cls, features: ArrayLike) -> "Reference":
-        """The reference that some training photos make.
-
-        Args:
-            features: Shape ``(photos, dimensions)``, finite, at least one photo.
+        """The reference that training photos make: one or more, ``(photos, dimensions)``, finite.
 
         References:
             Wang, Li, Feng and Zhang, "ViM: out-of-distribution with virtual-logit matching",
@@ -78,8 +75,7 @@ class Reference:
     def nearest(self, features: ArrayLike) -> Floats:
         """Cosine between each photo and the nearest of the reference, shape ``(rows,)``.
 
-        Args:
-            features: Shape ``(rows, dimensions)``; the cosine of a row of zeros is 0.
+        Features have the shape ``(rows, dimensions)``; the cosine of a row of zeros is 0.
 
         References:
             Sun, Ming, Zhu and Li, "Out-of-distribution detection with deep nearest neighbors",

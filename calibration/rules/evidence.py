@@ -10,13 +10,7 @@ from calibration.conformal import check_coverage, conformal_rank, pac_rank, true
 from calibration.guarantees import BestOfRows, Guarantee, conformal_size_threshold
 from calibration.selection import TopScores
 from calibration.sets import SetRule, best_class
-from calibration.threshold import (
-    RealNumber,
-    as_fraction,
-    check_average_k,
-    exact_rank,
-    next_above,
-)
+from calibration.threshold import RealNumber, as_fraction, check_average_k, exact_rank, next_above
 
 LOWEST = float(np.finfo(np.float64).min)
 

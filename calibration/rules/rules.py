@@ -131,7 +131,7 @@ def balanced_average_k(
     is the best after weighting.
     """
     weights = class_weights(class_counts, micro_weight)
-    evidence = _evidence(scores, largest=average_k, min_size=min_size, weights=weights)
+    evidence = _evidence(scores, largest=average_k, min_size=min_size, class_weights=weights)
     return evidence.average_k(average_k, rule="balanced_average_k")
 
 
@@ -156,7 +156,7 @@ def balanced_coverage(
         arXiv 2507.06867.
     """
     weights = class_weights(class_counts, micro_weight)
-    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, weights=weights)
+    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
     return evidence.coverage(coverage, rule="balanced_coverage")
 
 
@@ -222,27 +222,19 @@ def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray
 class RuleSpec:
     """What there is to know about a rule.
 
-    Attributes:
-        calibrate: Chooses its threshold from the scores of an array.
-        choose: The same from evidence gathered batch by batch, weighted where it is balanced;
-            None for a rule that needs no threshold or more than evidence.
-        takes: The argument of :func:`calibrate` that says how large or how sure sets shall be.
-        balanced: Whether scores are weighted so that rare classes count.
-        by_class: Whether each class has a threshold of its own.
-        promises: The guarantees it is calibrated with, for one photo at least.
-        fusion: How the scores of several photos become one row. Marginals for ``top_k``, scores
-            for the others: so it came out on simulated plants, clean, noisy, and with photos of
-            something else among them. The marginals of a row sum to ``k``, which flattens the
-            differences of ambiguity between rows that a threshold lives on.
+    ``choose`` is None for a rule that needs no threshold, or more than evidence for it. Of several
+    photos ``top_k`` takes the marginals, the others the scores: so it came out on simulated plants,
+    clean, noisy, and with photos of something else among them. The marginals of a row sum to ``k``,
+    which flattens the differences of ambiguity between rows that a threshold lives on.
     """
 
-    calibrate: Callable[..., SetRule]
-    choose: Callable[[Evidence, RealNumber], SetRule] | None = None
-    takes: Literal["average_k", "k", "coverage"]
-    balanced: bool = False
-    by_class: bool = False
-    promises: tuple[Guarantee, ...] = ()
-    fusion: Fusion = "mean_score"
+    calibrate: Callable[..., SetRule]  # chooses its threshold from the scores of an array
+    choose: Callable[[Evidence, RealNumber], SetRule] | None = None  # from evidence, in batches
+    takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` it goes by
+    balanced: bool = False  # whether scores are weighted so that rare classes count
+    by_class: bool = False  # whether each class has a threshold of its own
+    promises: tuple[Guarantee, ...] = ()  # for one photo at least
+    fusion: Fusion = "mean_score"  # how the scores of several photos become one row
 
     @property
     def asks(self) -> Literal["k", "coverage"]:
@@ -374,19 +366,13 @@ def _evidence(
     *,
     largest: RealNumber,
     min_size: int,
-    weights: NDArray[np.float64] | None = None,
-    max_size: int | None = None,
+    **options: Any,
 ) -> Evidence:
-    """Of all rows at once, for mean sizes up to ``largest``."""
+    """Of all rows at once, for mean sizes up to ``largest``; options are those of Evidence."""
     array = as_scores(scores)
     rows, classes = array.shape
     evidence = Evidence(
-        rows=rows,
-        classes=classes,
-        max_average_k=largest,
-        min_size=min_size,
-        class_weights=weights,
-        max_size=max_size,
+        rows=rows, classes=classes, max_average_k=largest, min_size=min_size, **options
     )
     evidence.update(array, labels)
     return evidence

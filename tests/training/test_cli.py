@@ -122,3 +122,18 @@ def test_a_mistake_is_a_clear_error_with_its_exit_code(
     assert type(error) is kind
     assert message in str(error)
     assert not (tmp_path / "run").exists()
+
+
+def test_an_interruption_before_the_first_step_says_that_nothing_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("training.cli.train_run", interrupted)
+    run = CliRunner().invoke(app, ["train", "--data", "flora", "--out", str(tmp_path / "run")])
+    assert "nothing to resume" in run.output
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "last.pt").touch()
+    run = CliRunner().invoke(app, ["train", "--data", "flora", "--out", str(tmp_path / "run")])
+    assert "nothing to resume" not in run.output
