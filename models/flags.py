@@ -1,4 +1,4 @@
-"""Settings and the flags that fill them: one field gives flag, variable, file line, help, check."""
+"""FlagSettings and the flags that fill them: one field gives flag, variable, file line, help, check."""
 
 import functools
 import inspect
@@ -16,8 +16,8 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 Verb = TypeVar("Verb", bound=Callable[..., None])
 
 
-class Settings(BaseModel):
-    """Settings that are checked when they are made and never change.
+class FlagSettings(BaseModel):
+    """FlagSettings that are checked when they are made and never change.
 
     A field says all there is to know: type, default, bounds and, in the text below it, the help
     of its flag. :func:`flags_of` makes the flags.
@@ -54,7 +54,7 @@ def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
 
     Example:
         >>> from pydantic import Field
-        >>> class Limits(Settings):
+        >>> class Limits(FlagSettings):
         ...     threads: int = Field(2, ge=1, description="Photos at once.")
         >>> @flags_of(Limits)
         ... def verb(settings: Limits) -> None:

@@ -17,7 +17,7 @@ Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Settings(flags.Settings):
+class Settings(flags.FlagSettings):
     """Settings of one server; each is a flag of `florilege serve`."""
 
     bundle: Annotated[Path, flags.Flag(argument=True)]

@@ -9,7 +9,7 @@ import typer
 from pydantic import create_model
 
 from models.bundle.bundle import CALIBRATION
-from models.flags import Flag, Settings, flags_of
+from models.flags import Flag, FlagSettings, flags_of
 from training.config import DEFAULT_LOSS, fields
 from training.export import export_run
 from training.run_folder import RunFolder
@@ -39,13 +39,13 @@ def _flag(name: str) -> Any:
     return Annotated[kind | None, shown], None
 
 
-Given: Any = create_model("Given", __base__=Settings, **{name: _flag(name) for name in FLAGS})
+Given: Any = create_model("Given", __base__=FlagSettings, **{name: _flag(name) for name in FLAGS})
 
 
 @app.command("train")
 @flags_of(Given)
 def train_command(
-    settings: Settings,
+    settings: FlagSettings,
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="New run folder, or with --resume its own.")
     ],

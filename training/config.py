@@ -22,7 +22,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, BeforeValidator(lambda x: str(x) if isinstance(x, Path) else x)]
 
 
-class Part(BaseModel):
+class Group(BaseModel):
     """Settings that are checked when they are made and never change."""
 
     model_config = ConfigDict(
@@ -30,7 +30,7 @@ class Part(BaseModel):
     )
 
 
-class OptimiserConfig(Part):
+class OptimiserConfig(Group):
     """Stochastic gradient descent."""
 
     learning_rate: Positive = 0.05
@@ -55,7 +55,7 @@ class OptimiserConfig(Part):
         return self
 
 
-class ScheduleConfig(Part):
+class ScheduleConfig(Group):
     """The learning rate over time, as a share of its peak; see ``training.optimiser``."""
 
     name: Literal["cosine", "step", "constant"] = "cosine"
@@ -77,7 +77,7 @@ class ScheduleConfig(Part):
         return self
 
 
-class AugmentConfig(Part):
+class AugmentConfig(Group):
     """Random changes of training pictures that keep their label; see ``training.augment``."""
 
     min_area: float = Field(default=0.35, gt=0, le=1)
@@ -107,7 +107,7 @@ class AugmentConfig(Part):
         return self
 
 
-class ValidationConfig(Part):
+class ValidationConfig(Group):
     """What chooses the checkpoint and when to stop."""
 
     average_k: float = Field(default=3.0, ge=1)
@@ -117,7 +117,7 @@ class ValidationConfig(Part):
     """Stop after this many epochs without a better one; null trains to the end."""
 
 
-class CheckpointConfig(Part):
+class CheckpointConfig(Group):
     """How often ``last.pt`` is written, apart from the end of each epoch."""
 
     every_seconds: Positive = 120.0
@@ -126,7 +126,7 @@ class CheckpointConfig(Part):
     """Write `last.pt` after this many steps too."""
 
 
-class TrainConfig(Part):
+class TrainConfig(Group):
     """One training run."""
 
     data: Text

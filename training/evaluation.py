@@ -17,7 +17,7 @@ Logits = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Served:
     """A head and the score kind it is thresholded on."""
 
     head: str
@@ -29,12 +29,12 @@ class Validation:
     """Figures of one evaluation; accuracy by K has its threshold set on the same pictures."""
 
     average_k: float  # that chooses the checkpoint
-    accuracy: Mapping[Choice, Mapping[float, float]]  # average-K accuracy by choice and K
+    accuracy: Mapping[Served, Mapping[float, float]]  # average-K accuracy by choice and K
     top_1: Mapping[str, float]  # accuracy by head
     log_loss: Mapping[str, float]  # mean negative log of the true class's softmax, by head
 
     @property
-    def best(self) -> Choice:
+    def best(self) -> Served:
         """The choice with the best accuracy at ``average_k``; the first of equal ones."""
         return max(self.accuracy, key=lambda choice: self.accuracy[choice][self.average_k])
 
@@ -44,7 +44,7 @@ class Validation:
         return self.accuracy[self.best][self.average_k]
 
 
-class Evaluation:
+class ValidationOf:
     """Gathers the figures of :class:`Validation` batch by batch.
 
     No logits are kept: memory grows with K times the pictures, not with pictures times classes.
@@ -56,7 +56,7 @@ class Evaluation:
 
     def __init__(self, *, rows: int, average_k: float) -> None:
         self._rows, self._average_k = rows, average_k
-        self._sets: dict[Choice, _Sets] = {}
+        self._sets: dict[Served, _Sets] = {}
         self._top_1: dict[str, int] = {}
         self._log_loss: dict[str, list[NDArray[np.float64]]] = {}
 
@@ -65,7 +65,7 @@ class Evaluation:
         for head, values in logits.items():
             largest_k = max(REPORTED_K[-1], self._average_k)
             for kind in SCORE_KINDS:
-                choice = Choice(head=head, score_kind=kind)
+                choice = Served(head=head, score_kind=kind)
                 if choice not in self._sets:
                     self._sets[choice] = _Sets(self._rows, min(largest_k, values.shape[1] - 1.0))
                 self._sets[choice].update(scores(values, kind), labels)

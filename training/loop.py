@@ -22,7 +22,7 @@ from training import checkpoint, history
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute
-from training.evaluation import Evaluation, Validation
+from training.evaluation import Validation, ValidationOf
 from training.loading import (
     Batch,
     EvaluationBatches,
@@ -121,7 +121,7 @@ class Run:
         self.pictures.eval()
         batches = EvaluationBatches(sources.validation, 2 * self.config.batch_size)
         stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
-        evaluation = Evaluation(
+        gathered = ValidationOf(
             rows=len(sources.validation), average_k=self.config.validation.average_k
         )
         for batch in stream:
@@ -130,8 +130,8 @@ class Run:
                 raise diverged(
                     f"logits on val are no longer finite after step {self.position.step}"
                 )
-            evaluation.update(logits, batch.labels.numpy())
-        return evaluation.result()
+            gathered.update(logits, batch.labels.numpy())
+        return gathered.result()
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> dict[str, NDArray[np.float32]]:

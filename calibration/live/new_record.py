@@ -19,7 +19,7 @@ from calibration.live.traffic import Traffic
 from calibration.offline.settings import DEFAULT_DELTA, Plan
 from calibration.offline.tabulate import Block, Source, promised_tables, tabulate
 from calibration.record import CalibrationRecord
-from calibration.record.origin import TRAFFIC, Measured
+from calibration.record.origin import TRAFFIC, Origin
 from calibration.record.tables import Table
 from calibration.rules import class_weights
 
@@ -55,7 +55,7 @@ def record_from_traffic(
         record,
         created=datetime.now(UTC).isoformat(),
         asked_coverage=(),
-        measured=Measured(
+        measured=Origin(
             split=TRAFFIC,
             rows=found.rows,
             classes_seen=None,

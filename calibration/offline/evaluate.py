@@ -16,7 +16,7 @@ from calibration.rules import RULES
 from models.progress import progress
 
 
-class Result(NamedTuple):
+class Evaluated(NamedTuple):
     """What the sets of one calibrated threshold hold on other photos.
 
     Attributes:
@@ -49,8 +49,8 @@ class Evaluation:
     split: str
     data_sha256: str
     rows: int
-    rules: tuple[Result, ...]
-    guaranteed: tuple[Result, ...]
+    rules: tuple[Evaluated, ...]
+    guaranteed: tuple[Evaluated, ...]
 
     def to_plain(self) -> dict[str, Any]:
         """For json."""
@@ -84,7 +84,7 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
     known = record.class_counts_from == "train"
     groups = shot_groups(record.class_counts) if known else {}
     results = [
-        Result(
+        Evaluated(
             point,
             row_of(measurement, index, asked(point)[1]),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
@@ -133,7 +133,7 @@ def _points(
     return [record.point(rule, k=k, guarantee=guarantee) for k in ks]
 
 
-def _plain(result: Result, rows: int) -> dict[str, Any]:
+def _plain(result: Evaluated, rows: int) -> dict[str, Any]:
     point, row, shots = result
     name, value = asked(point)
     return {

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from calibration.distribution import Distribution, DistributionOf
 from calibration.measurement import size_bins
 from calibration.nested import choose
-from calibration.offline.outputs import FEATURES, Outputs
+from calibration.offline.outputs import FEATURES, SplitOutputs
 from calibration.offline.settings import Plan
 from calibration.offline.several_photos import group_tables
 from calibration.offline.tabulate import Block, Source, promised_tables, tabulate
 from calibration.record.by_shots import measure_by_shots
-from calibration.record.record import CalibrationRecord, Measured, Selection
+from calibration.record.record import CalibrationRecord, Origin, Selection
 from calibration.rejection.familiarity import FEATURE_METHODS, METHODS
 from calibration.rejection.reference import Reference
 from calibration.rejection.verdict import Rejection, fit_rejection, parts
@@ -27,7 +27,7 @@ Advance = Callable[[int], object]
 
 
 def fit_record(
-    outputs: Outputs,
+    outputs: SplitOutputs,
     plan: Plan,
     *,
     class_counts: NDArray[np.int64] | None,
@@ -82,7 +82,7 @@ def fit_record(
         temperature=served.temperature,
         asked_k=plan.ks,
         asked_coverage=plan.coverages,
-        measured=Measured(
+        measured=Origin(
             split=outputs.split,
             rows=len(labels),
             classes_seen=np.unique(labels).size,
@@ -111,13 +111,13 @@ def fit_record(
     ).named()
 
 
-def passes(outputs: Outputs, plan: Plan) -> int:
+def passes(outputs: SplitOutputs, plan: Plan) -> int:
     """How often :func:`fit_record` reads all rows; each number of photos counts as once."""
     return 2 * len(plan.candidates(outputs.heads)) + 7 + len(plan.images)
 
 
 def single_photos(
-    outputs: Outputs, head: str, kind: ScoreKind, temperature: float, *, advance: Advance
+    outputs: SplitOutputs, head: str, kind: ScoreKind, temperature: float, *, advance: Advance
 ) -> Source:
     """The scores of single photos, read as often as wanted."""
 
@@ -146,7 +146,7 @@ def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
 
 
 def _familiarity(
-    outputs: Outputs, served: Source, plan: Plan, reference: Reference | None, advance: Advance
+    outputs: SplitOutputs, served: Source, plan: Plan, reference: Reference | None, advance: Advance
 ) -> tuple[Distribution, Rejection | None]:
     """How the scores are distributed, and below what familiarity a photo is suspect."""
     gathered, found, kind = DistributionOf(), list[NDArray[np.float64]](), served.score_kind

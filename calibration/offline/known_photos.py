@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.offline.outputs import FEATURES, Outputs, outputs_of
+from calibration.offline.outputs import FEATURES, SplitOutputs, outputs_of
 from calibration.rejection.familiarity import (
     COMBINED,
     DEFAULT_METHOD,
@@ -33,7 +33,7 @@ class Known(NamedTuple):
     features: NDArray[np.float32]  # (photos, dimensions)
     photos: list[bytes]  # the hash of each
 
-    def reference(self, calibrated: Outputs) -> Reference:
+    def reference(self, calibrated: SplitOutputs) -> Reference:
         """The reference they make, without photos that are also calibrated on."""
         seen = set(calibrated.photos)
         rows = [row for row, photo in enumerate(self.photos) if photo not in seen]

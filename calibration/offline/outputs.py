@@ -41,7 +41,7 @@ NUMBERS_AT_ONCE = 1 << 19
 NAMES_SHOWN = 10
 
 
-class Outputs:
+class SplitOutputs:
     """Outputs of a network for the photos of a split, such as the logits of each head.
 
     They are appended row by row and kept in temporary files, so that memory grows neither with
@@ -130,7 +130,7 @@ class Outputs:
         return np.frombuffer(file.read(count * width * 4), np.float32).reshape(count, width)
 
 
-def outputs_of(session: Session, split: Split, *, features: bool = False) -> Outputs:
+def outputs_of(session: Session, split: Split, *, features: bool = False) -> SplitOutputs:
     """Run every photo of a split through the network, in as many threads as there are cores.
 
     Args:
@@ -147,7 +147,7 @@ def outputs_of(session: Session, split: Split, *, features: bool = False) -> Out
     columns = dict.fromkeys(bundle.heads, len(bundle.classes))
     if features:
         columns[FEATURES] = session.dimensions or 0
-    found = Outputs(
+    found = SplitOutputs(
         columns,
         split.labels,
         split=split.name,
@@ -179,7 +179,7 @@ class BundleOutputs(NamedTuple):
 
     bundle: Bundle
     record: CalibrationRecord
-    outputs: Outputs
+    outputs: SplitOutputs
 
 
 @contextmanager
@@ -204,7 +204,7 @@ def bundle_outputs(
         yield BundleOutputs(bundle, record, outputs)
 
 
-def _fill(found: Outputs, session: Session, split: Split, features: bool) -> None:
+def _fill(found: SplitOutputs, session: Session, split: Split, features: bool) -> None:
     """Append the outputs of every photo; refuse the split where some cannot be read."""
 
     def look(row: int) -> tuple[bytes, dict[str, FloatRows]] | str:

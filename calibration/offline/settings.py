@@ -20,7 +20,7 @@ from calibration.rules import class_weights
 from calibration.rules.class_conditional import SmallClasses
 from calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from calibration.threshold import check_average_k
-from models.flags import Flag, Settings
+from models.flags import Flag, FlagSettings
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
 PREFERRED_K = 3.0
@@ -43,7 +43,7 @@ Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
 Method = Annotated[str | None, BeforeValidator(lambda name: None if name == NO_METHOD else name)]
 
 
-class CalibrationSettings(Settings):
+class CalibrationSettings(FlagSettings):
     """What a calibration is asked for, whatever the bundle; :class:`Plan` is for a bundle."""
 
     ks: Annotated[Numbers | None, Flag(name="--k", type=str | None)] = Field(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from calibration.fusion import fuse
 from calibration.marginals import LARGEST_K
 from calibration.measurement import Measurement
-from calibration.offline.outputs import Outputs
+from calibration.offline.outputs import SplitOutputs
 from calibration.offline.settings import Plan
 from calibration.offline.tabulate import (
     Block,
@@ -30,7 +30,7 @@ MARGINAL_GROUPS = 2000
 
 
 def group_tables(
-    outputs: Outputs, plan: Plan, single: Source, *, images: int, weights: NDArray[np.float64]
+    outputs: SplitOutputs, plan: Plan, single: Source, *, images: int, weights: NDArray[np.float64]
 ) -> list[Table]:
     """Tables of every rule for groups of ``images`` photos, at the K and coverages asked for.
 
@@ -69,7 +69,7 @@ def group_tables(
 
 
 def _fused(
-    outputs: Outputs, rows: NDArray[np.int64], source: Source, *, k: int | None = None
+    outputs: SplitOutputs, rows: NDArray[np.int64], source: Source, *, k: int | None = None
 ) -> Iterator[Block]:
     """One row of scores for each group; ``rows`` of their photos, ``(groups, images)``."""
     step = max(1, outputs.rows_at_once(source.head) // rows.shape[1])

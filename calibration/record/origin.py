@@ -7,7 +7,7 @@ TRAFFIC = "traffic"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Origin:
     """What the record was measured on.
 
     Attributes:

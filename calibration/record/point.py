@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.fusion import Fusion, fuse
 from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
-from calibration.record.origin import Measured
+from calibration.record.origin import Origin
 from calibration.record.statement import statement
 from calibration.record.tables import ANSWERED, Row, Table
 from calibration.rules import RULES
@@ -60,7 +60,7 @@ class OperatingPoint(SetRule):
 
     table: Table
     row: Row
-    measured: Measured
+    measured: Origin
     unpromised_classes: int
     guaranteed: bool
     log_ratios: NDArray[np.float64] | None

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.distribution import Distribution
 from calibration.guarantees import Guarantee
 from calibration.record.by_shots import ShotGroup
-from calibration.record.origin import Measured, Selection
+from calibration.record.origin import Origin, Selection
 from calibration.record.point import NotCalibrated, OperatingPoint
 from calibration.record.tables import Table, dump
 from calibration.rejection.verdict import Rejection
@@ -26,9 +26,9 @@ from models.errors import BundleError
 __all__ = [
     "CalibrationRecord",
     "Distribution",
-    "Measured",
     "NotCalibrated",
     "OperatingPoint",
+    "Origin",
     "Rejection",
     "Selection",
     "Table",
@@ -82,7 +82,7 @@ class CalibrationRecord:
     temperature: float
     asked_k: tuple[float, ...]
     asked_coverage: tuple[float, ...]
-    measured: Measured
+    measured: Origin
     selection: Selection
     class_counts: tuple[int, ...]
     class_counts_from: str

@@ -12,7 +12,7 @@ import calibration.marginals
 import calibration.offline.outputs
 import calibration.threshold
 from calibration.offline.fit import fit_record
-from calibration.offline.outputs import FEATURES, Outputs
+from calibration.offline.outputs import FEATURES, SplitOutputs
 from calibration.offline.settings import Plan
 from calibration.record import CalibrationRecord
 from calibration.rejection.reference import Reference
@@ -20,7 +20,7 @@ from calibration.rejection.reference import Reference
 HEADS = ("multi_label", "sccp")
 
 
-def split(rows: int, classes: int, dimensions: int) -> Outputs:
+def split(rows: int, classes: int, dimensions: int) -> SplitOutputs:
     """Photos of two heads with features, some scores equal; two photos of each plant."""
     random = np.random.default_rng(rows + classes)
     labels = random.integers(0, classes, rows)
@@ -32,12 +32,12 @@ def split(rows: int, classes: int, dimensions: int) -> Outputs:
     for head in HEADS:
         outputs[head][np.arange(rows), labels] += 2
     plants = [str(row // 2) for row in range(rows)]
-    found = Outputs(columns, labels, split="val", observations=plants)
+    found = SplitOutputs(columns, labels, split="val", observations=plants)
     found.append(outputs)
     return found
 
 
-def fitted(scoring: Outputs, reference: Reference, classes: int) -> CalibrationRecord:
+def fitted(scoring: SplitOutputs, reference: Reference, classes: int) -> CalibrationRecord:
     ks = tuple(k for k in (1.0, 2.0) if k <= classes)
     settings = Plan(classes=classes, ks=ks, images=(2,), rejection_method="combined")
     counts: NDArray[np.int64] = np.arange(1, classes + 1)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from calibration.bundle_cli import app
 from calibration.distribution import DistributionOf
 from calibration.guarantees import Guarantee
-from calibration.record.record import CalibrationRecord, Measured, Selection
+from calibration.record.record import CalibrationRecord, Origin, Selection
 from calibration.record.tables import Columns, Row, Table
 from models.bundle import replace_files, write_bundle
 from models.classes import ClassInfo, ClassTable
@@ -67,7 +67,7 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
         temperature=1.0,
         asked_k=(1.0, 2.0),
         asked_coverage=(0.9,),
-        measured=Measured(
+        measured=Origin(
             split="val",
             rows=80,
             classes_seen=2,

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from calibration.offline.evaluate import Evaluation, Result
+from calibration.offline.evaluate import Evaluated, Evaluation
 from calibration.printing import summary
 from calibration.record.point import OperatingPoint
 from calibration.record.record import CalibrationRecord
@@ -64,7 +64,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
     evaluation = Evaluation(
         **dict.fromkeys(("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256"), ""),
         rows=point.rows,
-        rules=(Result(point, point.row, {}),),
+        rules=(Evaluated(point, point.row, {}),),
         guaranteed=(),
     )
     alone: dict[Verb, set[str]] = {

@@ -8,7 +8,7 @@ from PIL import Image
 
 from training.checkpoint import Position
 from training.config import TrainConfig
-from training.evaluation import Choice, Validation
+from training.evaluation import Served, Validation
 from training.history import Row, epoch_row
 from training.settings import from_plain, merge
 
@@ -51,8 +51,8 @@ def metrics_row(epoch: int, score: float) -> Row:
     validation = Validation(
         average_k=2.0,
         accuracy={
-            Choice(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
-            Choice(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
+            Served(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
+            Served(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
         },
         top_1={"multi_label": 0.4, "sccp": 0.6},
         log_loss={"multi_label": 2.5, "sccp": 1.5},

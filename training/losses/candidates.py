@@ -17,7 +17,7 @@ Scope: TypeAlias = Literal["global", "local"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class Candidates:
     """The chosen entries of this rank, and how many all ranks chose together."""
 
     indices: Tensor
@@ -48,7 +48,9 @@ def world_size(scope: Scope) -> int:
     return dist.get_world_size() if together else 1
 
 
-def select(keys: Tensor, count: int, *, ranks: int = 1, recent: Sequence[Tensor] = ()) -> Selection:
+def select(
+    keys: Tensor, count: int, *, ranks: int = 1, recent: Sequence[Tensor] = ()
+) -> Candidates:
     """Choose the ``count`` largest of all keys; ties go by batch, rank and position.
 
     Args:
@@ -63,7 +65,7 @@ def select(keys: Tensor, count: int, *, ranks: int = 1, recent: Sequence[Tensor]
     gathered = _gather(values, count, ranks) if ranks > 1 else [values]
     own = dist.get_rank() if ranks > 1 else 0
     taken = share(list(recent) + gathered, count)[len(recent) :]
-    return Selection(indices=indices[: taken[own]], total=sum(taken), sent=torch.cat(gathered))
+    return Candidates(indices=indices[: taken[own]], total=sum(taken), sent=torch.cat(gathered))
 
 
 def share(groups: Sequence[Tensor], count: int) -> list[int]:

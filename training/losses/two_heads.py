@@ -10,7 +10,7 @@ from torch import distributed as dist
 from torch.nn import functional as F
 
 from training.losses.base import Head, Loss, check_weight, with_gradient
-from training.losses.candidates import Scope, Selection, candidate_count, select, world_size
+from training.losses.candidates import Candidates, Scope, candidate_count, select, world_size
 from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
 from training.losses.positives import SOFTPLUS_LIMIT
 
@@ -123,7 +123,7 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         loss = _loss(multi_label_logits, log_p, known, chosen, self.alpha) * ranks
         return loss if self.reduction == "mean" else loss * known.rows
 
-    def _select(self, keys: Tensor, rows: int, ranks: int) -> Selection:
+    def _select(self, keys: Tensor, rows: int, ranks: int) -> Candidates:
         if not (self.recent_batches and self.training):
             return select(keys, candidate_count(self.average_k, rows), ranks=ranks)
         window = rows + sum(rows for rows, _ in self._recent)
@@ -211,7 +211,7 @@ def _loss(
     multi_label_logits: Tensor,
     log_p: Tensor,
     known: LabelledEntries,
-    chosen: Selection,
+    chosen: Candidates,
     alpha: float,
 ) -> Tensor:
     """This rank's share of the four terms, each divided by its count over all ranks."""
@@ -228,7 +228,7 @@ def _loss(
 
 @torch.no_grad()
 def _multi_label(
-    scores: Tensor, known: LabelledEntries, chosen: Selection, alpha: float
+    scores: Tensor, known: LabelledEntries, chosen: Candidates, alpha: float
 ) -> tuple[Tensor, Tensor]:
     """The three terms of the multi-label head with their gradient, in one pass over the scores.
 

@@ -15,7 +15,7 @@ from calibration.cli import app
 from calibration.comparison import Comparison, compare
 from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.gate import Gate, compare_outputs, read_gate
-from calibration.offline.outputs import Outputs, bundle_outputs, outputs_of
+from calibration.offline.outputs import SplitOutputs, bundle_outputs, outputs_of
 from calibration.record.reading import read_record
 from calibration.record.tables import Columns
 from calibration.scores import scores
@@ -54,7 +54,7 @@ def evaluate(folder: Path, bundle: str, *flags: str) -> tuple[int, str, BaseExce
 def test_each_bundle_scores_the_photos_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = list[str]()
 
-    def counted(session: Session, *args: Any, **options: Any) -> Outputs:
+    def counted(session: Session, *args: Any, **options: Any) -> SplitOutputs:
         looked.append(session.bundle.path.name)
         return outputs_of(session, *args, **options)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calibration.offline.outputs
-from calibration.offline.outputs import FEATURES, Outputs, outputs_of
+from calibration.offline.outputs import FEATURES, SplitOutputs, outputs_of
 from data.dataset import Split
 from data.sources import open_dataset
 from models.bundle import Bundle
@@ -24,13 +24,13 @@ from tests.calibration.small_bundle import make_bundle, make_data
 ROWS, CLASSES, DIMENSIONS = 22, 3, 40
 
 
-def filled(rows: int = ROWS) -> tuple[Outputs, dict[str, np.ndarray]]:
+def filled(rows: int = ROWS) -> tuple[SplitOutputs, dict[str, np.ndarray]]:
     random = np.random.default_rng(0)
     expected = {
         "sccp": random.normal(size=(rows, CLASSES)).astype(np.float32),
         FEATURES: random.normal(size=(rows, DIMENSIONS)).astype(np.float32),
     }
-    store = Outputs({"sccp": CLASSES, FEATURES: DIMENSIONS}, np.arange(rows) % CLASSES)
+    store = SplitOutputs({"sccp": CLASSES, FEATURES: DIMENSIONS}, np.arange(rows) % CLASSES)
     for row in range(rows):
         store.append({name: values[[row]] for name, values in expected.items()})
     return store, expected
@@ -75,14 +75,14 @@ def test_without_a_temporary_folder_or_room_in_it_a_message_names_the_remedy(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(DataError, match=r"gone \(No such file.*TMPDIR"):
-        Outputs({"sccp": 1}, np.zeros(1, np.int64))
+        SplitOutputs({"sccp": 1}, np.zeros(1, np.int64))
 
     class Full(io.BytesIO):
         def write(self, content: object) -> int:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", Full)
-    store = Outputs({"sccp": 1}, np.zeros(1, np.int64))
+    store = SplitOutputs({"sccp": 1}, np.zeros(1, np.int64))
     with pytest.raises(DataError, match=r"No space left.*TMPDIR"):
         store.append({"sccp": np.zeros((1, 1), np.float32)})
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.nested import choose
 from calibration.offline.fit import fit_record, passes
-from calibration.offline.outputs import Outputs
+from calibration.offline.outputs import SplitOutputs
 from calibration.offline.settings import Plan
 from calibration.record.record import CalibrationRecord, NotCalibrated
 from calibration.record.tables import ByClass, Columns, Row
@@ -35,9 +35,11 @@ def scoring_of(
     labels: NDArray[np.int64],
     *,
     observations: Sequence[str] | None = None,
-) -> Outputs:
+) -> SplitOutputs:
     columns = {name: logits.shape[1] for name, logits in heads.items()}
-    found = Outputs(columns, labels, split="val", model_sha256="m" * 64, observations=observations)
+    found = SplitOutputs(
+        columns, labels, split="val", model_sha256="m" * 64, observations=observations
+    )
     found.append(heads)
     return found
 
