@@ -1,4 +1,4 @@
-"""FlagSettings and the flags that fill them: one field gives flag, variable, file line, help, check."""
+"""Settings and the flags that fill them: one field gives flag, variable, file line, help, check."""
 
 import functools
 import inspect
@@ -17,7 +17,7 @@ Verb = TypeVar("Verb", bound=Callable[..., None])
 
 
 class FlagSettings(BaseModel):
-    """FlagSettings that are checked when they are made and never change.
+    """Settings that are checked when they are made and never change.
 
     A field says all there is to know: type, default, bounds and, in the text below it, the help
     of its flag. :func:`flags_of` makes the flags.
