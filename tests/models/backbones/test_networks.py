@@ -98,7 +98,8 @@ def test_a_network_of_patches_says_which_sizes_it_takes(name: str, size: int, ta
 @pytest.mark.parametrize("name", ["tiny", "densenet40_40", "resnet18", "mobilenet_v2", "swin_t"])
 def test_other_networks_take_any_size(name: str) -> None:
     with torch.device("meta"):
-        build(name, 3, "linear", image_size=8).eval()(torch.zeros(1, 3, 8, 8))
+        logits = build(name, 3, "linear", image_size=8).eval()(torch.zeros(1, 3, 8, 8))
+    assert logits.shape == (1, 3)
 
 
 def test_the_papers_densenet_has_depth_40_and_growth_40() -> None:
