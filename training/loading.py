@@ -1,7 +1,7 @@
-"""Batches for training and for validation, the same whatever prepares them.
+"""Batches for training and for validation.
 
-A batch depends on (seed, epoch, rows) alone: not on the number of workers, nor on where a
-resumed run starts.
+A batch depends on (seed, epoch, rows) alone, not on the number of workers or on where a resumed
+run starts.
 """
 
 from collections.abc import Iterator
@@ -38,11 +38,11 @@ class Batch(NamedTuple):
     images: Tensor  # uint8, (batch, height, width, 3)
     labels: Tensor  # int64, (batch,)
     rows: Tensor  # their rows in the split, int64, (batch,)
-    problems: tuple[str, ...]  # what could not be read; then the batch is not to be used
+    problems: tuple[str, ...]  # what could not be read; if any, the batch must not be used
 
 
 class EvaluationBatches(TorchDataset[Batch]):
-    """Pictures of a split, all of them in order or ``rows``, each batch made when asked for."""
+    """Pictures of a split, all in order or ``rows``, unchanged; each batch made when asked for."""
 
     def __init__(
         self, pictures: Pictures | Features, batch_size: int, rows: NDArray[np.int64] | None = None
@@ -67,7 +67,7 @@ class EvaluationBatches(TorchDataset[Batch]):
         )
 
     def views(self, _rows: NDArray[np.int64], found: list[Any]) -> list[Any]:
-        """What the network sees of some pictures."""
+        """What the network sees of these pictures."""
         return found
 
 
@@ -85,13 +85,12 @@ class TrainingBatches(EvaluationBatches):
         self, pictures: Pictures | Features, config: TrainConfig, *, epoch: int, first: int = 0
     ) -> None:
         super().__init__(pictures, config.batch_size)
-        self.config = config
-        self.epoch = epoch
+        self.config, self.epoch = config, epoch
         rows = order(config.seed, epoch, len(pictures))
         self.batches = split_batches(rows, config.batch_size)[first:]
 
     def views(self, rows: NDArray[np.int64], found: list[Any]) -> list[Any]:
-        """Each at the size of the input, changed by the numbers that its row draws."""
+        """Each at the size of the input, changed at random by the numbers drawn for its row."""
         if isinstance(self.pictures, Features):
             return found
         size, changes = self.config.image_size, self.config.augment
@@ -103,7 +102,7 @@ class TrainingBatches(EvaluationBatches):
 class Sources:
     """Where batches come from during a run."""
 
-    training: Pictures | Features  # pictures at the size random crops want
+    training: Pictures | Features  # pictures at the size random crops need
     validation: Pictures | Features  # pictures as the server would see them
     workers: int  # processes that prepare batches; 0 prepares them in the loop
 
@@ -142,9 +141,9 @@ def iterate(batches: EvaluationBatches, *, workers: int, pin: bool) -> Iterator[
 
 
 def split_batches(rows: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
-    """Cut ``rows`` into batches; a last single row joins the batch before it.
+    """Cut ``rows`` into batches; a single row left over joins the last batch.
 
-    Batch normalisation cannot learn from one picture.
+    Batch normalisation cannot learn from a single picture.
     """
     cuts = list(range(batch_size, len(rows), batch_size))
     if cuts and len(rows) - cuts[-1] == 1:
