@@ -1,7 +1,7 @@
 """The calibration record: every threshold of a bundle, what it was measured to do, and on what.
 
 ``calibration.json`` is this record. Floats are written with all their digits, so that reading the
-file gives the very thresholds that were chosen.
+file gives exactly the thresholds that were chosen.
 """
 
 import hashlib

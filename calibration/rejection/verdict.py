@@ -1,8 +1,8 @@
 """Whether a request shows one of our classes: what a calibration record says about it."""
 
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -119,8 +119,10 @@ class Rejection:
         ``rows`` grows. A request of several photos is suspect only if each of them is, and so no
         more often.
 
-        Arguments and errors are those of :meth:`familiarity`, for the photos of one request, at
-        least one.
+        Arguments are those of :meth:`familiarity`, for the photos of one request.
+
+        Raises:
+            ValueError: As there, or if there is no photo.
         """
         found = self.familiarity(logits, features, reference)
         if not found.size:
@@ -134,8 +136,8 @@ def parts(
 ) -> Floats:
     """What ``combined`` adds up, shape ``(photos, 3)``; each is higher for the more familiar.
 
-    They are the two numbers of :mod:`calibration.rejection.reference` and minus the generalised
-    entropy of the scores. Each misses strangers that another sees.
+    They are the cosine to the nearest training photo, minus the length of what the features have
+    off the axes, and minus the generalised entropy. Each misses strangers that another sees.
     """
     columns = (
         reference.nearest(features),
@@ -159,23 +161,18 @@ def fit_rejection(
     ``found`` has a row for each of them, shape ``(rows, columns)``: one column with what the method
     says, or for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
     """
-    shared: dict[str, Any] = {
-        "share": share, "rows": len(found), "head": head, "score_kind": score_kind
-    }  # fmt: skip
+    rejection = partial(Rejection, share=share, rows=len(found), head=head, score_kind=score_kind)
     if method not in FEATURE_METHODS:
-        return Rejection(method=method, threshold=suspect_threshold(found[:, 0], share), **shared)
+        return rejection(method=method, threshold=suspect_threshold(found[:, 0], share))
     centres, scales = found.mean(axis=0), found.std(axis=0)
     scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant except for rounding
-    return Rejection(
+    return rejection(
         method=method,
         threshold=suspect_threshold(_combined(found, centres, scales), share),
-        **shared,
         centres=tuple(centres.tolist()),
         scales=tuple(scales.tolist()),
         reference_sha256=reference_sha256,
-        by_logits=fit_rejection(
-            LOGITS_METHOD, share, found[:, -1:], head=head, score_kind=score_kind
-        ),
+        by_logits=rejection(method=LOGITS_METHOD, threshold=suspect_threshold(found[:, -1], share)),
     )
 
 

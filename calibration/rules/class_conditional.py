@@ -52,8 +52,8 @@ def class_thresholds(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Threshold of each class, and which classes were too small for one of their own.
 
-    A class needs ``1/(1 - coverage) - 1`` rows, and so does a group or the whole data set where its
-    threshold stands in; where that has fewer, the class is in every set.
+    A threshold needs ``1/(1 - coverage) - 1`` rows, be they of the class, of its group or of all
+    classes; where there are fewer, the class is in every set.
 
     Args:
         true_scores: Score of the true class of each row, shape ``(rows,)``; ``+inf`` where it is

@@ -166,7 +166,7 @@ class Evidence:
         """
         true = np.concatenate([np.empty(0), *self._true])
         if true.size != self._top.rows_seen or not true.size:
-            raise ValueError("coverage needs the label of every row, but some came without")
+            raise ValueError("coverage needs the labels of every row, but some came without")
         return true
 
     def finite(self, quantile: float) -> float:

@@ -159,5 +159,5 @@ def test_features_that_are_no_numbers_are_refused_with_their_row(wrong: float) -
     features = ROWS.copy()
     features[3, 1] = wrong
     for judge in (REFERENCE.nearest, REFERENCE.residual):
-        with pytest.raises(ValueError, match="finite, those of row 3"):
+        with pytest.raises(ValueError, match="finite, but those of row 3"):
             judge(features)
