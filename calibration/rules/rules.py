@@ -174,7 +174,7 @@ def class_coverage(
 
     Promise: for photos of a class that are exchangeable with its calibration rows, and a network
     chosen without them, ``P(true class in set | class) >= coverage``. A class with fewer than
-    ``1/(1 - coverage) - 1`` rows can only have it by a place in every set, which is what
+    ``1/(1 - coverage) - 1`` rows can only have it through a place in every set, which is what
     ``small_classes="always"`` gives; on a long tail that makes sets of half of all classes.
     ``marginal`` gives it the threshold of all rows, and ``group`` that of its group's rows: both
     keep the promise over all small classes (of a group) only as far as they resemble the rest.
@@ -225,7 +225,7 @@ class RuleSpec:
 
     ``choose`` is None for a rule that needs no threshold, or more than evidence to choose one. With
     several photos ``top_k`` uses their marginals, the others their scores: that did best on
-    simulated plants, with clean photos, noisy ones, and some of something else. The marginals of a
+    simulated plants, with clean photos, noisy ones, and strangers among them. The marginals of a
     row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
     """
 
@@ -239,7 +239,7 @@ class RuleSpec:
 
     @property
     def asks(self) -> Literal["k", "coverage"]:
-        """What a request or a command gives it."""
+        """What a request or a command asks for: a size or a coverage."""
         return "coverage" if self.takes == "coverage" else "k"
 
     @property
