@@ -18,7 +18,7 @@ from calibration.scores import ScoreKind, adjusted
 from calibration.sets import SetRule
 
 
-class NotCalibrated(ValueError):  # the name already says what is wrong
+class NotCalibrated(ValueError):
     """No threshold was calibrated for what is asked.
 
     Attributes:

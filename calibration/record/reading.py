@@ -32,7 +32,7 @@ def read_record(bundle: Bundle) -> CalibrationRecord:
     ours = (len(bundle.classes), bundle.manifest.files[MODEL])
     if (record.classes, record.measured.model_sha256) != ours or record.head not in bundle.heads:
         raise BundleError(
-            f"{CALIBRATION} of {bundle.path} belongs to another network, not to its {MODEL}: run "
+            f"{CALIBRATION} of {bundle.path} belongs to another network and not to its {MODEL}: run "
             f"`florilege calibrate {bundle.path} --data DATA`"
         )
     return record
