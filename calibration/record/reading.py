@@ -32,8 +32,8 @@ def read_record(bundle: Bundle) -> CalibrationRecord:
     ours = (len(bundle.classes), bundle.manifest.files[MODEL])
     if (record.classes, record.measured.model_sha256) != ours or record.head not in bundle.heads:
         raise BundleError(
-            f"{CALIBRATION} of {bundle.path} belongs to another network and not to its {MODEL}: run "
-            f"`florilege calibrate {bundle.path} --data DATA`"
+            f"{CALIBRATION} of {bundle.path} belongs to another network and not to its {MODEL}: "
+            f"run `florilege calibrate {bundle.path} --data DATA`"
         )
     return record
 
