@@ -306,7 +306,7 @@ def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path
     writer = ScoreLogWriter(tmp_path / "alien", header)
     writer.append(live(bundle, 1)[0])
     writer.close()
-    with pytest.raises(DataError, match="another network"):
+    with pytest.raises(DataError, match="a different network"):
         recalibrate_bundle(bundle.path, tmp_path / "alien")
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
