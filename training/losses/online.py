@@ -101,7 +101,7 @@ def half(
 
 
 class _Agreement(torch.autograd.Function):
-    """Per row, the binary cross-entropy to the taught probabilities and the sum of its own."""
+    """Per row, the binary cross-entropy to ``taught``, and the sum of ``own``."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
