@@ -4,9 +4,9 @@ Every function takes ``logits``, raw class scores, floating point, ``(batch, cla
 ``labels``, true class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``, which
 mean ``sum_c t_c loss(., c)``; its parameters are keywords. It returns one loss per example,
 ``(batch,)``, or a scalar where the loss is defined on the whole batch: in float32 for
-half-precision logits, in the type of the logits otherwise. A parameter out of range and tensors
-that do not fit are a ``ValueError``. A function defined on the whole batch also takes ``weight``
-and ``ignore_index``, which every module does; :class:`Loss` says what they mean. A docstring says
+half-precision logits, in the type of the logits otherwise. A parameter out of range or tensors
+that do not fit raise a ``ValueError``. A function defined on the whole batch also takes ``weight``
+and ``ignore_index``, as every module does; :class:`Loss` says what they mean. Each docstring says
 what is particular to its loss.
 
 A module has the parameters of its function and the options of :class:`Loss`.
@@ -68,7 +68,7 @@ def build(name: str, **given: Any) -> Loss:
     """Make the loss called ``name``.
 
     Raises:
-        ValueError: There is no such loss, it has no such parameter, or it misses one.
+        ValueError: There is no such loss, it has no such parameter, or a parameter is missing.
 
     Example:
         >>> build("cross_entropy", label_smoothing=0.1).head
