@@ -130,7 +130,7 @@ class TrainConfig(Group):
     """One training run."""
 
     data: Text
-    """ImageFolder, manifest, CIFAR-100 folder, or flora."""
+    """ImageFolder, manifest, CIFAR-100 folder or flora, then perhaps `:noise=0.2` (data.md)."""
     recipe: str = "default"
     """Named starting point of the settings."""
     backbone: str = "resnet18"
