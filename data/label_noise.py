@@ -18,7 +18,7 @@ _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][
 
 
 def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> list[str]:
-    """The class ids of ``train`` with noise, one a picture.
+    """The class ids of ``train`` with noise, one per picture.
 
     What becomes of a label depends on the seed, the picture's name, its class and the classes of
     its group alone. A label that is wrong at some rate is the same wrong one at every higher rate.
@@ -57,8 +57,8 @@ def class_groups(listing: Listing) -> dict[str, str]:
     several = [name for name in ids if len(listing.groups.get(name, ())) > 1]
     if several:
         raise DataError(
-            f"{listing.source}: a class belongs to one group, but the pictures of "
-            f"{first(several)} name several"
+            f"{listing.source}: a class belongs to one group, but {first(several)} "
+            f"{'has' if len(several) == 1 else 'have'} several; keep one in the column 'group'"
         )
     if listing.groups:
         found = {name: "".join(listing.groups.get(name, ())) for name in ids}
@@ -66,10 +66,10 @@ def class_groups(listing: Listing) -> dict[str, str]:
         found = {name: _genus(listing.known.get(name), name) for name in ids}
     if bare := [name for name in ids if not found[name]]:
         raise DataError(
-            f"{listing.source}: noise draws labels within groups of classes, and "
-            f"{count_of(len(bare), 'class', 'classes')} of {len(ids):,} have none: {first(bare)}; "
-            "give a manifest a column 'group', or each class a genus or a scientific name such as "
-            "'Rosa canina'"
+            f"{listing.source}: noise stays within groups of classes, and no group is known for "
+            f"{count_of(len(bare), 'class', 'classes')} of {len(ids):,}: {first(bare)}; add a "
+            "column 'group' to the manifest, or to a file classes.csv beside the splits, or give "
+            "every class a genus or a scientific name such as 'Rosa canina'"
         )
     if len(set(found.values())) == len(found):
         raise DataError(

@@ -19,7 +19,7 @@ class Records:
     names: Sequence[str]
     observations: Sequence[str] | None = None
     read: Callable[[int], bytes]
-    noisy_ids: Sequence[str] | None = None  # one a picture, where noise is asked for
+    noisy_ids: Sequence[str] | None = None  # one per picture, where noise is asked for
 
     @property
     def taught_ids(self) -> Sequence[str]:
