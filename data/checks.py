@@ -11,8 +11,10 @@ from functools import partial
 from typing import NamedTuple
 
 from data.dataset import SPLITS
+from data.label_noise import class_groups
 from data.records import Listing, Records, class_table, count_of, missing_in_train
-from data.sources import list_source
+from data.sources import list_whole, parse_source
+from data.training_split import with_options
 from models.cores import in_order
 from models.images import ImageError, Preprocess, load
 from models.progress import progress
@@ -30,6 +32,24 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Thinned:
+    """How many training pictures are left."""
+
+    pictures: int
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How many training labels are not those of the source."""
+
+    labels: int
+    changed: int
+    groups: int  # of classes, each label drawn within its own
+    classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The result of a check."""
 
@@ -38,6 +58,8 @@ class Report:
     counts: Mapping[str, Mapping[str, int]]  # of each class per split, in class order
     errors: Sequence[Finding]  # what must be repaired
     warnings: Sequence[Finding]  # what may stay as it is
+    thinned: Thinned | None = None  # where options of the training split leave pictures out
+    noise: Noise | None = None  # where they change labels
 
 
 class Picture(NamedTuple):
@@ -57,7 +79,9 @@ def check(source: str, *, threads: int | None = None) -> Report:
     Raises:
         DataError: The source cannot be listed at all.
     """
-    listing = list_source(source, splits=())  # so a missing file is just one more finding
+    base, options = parse_source(source)
+    whole = list_whole(base, splits=())  # a missing file is one more finding
+    listing = with_options(whole, options)
     pictures = list(_look(listing, threads))
     counts = _counts(listing)
     ignored = "neither pictures nor class folders; move them elsewhere if that is right"
@@ -71,11 +95,34 @@ def check(source: str, *, threads: int | None = None) -> Report:
             *_picture_warnings(pictures),
             *_found("ignored", ignored, list(listing.ignored)),
         ],
+        thinned=_thinned(whole, listing) if options.thins else None,
+        noise=_noise(listing),
     )
 
 
 def _found(kind: str, message: str, items: Sequence[str]) -> list[Finding]:
     return [Finding(kind, message, items)] if items else []
+
+
+def _thinned(whole: Listing, listing: Listing) -> Thinned | None:
+    if "train" not in listing.splits:
+        return None
+    pictures, kept = (len(each.splits["train"].names) for each in (whole, listing))
+    return Thinned(pictures=pictures, kept=kept)
+
+
+def _noise(listing: Listing) -> Noise | None:
+    train = listing.splits.get("train")
+    if train is None or train.noisy_ids is None:
+        return None
+    group_of = class_groups(listing)
+    pairs = zip(train.class_ids, train.noisy_ids, strict=True)
+    return Noise(
+        labels=len(train.names),
+        changed=sum(before != after for before, after in pairs),
+        groups=len(set(group_of.values())),
+        classes=len(group_of),
+    )
 
 
 def _look(listing: Listing, threads: int | None) -> Iterator[Picture]:
@@ -103,7 +150,7 @@ def _one(split: str, records: Records, row: int) -> Picture:
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
     there = {
-        name: Counter(listing.splits[name].class_ids) for name in SPLITS if name in listing.splits
+        name: Counter(listing.splits[name].taught_ids) for name in SPLITS if name in listing.splits
     }
     ids = class_table(listing).ids
     return {one: {name: counts[one] for name, counts in there.items()} for one in ids}

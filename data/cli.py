@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -88,6 +89,8 @@ def split_command(
 def _show(report: Report) -> None:
     console = Console()
     console.print(_splits_table(report))
+    for line in _training_lines(report):
+        console.print(line)
     if report.counts:
         console.print(_classes_table(report))
     for finding in report.errors:
@@ -104,6 +107,18 @@ def _splits_table(report: Report) -> Table:
         present = sum(each[name] > 0 for each in report.counts.values())
         table.add_row(name, f"{rows:,}", f"{present:,}")
     return table
+
+
+def _training_lines(report: Report) -> Iterator[str]:
+    """What the options after the source do to the training split."""
+    if thinned := report.thinned:
+        yield f"train: {thinned.kept:,} of {thinned.pictures:,} pictures kept"
+    if noise := report.noise:
+        share = noise.changed / max(1, noise.labels)
+        yield (
+            f"train: {noise.changed:,} of {noise.labels:,} labels changed ({share:.1%}), within "
+            f"{noise.groups:,} groups of {noise.classes:,} classes"
+        )
 
 
 def _classes_table(report: Report) -> Table:

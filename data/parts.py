@@ -89,9 +89,10 @@ def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
         labels=split.labels[rows],
         names=[split.names[row] for row in chosen],
         observations=None if plants is None else [plants[row] for row in chosen],
-        read=partial(_read, split.read, tuple(chosen)),
+        read=partial(read_row, split.read, tuple(chosen)),
     )
 
 
-def _read(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
+def read_row(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
+    """``read`` for some rows of a split: the picture of the ``row``-th of them."""
     return read(rows[row])

@@ -16,7 +16,7 @@ from data.layouts.folder import list_classes
 from data.layouts.manifest import demand_columns, demand_pictures, is_manifest, observation_ids
 from data.layouts.table import Table, read_table
 from data.records import Records
-from data.sources import list_source
+from data.sources import list_source, parse_source
 from models.errors import DataError
 
 
@@ -34,9 +34,16 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
         seed: 0 or more.
 
     Raises:
-        DataError: See `data.sources.list_source`; or the pictures are not files.
+        DataError: See `data.sources.list_source`; or the pictures are not files, or ``source``
+            asks something of its training split.
         ValueError: Shares or seed out of range.
     """
+    base, _ = parse_source(source)
+    if base != source:
+        raise DataError(
+            f"{source}: a manifest is cut from pictures as they are; write it without options, "
+            "and give them where it is read"
+        )
     table, root = _table(source)
     paths, class_ids = demand_pictures(source, table)
     observations = observation_ids(table, paths)

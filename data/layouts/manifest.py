@@ -1,12 +1,13 @@
 """A manifest: one line per picture in a CSV or Parquet file.
 
 Columns ``path`` (relative to the manifest's folder), ``class_id`` and ``split``; optional
-``observation_id``; and about the class ``scientific_name``, ``genus``, ``family``, ``gbif`` and
-``common_name:xx`` (``xx`` a language; several names separated by ``|``). Others are ignored.
+``observation_id``; and about the class ``scientific_name``, ``genus``, ``family``, ``gbif``,
+``group`` (within which label noise stays) and ``common_name:xx`` (``xx`` a language; several names
+separated by ``|``). Others are ignored.
 """
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from models.errors import DataError
 REQUIRED = ("path", "class_id", "split")
 TAXON = ("scientific_name", "genus", "family", "gbif")
 COMMON_NAME = "common_name:"
+GROUP = "group"
 
 
 def is_manifest(path: Path) -> bool:
@@ -56,7 +58,12 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
         if splits is None or split in splits:
             missing = [name for name in records.names if not (root / name).is_file()]
             _refuse(source, f"missing files (paths are relative to {root})", missing)
-    return Listing(source=source, splits=found, known=known_classes(source, table, class_ids))
+    return Listing(
+        source=source,
+        splits=found,
+        known=known_classes(source, table, class_ids),
+        groups=class_groups(table, class_ids),
+    )
 
 
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
@@ -109,6 +116,17 @@ def known_classes(source: str, table: Table, class_ids: Sequence[str]) -> dict[s
                 clashes[f"{class_id}: {name}"] = None
     _refuse(source, "classes with contradictory columns", list(clashes))
     return {class_id: _class_info(class_id, cells) for class_id, cells in values.items()}
+
+
+def class_groups(table: Table, class_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The groups that the rows of each class name in the column ``group``, each once."""
+    if GROUP not in table:
+        return {}
+    named = defaultdict[str, dict[str, None]](dict)
+    for class_id, text in zip(class_ids, table[GROUP], strict=True):
+        if group := text.strip():
+            named[class_id][group] = None
+    return {class_id: list(groups) for class_id, groups in named.items()}
 
 
 def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from data.layouts.table import read_table, write_table
-from data.sources import open_dataset
+from data.sources import list_source, open_dataset
 from models.classes import ClassInfo, ClassTable
 from models.errors import DataError
 from tests.data.pictures import png
@@ -186,3 +186,30 @@ def test_a_table_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     write_table(tmp_path / "m.csv", {"path": ["a,b"], "split": ['c"d']})
     assert read_table(tmp_path / "m.csv") == {"path": ("a,b",), "split": ('c"d',)}
+
+
+def test_a_column_gives_groups_of_classes_once_a_row_of_each_names_one(tmp_path: Path) -> None:
+    text = "path,class_id,split,group\n0.png,a,train,x\n1.png,a,train,\n2.png,b,train, x \n"
+    source = _write(tmp_path, text)
+    assert list_source(source).groups == {"a": ["x"], "b": ["x"]}
+    labels = {
+        tuple(open_dataset(f"{source}:noise=1,noise_seed={seed}").split("train").labels)
+        for seed in range(60)
+    }
+    assert len(labels) == 8
+
+
+def test_contradicting_or_missing_groups_matter_only_where_noise_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    text = "path,class_id,split,group\n0.png,a,train,x\n1.png,a,train,y\n2.png,b,train,\n"
+    source = _write(tmp_path, text)
+    assert len(open_dataset(source).classes) == 2
+    with pytest.raises(DataError, match="one group, but 'a' has several"):
+        open_dataset(f"{source}:noise=0.1")
+    source = _write(tmp_path, text.replace(",y", ",x"))
+    with pytest.raises(DataError, match="no group is known for 1 class of 2: 'b'"):
+        open_dataset(f"{source}:noise=0.1")
+    source = _write(tmp_path, text.replace(",x", ",").replace(",y", ","))
+    with pytest.raises(DataError, match="no group is known for 2 classes of 2: 'a', 'b'"):
+        open_dataset(f"{source}:noise=0.1")
