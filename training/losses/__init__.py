@@ -17,7 +17,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from training.losses.base import Head, Loss
-from training.losses.entropy import CrossEntropy, Focal, cross_entropy, focal
+from training.losses.entropy import (
+    CrossEntropy,
+    Focal,
+    GeneralisedCrossEntropy,
+    cross_entropy,
+    focal,
+    generalised_cross_entropy,
+)
 from training.losses.hinges import (
     CalibratedTopKHinge,
     ConvexTopKHinge,
@@ -49,6 +56,7 @@ from training.losses.two_heads import TwoHeadAverageK, two_head_average_k
 LOSSES: Mapping[str, type[Loss]] = {
     "cross_entropy": CrossEntropy,
     "focal": Focal,
+    "generalised_cross_entropy": GeneralisedCrossEntropy,
     "ldam": Ldam,
     "top_k_hinge": TopKHinge,
     "convex_top_k_hinge": ConvexTopKHinge,
@@ -91,9 +99,10 @@ def build(name: str, **given: Any) -> Loss:
 
 __all__ = [
     "LOSSES", "AssumeNegative", "CalibratedTopKHinge", "ConvexTopKHinge", "CrossEntropy",
-    "ExpectedPositive", "Focal", "Head", "ImbalancedNoisedTopK", "Ldam", "Loss", "NoisedTopK",
-    "PositiveBce", "Role", "SmoothTopK", "TopKHinge", "TwoHeadAverageK", "assume_negative", "build",
-    "calibrated_top_k_hinge", "convex_top_k_hinge", "cross_entropy", "expected_positive", "focal",
-    "imbalanced_noised_top_k", "ldam", "noised_kth_largest", "noised_top_k", "positive_bce", "role",
-    "smooth_top_k", "top_k_hinge", "top_k_probabilities", "two_head_average_k",
+    "ExpectedPositive", "Focal", "GeneralisedCrossEntropy", "Head", "ImbalancedNoisedTopK", "Ldam",
+    "Loss", "NoisedTopK", "PositiveBce", "Role", "SmoothTopK", "TopKHinge", "TwoHeadAverageK",
+    "assume_negative", "build", "calibrated_top_k_hinge", "convex_top_k_hinge", "cross_entropy",
+    "expected_positive", "focal", "generalised_cross_entropy", "imbalanced_noised_top_k", "ldam",
+    "noised_kth_largest", "noised_top_k", "positive_bce", "role", "smooth_top_k", "top_k_hinge",
+    "top_k_probabilities", "two_head_average_k",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Cross-entropy and a variant that plays down easy examples."""
+"""Cross-entropy, and its variants that look away from easy examples or from doubtful labels."""
 
 import torch
 from torch import Tensor
@@ -87,3 +87,44 @@ def _fade(entropy: Tensor, gamma: float) -> Tensor:
 
 class Focal(ExampleLoss, function=focal):
     """Module of :func:`focal`."""
+
+
+def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7) -> Tensor:
+    r"""Generalised cross-entropy: an example counts less the more the network doubts its label.
+
+    .. math:: \ell(s, y) = \frac{1 - p_y^q}{q}, \quad p = \mathrm{softmax}(s)
+
+    Its gradient is :math:`p_y^q` times that of cross-entropy, and no label costs more than 1/q:
+    use it when some labels are wrong. What ``focal`` turns to, this one turns away from.
+
+    Args:
+        q: How much doubtful labels fade, in ``(0, 1]``. Towards 0 it becomes cross-entropy; at
+            1 it is :math:`1 - p_y`, which forgives most and learns slowest.
+
+    References:
+        Zhang and Sabuncu, "Generalized cross entropy loss for training deep neural networks
+        with noisy labels", NeurIPS 2018, eq. 6; without the truncation of its section 3.4.
+
+    Example:
+        >>> import torch
+        >>> generalised_cross_entropy(torch.zeros(1, 4), torch.tensor([2]), q=0.5)
+        tensor([1.])
+    """
+    scores, labels = checked(logits, labels, q=q)
+    if not labels.is_floating_point():
+        return _bound(F.cross_entropy(scores, labels, reduction="none"), q)
+    return mix(_bound(-F.log_softmax(scores, dim=1), q), labels)
+
+
+def _bound(entropy: Tensor, q: float) -> Tensor:
+    """``(1 - p ** q) / q`` from ``-log p``.
+
+    ``expm1`` is exact where p is near 1 or q near 0. Its slope comes from its value plus 1, which
+    rounds to 0 for the small p that ``exp`` keeps.
+    """
+    power = -q * entropy
+    return torch.where(power > -1, -torch.expm1(power), 1 - torch.exp(power)) / q
+
+
+class GeneralisedCrossEntropy(ExampleLoss, function=generalised_cross_entropy):
+    """Module of :func:`generalised_cross_entropy`."""

@@ -76,6 +76,7 @@ _POSITIVE = ("epsilon", "scale", "tau", "temperature")
 NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "average_k": ("finite and at least 1", lambda x: 1 <= x < math.inf),
     "label_smoothing": ("in [0, 1)", lambda x: 0 <= x < 1),
+    "q": ("in (0, 1]", lambda x: 0 < x <= 1),
     **dict.fromkeys(_AT_LEAST_0, ("finite and at least 0", lambda x: 0 <= x < math.inf)),
     **dict.fromkeys(_POSITIVE, ("finite and positive", lambda x: 0 < x < math.inf)),
 }
