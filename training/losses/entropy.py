@@ -1,4 +1,4 @@
-"""Cross-entropy, and its variants that look away from easy examples or from doubtful labels."""
+"""Cross-entropy, and variants that play down easy examples or doubtful labels."""
 
 import torch
 from torch import Tensor
