@@ -16,7 +16,6 @@ from torch import Tensor
 from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import by_head
-from models.images import Preprocess
 from models.progress import Advance, progress
 from training import checkpoint, history
 from training.checkpoint import Position, Trained
@@ -51,8 +50,8 @@ class Run:
     say: Say
 
     def __post_init__(self) -> None:
-        size = Preprocess(image_size=self.config.image_size)
-        pictures = PictureNetwork(self.trained.network, size.mean, size.std)
+        wanted = self.config.preprocess
+        pictures = PictureNetwork(self.trained.network, wanted.mean, wanted.std)
         self.pictures = pictures.to(self.compute.device)
         self.clock = self.saved_at = time.monotonic()
         self.interruption = Interruption()

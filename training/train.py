@@ -11,7 +11,7 @@ import typer
 from data.dataset import Dataset
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
-from models.backbones.weights import open_weights, warm_start
+from models.backbones.weights import Weights, open_weights, warm_start
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
@@ -75,8 +75,11 @@ def train_run(
     objective = _make_objective(config, dataset)
     network = build_network(config, objective.head, len(dataset.classes))
     notes = [*objective.notes]
+    weights = None
     if not restored:
-        notes += _start(network, config, objective, dataset)
+        if config.weights is not None:
+            weights = open_weights(config.weights, config.backbone)
+        notes += _start(network, config, objective, dataset, weights)
         notes += _enlarged(dataset, config)
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
@@ -88,6 +91,8 @@ def train_run(
         if not begun:
             folder.check_free()  # still
         folder.write_settings(config, dataset.classes)
+        if weights is not None:
+            folder.write_provenance(weights.provenance)
         for note in notes:
             say(note)
         if restored:
@@ -117,7 +122,11 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
 
 
 def _start(
-    network: Network, config: TrainConfig, objective: Objective, dataset: Dataset
+    network: Network,
+    config: TrainConfig,
+    objective: Objective,
+    dataset: Dataset,
+    weights: Weights | None,
 ) -> list[str]:
     """Give a new network its first weights; returns what is worth saying of them."""
     classes, notes = dataset.classes, list[str]()
@@ -136,21 +145,21 @@ def _start(
         )
     if isinstance(network.head, CosineHead) and objective.scale is not None:
         network.head.scale.fill_(objective.scale)
-    if config.weights is not None:
-        weights = open_weights(config.weights, config.backbone)
+    if weights is not None:
         notes.append(warm_start(network, weights, classes.ids))
     return notes
 
 
 def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
     """What to say where pictures are smaller than the input they are made into."""
-    side = short_side(dataset.split("train")) or config.image_size
-    enough = side_taken(config.backbone, max(side, 8))
-    if enough >= config.image_size:
+    wanted = config.preprocess.image_size
+    side = short_side(dataset.split("train")) or wanted
+    enough = side_taken(config.backbone, max(side, 8)) if side < wanted else wanted
+    if enough >= wanted:
         return []
-    work = (config.image_size / enough) ** 2
+    work = (wanted / enough) ** 2
     return [
-        f"pictures of {side} px are enlarged to {config.image_size} px: --image-size {enough} is "
+        f"pictures of {side} px are enlarged to {wanted} px: --image-size {enough} is "
         f"about {work:.1f} times less work"
     ]
 
@@ -163,7 +172,7 @@ def build_network(config: TrainConfig, head: str, classes: int) -> Network:
             large to be exported.
     """
     try:
-        network = build(config.backbone, classes, head, image_size=config.image_size)
+        network = build(config.backbone, classes, head, image_size=config.preprocess.image_size)
     except ValueError as error:
         raise UsageError(str(error)) from error
     size = sum(value.nbytes for value in network.state_dict().values())

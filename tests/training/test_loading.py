@@ -7,7 +7,7 @@ import torch
 
 from data.sources import open_dataset
 from models.cores import cores
-from models.images import Preprocess, load
+from models.images import load
 from tests.training.small import small_config, write_photos
 from training.config import TrainConfig
 from training.loading import (
@@ -102,7 +102,7 @@ def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
 def test_evaluation_goes_through_all_rows_in_order_as_the_server_sees_them(photos: Path) -> None:
     config = small_config(photos)
     sources = _sources(config)
-    split, preprocess = sources.validation.split, Preprocess(image_size=config.image_size)
+    split, preprocess = sources.validation.split, config.preprocess
     batches = list(iterate(EvaluationBatches(sources.validation, 4), workers=0, pin=False))
     assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(9))
     for batch in batches:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from data.sources import open_dataset
 from models.export import PictureNetwork
-from models.images import Preprocess
 from tests.training.small import small_config, write_photos
 from training import checkpoint
 from training.checkpoint import Position
@@ -53,7 +52,7 @@ def _sources(config: TrainConfig) -> Sources:
 
 
 def _network(config: TrainConfig, head: str) -> PictureNetwork:
-    size = Preprocess(image_size=config.image_size)
+    size = config.preprocess
     return PictureNetwork(build_network(config, head, 3), size.mean, size.std)
 
 
