@@ -18,7 +18,6 @@ from models.backbones import Network
 from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import by_head
-from models.images import Preprocess
 from models.progress import Advance, progress
 from training import checkpoint, history
 from training.checkpoint import Position, Trained
@@ -57,8 +56,8 @@ class Run:
     def __post_init__(self) -> None:
         self.model = self.trained.network
         if self.model is self.network:
-            size = Preprocess(image_size=self.config.image_size)
-            self.model = PictureNetwork(self.network, size.mean, size.std)
+            wanted = self.config.preprocess
+            self.model = PictureNetwork(self.network, wanted.mean, wanted.std)
         self.model.to(self.compute.device)
         self.clock = self.saved_at = time.monotonic()
         self.interruption = Interruption()

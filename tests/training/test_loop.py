@@ -16,13 +16,13 @@ from torch import Tensor
 
 from data.sources import open_dataset
 from models.export import PictureNetwork
-from models.images import Preprocess
 from tests.training.small import small_config, write_photos
 from training import checkpoint
 from training.checkpoint import Position
 from training.config import TrainConfig
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
 from training.loop import Run, interruptible
+from training.pictures import Pictures
 from training.train import TrainResult, build_network, train_run
 
 CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
@@ -53,7 +53,7 @@ def _sources(config: TrainConfig) -> Sources:
 
 
 def _network(config: TrainConfig, head: str) -> PictureNetwork:
-    size = Preprocess(image_size=config.image_size)
+    size = config.preprocess
     return PictureNetwork(build_network(config, head, 3), size.mean, size.std)
 
 
@@ -78,6 +78,7 @@ def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: 
     network = _network(config, "two_head")
     network.network.load_state_dict(_last_weights(tmp_path / "run"))
     pictures = _sources(config).validation
+    assert isinstance(pictures, Pictures)
     kept = pictures.kept
     assert kept is not None
     images = torch.stack([torch.from_numpy(picture) for picture in kept])
