@@ -15,7 +15,7 @@ from models.errors import DataError
 class Records:
     """One split as its source lists it: a :class:`Split` before labels are indices."""
 
-    class_ids: Sequence[str]  # one a picture; the other columns are those of the split
+    class_ids: Sequence[str]  # one per picture; the other columns are those of the split
     names: Sequence[str]
     observations: Sequence[str] | None = None
     read: Callable[[int], bytes]
@@ -29,16 +29,16 @@ class Records:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Everything a source lists, nothing judged yet.
+    """Everything a source lists, before any of it is judged.
 
-    A source may fix its classes and their ``order`` whatever the pictures; where that is None,
-    they are those found, sorted.
+    A source may fix its classes and their ``order``, whatever the pictures; where ``order`` is
+    None, the classes are those found, sorted.
     """
 
     source: str  # the ``--data`` argument
     splits: Mapping[str, Records]  # by normalised name, those that are there
-    known: Mapping[str, ClassInfo] = field(default_factory=dict)  # may lack some and hold others
-    ignored: Sequence[str] = ()  # stray files and folders that were passed over
+    known: Mapping[str, ClassInfo] = field(default_factory=dict)  # may lack classes or hold others
+    ignored: Sequence[str] = ()  # stray files and folders
     order: Sequence[str] | None = None  # all class ids
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
 
@@ -136,7 +136,7 @@ def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
                 f"{listing.source} has no split {name!r}; it has: {', '.join(there) or 'none'}"
             )
         if not listing.splits[name].class_ids:
-            raise DataError(f"{listing.source}: split {name!r} holds no picture")
+            raise DataError(f"{listing.source}: split {name!r} holds no pictures")
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""What ``--data`` may name, told from what is there."""
+"""What ``--data`` may name, recognised by what is there."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ def open_dataset(
     Args:
         source: Path of a folder or a manifest, or ``flora[:train=..,val=..,test=..,seed=..]``;
             after any of them ``:noise=..`` and what else `data.training_split` takes.
-        splits: The splits needed; all there are by default. Nothing is asked of the others.
+        splits: The splits needed; all there are by default. Nothing is required of the others.
         classes: A bundle's class table: labels are indices into it.
 
     Raises:
@@ -43,7 +43,7 @@ def open_dataset(
 def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """List what a source holds, without judging its classes.
 
-    A manifest's files must exist in ``splits``, in all by default.
+    The files that a manifest lists for ``splits`` (all by default) must exist.
 
     Raises:
         DataError: The source is none of those accepted, or cannot be read as what it is.
@@ -57,7 +57,7 @@ def list_whole(base: str, *, splits: Sequence[str] | None = None) -> Listing:
     if is_flora(base):
         return list_flora(base)
     if not base:
-        raise DataError(f"no data are named; --data takes {ACCEPTED}")
+        raise DataError(f"no data source is named; --data takes {ACCEPTED}")
     try:
         return _list_path(Path(base), base, splits)
     except OSError as error:
@@ -92,7 +92,7 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
             "`florilege data split` makes a manifest from a folder of class folders"
         )
     if path.exists():
-        raise DataError(f"{source} is a file but no .csv or .parquet; --data takes {ACCEPTED}")
+        raise DataError(f"{source} is neither a .csv nor a .parquet file; --data takes {ACCEPTED}")
     raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}")
 
 
@@ -103,5 +103,5 @@ def picture_side(source: str) -> int | None:
         if is_flora(base):
             return flora_drawing.SIDE
         return cifar100.SIDE if cifar100.find_cifar100(Path(base)) else None
-    except (DataError, OSError):  # told when it is opened
+    except (DataError, OSError):  # reported when it is opened
         return None

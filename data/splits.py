@@ -28,7 +28,7 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
     Args:
         source: A manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
             folder, or a folder of class folders.
-        out: Where the manifest will stand; paths are relative to its folder.
+        out: Where the manifest will be; paths are relative to its folder.
         val: Share of the pictures for val, 0 or more.
         test: Share of the pictures for test; together less than 1.
         seed: 0 or more.
@@ -58,7 +58,7 @@ def assign(
     """``train``, ``val`` or ``test`` for each picture; every class keeps a group in train.
 
     A group, such as the photos of one observation, is never cut; one with several classes counts
-    as its most frequent. Shares and seed are those of `split_source`.
+    as the most frequent of them. Shares and seed are those of `split_source`.
 
     Raises:
         ValueError: Shares or seed out of range, or lengths that differ.
@@ -80,7 +80,7 @@ def assign(
     split_of: dict[str, str] = {}
     for class_id, sizes in strata.items():
         split_of |= _cut(class_id, sizes, {"test": test, "val": val}, seed)
-    for own in groups_of.values():  # a class that occurs in groups of other classes alone
+    for own in groups_of.values():  # a class found only in groups that count as others
         if all(split_of[group] != "train" for group in own):
             split_of[shuffled(own, seed)[0]] = "train"
     return [split_of[group] for group in groups]
@@ -121,7 +121,7 @@ def _table(source: str) -> tuple[Table, Path]:
         table["observation_id"] = [name for part in parts for name in part.observations or ()]
     readers = [part.read for part in parts if isinstance(part.read, FileReader)]
     if len(readers) < len(parts):
-        raise DataError(f"{source} is not made of picture files; nothing to list in a manifest")
+        raise DataError(f"{source} is not made of picture files: a manifest has nothing to list")
     return table, readers[0].root.resolve()
 
 

@@ -1,7 +1,6 @@
 """Running a bundle's network with ONNX Runtime."""
 
-from collections.abc import Mapping
-from types import ModuleType
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -9,10 +8,10 @@ import numpy.typing as npt
 
 from models.bundle.bundle import MODEL, Bundle
 from models.errors import BundleError
-from models.runtime import demand_cuda, import_runtime, wanted_providers
+from models.runtime import CPU, demand_cuda, import_runtime, wanted_providers
 
 INPUT: Final = "image"
-FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions), if there
+FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions); may be absent
 
 Floats = npt.NDArray[np.float32]
 
@@ -21,13 +20,13 @@ class Outputs(NamedTuple):
     """What the network says about some pictures."""
 
     logits: dict[str, Floats]  # by head name, (batch, classes)
-    features: Floats | None  # (batch, dimensions); None where not asked for
+    features: Floats | None  # (batch, dimensions); None if not asked for
 
 
 class Session:
     """The network of a bundle, ready to run; any number of threads may call it at once.
 
-    Nothing spins inside a call: the caller's own threads keep the cores busy.
+    Its own threads never spin while they wait: the caller's threads keep the cores busy.
 
     Args:
         bundle: What to run.
@@ -43,19 +42,18 @@ class Session:
     def __init__(self, bundle: Bundle, *, device: str = "auto", threads: int = 1) -> None:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
-        runtime = import_runtime()
-        providers = wanted_providers(runtime, device)
+        providers = wanted_providers(import_runtime(), device)
         self.bundle = bundle
-        self._run = _load(runtime, bundle, providers, threads)
+        self._run = _load(bundle, providers, threads)
         self.provider: str = self._run.get_providers()[0]  # the one in use
         if device == "cuda":
             demand_cuda(self.provider)
         self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name
         _check_graph(self._run, bundle)
-        self.dimensions = _dimensions(self._run)  # of features; None where there are none
+        self.dimensions = _dimensions(self._run)  # of the features; None if there are none
 
     def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
-        """Run the network for its logits; arguments and errors of :meth:`outputs`."""
+        """The logits alone; arguments and errors are those of :meth:`outputs`."""
         return self.outputs(images).logits
 
     def outputs(self, images: npt.NDArray[np.uint8], *, features: bool = False) -> Outputs:
@@ -63,10 +61,10 @@ class Session:
 
         Args:
             images: uint8, shape ``(batch, image_size, image_size, 3)``, at least one.
-            features: Whether they are wanted too.
+            features: Whether features are wanted too.
 
         Raises:
-            ValueError: Another dtype or shape, no image, or features where there are none.
+            ValueError: Another dtype or shape, no image, or features that the graph does not give.
             BundleError: The network gives infinite or undefined numbers.
         """
         side, classes = self.bundle.preprocess.image_size, len(self.bundle.classes)
@@ -78,7 +76,7 @@ class Session:
         if not len(images):
             raise ValueError("images must hold at least one image, got none")
         if features and self.dimensions is None:
-            raise ValueError("features must be False, this graph gives none")
+            raise ValueError("features must be False: this graph gives none")
         wanted = [*self.heads.values(), *([FEATURES] if features else [])]
         found = self._run.run(wanted, {INPUT: np.ascontiguousarray(images)})
         logits = dict(zip(self.heads, found, strict=False))  # features come after all heads
@@ -101,16 +99,22 @@ def _check(output: str, values: Floats, shape: tuple[int, int | None]) -> None:
         )
 
 
-def _load(runtime: ModuleType, bundle: Bundle, providers: list[str], threads: int) -> Any:
+def open_graph(content: bytes, *, threads: int, providers: Sequence[str] = (CPU,)) -> Any:
+    """A graph in ONNX Runtime whose idle threads do not spin."""
+    runtime = import_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return runtime.InferenceSession(content, options, providers=list(providers))
+
+
+def _load(bundle: Bundle, providers: list[str], threads: int) -> Any:
     content = bundle.read(MODEL)  # the very bytes that were verified
     try:
-        return runtime.InferenceSession(content, options, providers=providers)
+        return open_graph(content, threads=threads, providers=providers)
     except Exception as error:  # each kind of damage raises another class of the runtime's own
         raise BundleError(
             f"{bundle.path / MODEL} cannot be loaded ({error}): export the model again"
@@ -118,7 +122,7 @@ def _load(runtime: ModuleType, bundle: Bundle, providers: list[str], threads: in
 
 
 def _check_graph(run: Any, bundle: Bundle) -> None:
-    """Refuse a graph whose input or outputs are not those the bundle promises."""
+    """Refuse a graph whose input or outputs are not what the bundle promises."""
     side, classes = bundle.preprocess.image_size, len(bundle.classes)
     inputs = [(node.name, node.type, list(node.shape[1:])) for node in run.get_inputs()]
     if inputs != [(INPUT, "tensor(uint8)", [side, side, 3])]:
@@ -138,7 +142,7 @@ def _check_graph(run: Any, bundle: Bundle) -> None:
 
 
 def _dimensions(run: Any) -> int | None:
-    """Length of a row of features; None where there are none, or they are not rows."""
+    """Length of a row of features; None if there are none, or they are not rows."""
     for node in run.get_outputs():
         if (node.name, node.type, len(node.shape)) == (FEATURES, "tensor(float)", 2):
             return node.shape[1] if isinstance(node.shape[1], int) else None

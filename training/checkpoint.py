@@ -1,7 +1,8 @@
-"""``last.pt``: everything that a resumed run needs to end in the very same weights."""
+"""``last.pt``: everything a resumed run needs to end with exactly the same weights."""
 
 import io
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,14 +20,14 @@ FORMAT: Final = 1
 
 @dataclass(kw_only=True)
 class Position:
-    """Where a run stands; plain numbers, changed by the loop."""
+    """Where a run stands, in plain numbers that the loop updates."""
 
     epoch: int = 0  # epochs done
-    batch: int = 0  # batches done of the epoch under way
+    batch: int = 0  # batches of the current epoch done
     step: int = 0  # optimiser steps done in all
     seconds: float = 0.0  # over all sittings
-    loss_sum: float = 0.0  # over the examples of the epoch under way
-    examples: int = 0  # how many these are
+    loss_sum: float = 0.0  # over the examples of the current epoch so far
+    examples: int = 0  # how many there are
     best_score: float | None = None  # on validation, so far
     best_epoch: int | None = None  # where it was reached, counted from 1
     history: list[dict[str, float | str]] = field(default_factory=list)  # rows of metrics.csv
@@ -34,7 +35,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Trained:
-    """The objects with a state: what is saved and restored."""
+    """The objects whose state is saved and restored."""
 
     network: nn.Module
     optimiser: torch.optim.Optimizer
@@ -42,7 +43,7 @@ class Trained:
 
 
 def save(path: Path, trained: Trained, position: Position) -> None:
-    """Write a checkpoint; a crash leaves the old one or the new one."""
+    """Write a checkpoint; a crash leaves either the old one or the new one, whole."""
     content = {
         "format": FORMAT,
         "network": trained.network.state_dict(),
@@ -89,7 +90,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror}") from error
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
-        raise BundleError(  # torch's own words advise opening it unsafely
+        raise BundleError(  # torch's own message advises loading it unsafely
             f"{path} is damaged or not a checkpoint: delete it to start this run again"
         ) from error
     if not isinstance(content, dict):
@@ -97,11 +98,9 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def save_weights(path: Path, network: nn.Module) -> None:
-    """Write the weights of ``network`` alone, as safetensors."""
-    weights: dict[str, Tensor] = {
-        key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()
-    }
+def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
+    """Write the state of a network as safetensors."""
+    weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
     write(path, save_safetensors(weights))
 
 
@@ -109,12 +108,12 @@ def write(path: Path, content: bytes | memoryview) -> None:
     """Write a file of the run folder atomically.
 
     Raises:
-        BundleError: It cannot be written, as on a full disk; says what to do.
+        BundleError: It cannot be written, for example on a full disk; the message says what to do.
     """
     try:
         write_atomic(path, content)
     except OSError as error:
         raise BundleError(
-            f"cannot write {path}: {error.strerror or error}. Nothing is lost up to the last "
-            "checkpoint: make room and go on with --resume"
+            f"cannot write {path}: {error.strerror or error}. Everything up to the last checkpoint "
+            "is safe: make room and continue with --resume"
         ) from error

@@ -1,9 +1,10 @@
 """The training loop: epochs of steps, an evaluation after each, checkpoints on the way."""
 
+import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.backbones import Network
 from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import by_head
@@ -23,6 +25,7 @@ from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute
 from training.evaluation import Validation, ValidationOf
+from training.features import HeadOnFeatures
 from training.loading import (
     Batch,
     EvaluationBatches,
@@ -40,10 +43,11 @@ Say = Callable[[str], None]
 
 @dataclass
 class Run:
-    """The loop of one run and what it changes; ``say`` takes one line at a time for people."""
+    """The loop of one run and what it changes; ``say`` shows the user one line at a time."""
 
     config: TrainConfig
     folder: RunFolder
+    network: Network
     compute: Compute
     objective: Objective
     trained: Trained
@@ -51,15 +55,17 @@ class Run:
     say: Say
 
     def __post_init__(self) -> None:
-        size = Preprocess(image_size=self.config.image_size)
-        pictures = PictureNetwork(self.trained.network, size.mean, size.std)
-        self.pictures = pictures.to(self.compute.device)
+        self.model = self.trained.network
+        if self.model is self.network:
+            size = Preprocess(image_size=self.config.image_size)
+            self.model = PictureNetwork(self.network, size.mean, size.std)
+        self.model.to(self.compute.device)
         self.clock = self.saved_at = time.monotonic()
         self.interruption = Interruption()
         self.append_events: Callable[[history.Row], None]
 
     def fit(self, sources: Sources) -> None:
-        """Train from the position to the last epoch, or until it stops getting better."""
+        """Train from the position to the last epoch, or until patience runs out."""
         steps = steps_per_epoch(len(sources.training), self.config.batch_size)
         total = steps * self.config.epochs
         self.clock = self.saved_at = time.monotonic()
@@ -79,7 +85,7 @@ class Run:
         batches = TrainingBatches(
             sources.training, self.config, epoch=position.epoch, first=position.batch
         )
-        self.pictures.train()
+        self.model.train()
         for batch in iterate(batches, workers=sources.workers, pin=self.compute.on_gpu):
             loss = self.train_step(batch, steps)
             position.loss_sum += loss * len(batch.labels)
@@ -91,14 +97,14 @@ class Run:
             advance(1, f"epoch {position.epoch + 1} loss {mean:.3f}")
 
     def train_step(self, batch: Batch, steps: int) -> float:
-        """One step of the optimiser; gives the mean loss of the batch before it."""
+        """One step of the optimiser; returns the mean loss of the batch before the step."""
         config, trained = self.config, self.trained
         set_rate(trained.optimiser, self.rate(self.position.step, steps))
         device = self.compute.device
         images = batch.images.to(device, non_blocking=True)
         labels = batch.labels.to(device, non_blocking=True)
         with self.compute.autocast():
-            outputs = self.pictures(images)
+            outputs = self.model(images)
         loss = self.objective(outputs, labels, batch.rows)
         trained.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
@@ -106,19 +112,19 @@ class Run:
             torch.nn.utils.clip_grad_norm_(trained.network.parameters(), config.optimiser.clip_norm)
         trained.optimiser.step()
         value = float(loss.detach())
-        if value != value:
+        if math.isnan(value):
             raise diverged(f"the loss became NaN at step {self.position.step + 1}")
         return value
 
     def rate(self, step: int, steps: int) -> float:
-        """The learning rate at a step of the run, at ``steps`` an epoch."""
+        """The learning rate at a step of the run, with ``steps`` to an epoch."""
         config = self.config
         share = rate_share(config.schedule, step=step, steps_per_epoch=steps, epochs=config.epochs)
         return config.optimiser.learning_rate * share
 
     def validate(self, sources: Sources) -> Validation:
         """Figures on the validation pictures, prepared as the server prepares them."""
-        self.pictures.eval()
+        self.model.eval()
         batches = EvaluationBatches(sources.validation, 2 * self.config.batch_size)
         stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
         gathered = ValidationOf(
@@ -138,7 +144,7 @@ class Run:
         """Logits by head of uint8 pictures ``(batch, height, width, 3)``."""
         self.save_if_due()
         with self.compute.autocast():
-            outputs = self.pictures(images.to(self.compute.device, non_blocking=True))
+            outputs = self.model(images.to(self.compute.device, non_blocking=True))
         found = by_head(self.objective.head, outputs)
         return {head: logits.float().cpu().numpy() for head, logits in found.items()}
 
@@ -150,7 +156,7 @@ class Run:
         better = position.best_score is None or validation.score > position.best_score
         if better:
             position.best_score, position.best_epoch = validation.score, position.epoch
-            checkpoint.save_weights(self.folder.best, self.trained.network)
+            checkpoint.save_weights(self.folder.best, self.state())
         row = history.epoch_row(position, validation, rate=self.rate(position.step - 1, steps))
         position.history.append(row)
         position.batch = position.examples = 0
@@ -160,13 +166,20 @@ class Run:
         self.save()
         self.say(history.epoch_line(row, epochs=self.config.epochs, better=better))
 
+    def state(self) -> Mapping[str, Tensor]:
+        """The state of the whole network as it is now."""
+        trained = self.trained.network
+        if isinstance(trained, HeadOnFeatures):
+            return trained.joined(self.network)
+        return self.network.state_dict()
+
     def out_of_patience(self) -> bool:
         """Whether too many epochs have passed without a better one."""
         patience, best = self.config.validation.patience, self.position.best_epoch
         return patience is not None and best is not None and self.position.epoch - best >= patience
 
     def save_if_due(self) -> None:
-        """Write ``last.pt`` when it is time, or when someone asked for a stop."""
+        """Write ``last.pt`` when it is due, or when someone has asked for a stop."""
         due = self.config.checkpoint
         steps = due.every_steps is not None and self.position.step % due.every_steps == 0
         seconds = time.monotonic() - self.saved_at >= due.every_seconds
@@ -175,7 +188,7 @@ class Run:
             return
         self.save()
         if self.interruption.requested:
-            self.say(f"stopped; go on with: florilege train --resume --out {self.folder.path}")
+            self.say(f"stopped; continue with: florilege train --resume --out {self.folder.path}")
             raise KeyboardInterrupt
 
     def save(self) -> None:
@@ -192,7 +205,7 @@ class Run:
 
 
 def diverged(what: str) -> UsageError:
-    """The error of a run that left the range of numbers, with what to try."""
+    """The error for a run whose numbers are no longer finite, saying what to try."""
     return UsageError(
         f"{what}: lower --set optimiser.learning_rate, add warm-up "
         "(--set schedule.warmup_epochs=1) or clip gradients (--set optimiser.clip_norm=1)"
@@ -200,13 +213,13 @@ def diverged(what: str) -> UsageError:
 
 
 class Interruption:
-    """Whether someone asked the run to stop."""
+    """Whether someone has asked the run to stop."""
 
     def __init__(self) -> None:
         self.requested = False
 
     def request(self, _signal: int, _frame: FrameType | None) -> None:
-        """Ask for a stop after the step under way; asked twice, stop at once."""
+        """Ask for a stop after the current step; the second request stops at once."""
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
@@ -216,8 +229,8 @@ class Interruption:
 def interruptible() -> Iterator[Interruption]:
     """While the block runs, SIGINT and SIGTERM only set a flag.
 
-    A step half done would leave weights and momentum that belong to different steps. Outside the
-    main thread Python allows no handlers, and nothing changes.
+    Stopping in the middle of a step would leave weights and momentum of different steps. Outside
+    the main thread Python allows no signal handlers, so nothing changes there.
     """
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():

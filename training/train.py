@@ -7,19 +7,24 @@ from pathlib import Path
 import numpy as np
 import torch
 import typer
+from torch import nn
 
 from data.dataset import Dataset
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
-from models.backbones.weights import open_weights, warm_start
+from models.backbones.weights import load_into, open_weights, read_weights, warm_start
+from models.cores import cores
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
+from models.images import Preprocess
 from training import checkpoint
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
-from training.device import choose
-from training.loading import open_sources
+from training.device import Compute, choose
+from training.feature_store import Features, folder_name
+from training.features import FrozenBackbone, HeadOnFeatures
+from training.loading import Sources, open_sources
 from training.loop import Run, Say
 from training.objective import Objective, make_objective
 from training.optimiser import make_optimiser
@@ -30,14 +35,14 @@ from training.run_folder import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a run came to; None what a run of no epochs has not."""
+    """The outcome of a run; None for what a run of no epochs does not have."""
 
     run: str
     epochs: int
     best_epoch: int | None  # the one whose weights are in best.safetensors
-    average_k: float  # that chose it
-    accuracy: float | None  # average-K accuracy on val there
-    head: str | None  # that reached it
+    average_k: float  # the K that chose it
+    accuracy: float | None  # its average-K accuracy on val
+    head: str | None  # the head that reached it
     score_kind: str | None
     seconds: float  # in the loop, over all sittings
 
@@ -48,19 +53,19 @@ _to_stderr = partial(typer.echo, err=True)
 def train_run(
     config: TrainConfig, out: Path, *, resume: bool = False, say: Say = _to_stderr
 ) -> TrainResult:
-    """Train a network and leave everything about it in the run folder ``out``.
+    """Train a network and write everything about it to the run folder ``out``.
 
     Args:
         config: All settings.
         out: A new or empty folder, or with ``resume`` the folder of an interrupted run.
-        resume: Go on from ``last.pt``; where there is none yet, start.
-        say: Takes one line at a time for people.
+        resume: Continue from ``last.pt``, or start if there is none yet.
+        say: Shows the user one line at a time.
 
     Raises:
         UsageError: Settings that do not fit together, or a folder that is not empty.
         DataError: Data that cannot be read or trained on.
         BundleError: A checkpoint or weights that do not fit, or a full disk.
-        KeyboardInterrupt: Someone asked for a stop; ``last.pt`` is up to date.
+        KeyboardInterrupt: The user stopped it; ``last.pt`` is up to date.
     """
     compute = choose(config.device, config.precision)
     dataset = open_dataset(config.data, splits=["train", "val"] if config.epochs else ["train"])
@@ -75,32 +80,56 @@ def train_run(
     objective = _make_objective(config, dataset)
     network = build_network(config, objective.head, len(dataset.classes))
     notes = [*objective.notes]
-    if not restored:
+    if not restored or (config.freeze and not folder.best.is_file()):
         notes += _start(network, config, objective, dataset)
         notes += _enlarged(dataset, config)
+    elif config.freeze:
+        load_into(network, read_weights(folder.best), origin=str(folder.best))
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
-    trained = Trained(network, make_optimiser(network, config.optimiser), loss_fn)
+    sources: Sources | None = None
+    trainable: nn.Module = network
+    if config.freeze and config.epochs:
+        train, val = _features(dataset, config, network, out, compute, say)
+        sources, trainable = Sources(train, val, workers=0), HeadOnFeatures(network, train)
+    trained = Trained(trainable, make_optimiser(trainable, config.optimiser), loss_fn)
     position = checkpoint.load(folder.last, trained) if restored else Position()
-
-    sources = open_sources(dataset, config) if position.epoch < config.epochs else None
+    if position.epoch < config.epochs and sources is None:
+        sources = open_sources(dataset, config)
     with folder.held():
         if not begun:
-            folder.check_free()  # still
+            folder.check_free()  # again: another run may have begun in it meanwhile
         folder.write_settings(config, dataset.classes)
         for note in notes:
             say(note)
         if restored:
-            say(f"going on after {position.epoch} epochs and {position.step} steps")
-        run = Run(config, folder, compute, objective, trained, position, say)
+            say(f"continuing after {position.epoch} epochs and {position.step} steps")
+        run = Run(config, folder, network, compute, objective, trained, position, say)
         if sources is not None:
             run.fit(sources)
         if not folder.best.is_file():
-            checkpoint.save_weights(folder.best, network)
+            checkpoint.save_weights(folder.best, run.state())
         if not folder.last.is_file():
             run.save()
         write_report(folder, config, position.history)
     return _result(config, folder, position)
+
+
+def _features(
+    dataset: Dataset, config: TrainConfig, network: Network, out: Path, compute: Compute, say: Say
+) -> tuple[Features, Features]:
+    """Features of `train` and `val`, kept beside the run or where the settings say."""
+    preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
+    kept = Path(config.features) if config.features else out.resolve().parent / "features"
+    backbone = FrozenBackbone(
+        network,
+        preprocess,
+        kept / folder_name(config.backbone, network.backbone, preprocess),
+        compute,
+        cores() if config.workers is None else config.workers,
+        say,
+    )
+    return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
 
 
 def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
@@ -119,7 +148,7 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
 def _start(
     network: Network, config: TrainConfig, objective: Objective, dataset: Dataset
 ) -> list[str]:
-    """Give a new network its first weights; returns what is worth saying of them."""
+    """Give a new network its first weights; returns notes on them for the user."""
     classes, notes = dataset.classes, list[str]()
     prior = config.multi_label_prior
     if prior is not None and objective.head != "two_head":
@@ -143,7 +172,7 @@ def _start(
 
 
 def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
-    """What to say where pictures are smaller than the input they are made into."""
+    """A note for the user if pictures are smaller than the input they are resized to."""
     side = short_side(dataset.split("train")) or config.image_size
     enough = side_taken(config.backbone, max(side, 8))
     if enough >= config.image_size:

@@ -1,7 +1,7 @@
 """The standard CIFAR-100 archive for Python: a folder with the pickles train, test and meta.
 
-A pickle can run code when it is read. These are read by an unpickler that makes NumPy arrays and
-plain values and refuses everything else.
+A pickle can run code when it is read. These are read by an unpickler that makes only NumPy arrays
+and plain values and refuses everything else.
 """
 
 import pickle
@@ -40,8 +40,8 @@ def list_cifar100(root: Path, source: str) -> Listing:
     """List the archive; val is cut from train, one picture in ten of each class, always the same.
 
     Raises:
-        DataError: A file is damaged, holds other things than arrays and plain values, or is not
-            a CIFAR-100 file.
+        DataError: A file is damaged, is not a CIFAR-100 file, or holds anything but arrays and
+            plain values.
     """
     names = _names(root / "meta", "fine_label_names")
     train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
@@ -68,7 +68,7 @@ def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class CifarReader:
-    """``read`` for one split; the pixels are loaded once a process, at the first picture."""
+    """``read`` for one split; each process loads the pixels once, at the first picture."""
 
     path: Path
     rows: NDArray[np.int64]  # those of the pickle that belong to the split
@@ -160,7 +160,7 @@ def _field(path: Path, name: str, *, needed: bool = True) -> Any:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in an old pickle protocol."""
+    """``_codecs.encode``, which bytes of Python 3 need in an old pickle protocol."""
     if encoding not in {"latin1", b"latin1"}:
         raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
     return text.encode("latin1")

@@ -11,7 +11,7 @@ from data.records import Listing, Records
 from models.errors import DataError
 from models.images.sniff import ENDINGS
 
-# The last four are meant as pictures, although the decoder takes none: `data check` lists them.
+# The last four are meant as pictures, but the decoder accepts none: `data check` lists them.
 SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
 
 
@@ -24,8 +24,8 @@ def list_folder(root: Path, source: str) -> Listing:
     """List an ImageFolder without opening a picture.
 
     The name of a folder inside a split is the class id; photos may lie deeper inside it. Hidden
-    entries are passed over; other files that are not named like pictures are passed over too
-    and kept in ``ignored``. Messages call the folder ``source``. What ``classes.csv`` beside the
+    entries are skipped, and so are files not named like pictures, which
+    ``ignored`` then lists. Messages call the folder ``source``. What ``classes.csv`` beside the
     splits says about the classes is taken from there.
 
     Raises:
