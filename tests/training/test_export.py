@@ -2,6 +2,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_the_weights_of_a_bundle_start_another_run(
 def test_a_network_of_timm_is_served_as_its_weights_want_pictures(
     run: Path, tmp_path: Path
 ) -> None:
-    plain = timm.create_model("test_efficientnet", num_classes=3).eval()
+    plain: Any = timm.create_model("test_efficientnet", num_classes=3).eval()
     save_file(plain.state_dict(), tmp_path / "w.safetensors")
     (tmp_path / "LICENSE").write_text("Some licence\n")
     config = resolve(
