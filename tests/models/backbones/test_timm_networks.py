@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from models.backbones import build, own_preprocess, side_taken
-from models.backbones.weights import open_weights
+from models.backbones.weights import Weights, open_weights, warm_start
 from models.errors import BundleError
 from models.images import Preprocess
 from tests.pretrained import efficientnet_lite0
@@ -102,6 +102,15 @@ def test_weights_in_timms_names_are_taken_head_and_all(name: str, tmp_path: Path
     plain = _plain(name, tmp_path, num_classes=4)
     loaded = build(f"timm:{name}", 4, "linear", str(tmp_path / "w.safetensors")).eval()
     assert torch.equal(loaded(_pictures(160)), plain(_pictures(160)))
+
+
+def test_a_layer_called_module_keeps_its_name() -> None:
+    with torch.device("meta"):
+        state = timm.create_model("iformer_t").state_dict()
+        network = build("timm:iformer_t", 3, "linear")
+    assert any(".module." in key for key in state)
+    said = warm_start(network, Weights(origin="it", state=state, classes=None))
+    assert said.startswith("it: the backbone is taken")
 
 
 def test_real_weights_fit_with_a_head_of_their_own() -> None:
