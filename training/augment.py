@@ -26,7 +26,7 @@ def augment(picture: Picture, size: int, config: AugmentConfig, draws: Sequence[
     Args:
         picture: RGB, uint8, shape ``(height, width, 3)``.
         size: Side of the result in pixels.
-        config: Which changes, and how strong.
+        config: Which changes to make, and how strong.
         draws: ``DRAWS`` numbers in [0, 1).
 
     Returns:
@@ -52,8 +52,8 @@ def augment(picture: Picture, size: int, config: AugmentConfig, draws: Sequence[
 def crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[float]) -> Box:
     """Left, top, right, bottom of a random crop, inside the picture.
 
-    Its area is uniform between the two shares of the largest square, the logarithm of its shape
-    uniform, its place uniform.
+    Its area (between two shares of the largest square), the logarithm of its aspect ratio and its
+    position are all uniform.
     """
     square = min(width, height)
     area = config.min_area + (config.max_area - config.min_area) * draws[0]
@@ -76,7 +76,7 @@ def resized(picture: Picture, box: Box, size: int) -> Picture:
 
 
 def shifted(picture: Picture, down: int, right: int) -> Picture:
-    """Move the picture by whole pixels; what comes in from the border is a reflection."""
+    """Move the picture by whole pixels; the border is filled by reflection."""
     height, width = picture.shape[:2]
     margin = min(max(abs(down), abs(right)), height - 1, width - 1)
     padded = np.pad(picture, ((margin, margin), (margin, margin), (0, 0)), mode="reflect")

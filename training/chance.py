@@ -1,7 +1,7 @@
 """Random numbers that depend on seed, epoch and row alone.
 
-Whoever prepares a picture, in whichever process and after whatever interruption, draws the same
-numbers for it, and nothing has to be saved.
+Whichever process prepares a picture, before or after an interruption, draws the same numbers for
+it, so nothing has to be saved.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ _GOLDEN: Final = 0x9E3779B97F4A7C15
 def uniforms(seed: int, epoch: int, rows: NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1), shape ``(len(rows), count)``.
 
-    A counter-based generator: three rounds of SplitMix64 hash (seed, epoch, row) to a stream and
-    one more its counter, all rows at once.
+    A counter-based generator: three rounds of SplitMix64 hash (seed, epoch, row) to a stream, and
+    a fourth hashes each count of that stream, all rows at once.
 
     References:
         Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
@@ -40,7 +40,7 @@ def order(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One step of SplitMix64; unsigned arrays wrap around, as it wants."""
+    """One step of SplitMix64, which relies on unsigned arrays wrapping around."""
     state = state + np.uint64(_GOLDEN)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

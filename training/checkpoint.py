@@ -1,4 +1,4 @@
-"""``last.pt``: everything that a resumed run needs to end in the very same weights."""
+"""``last.pt``: everything a resumed run needs to end with exactly the same weights."""
 
 import io
 import pickle
@@ -19,14 +19,14 @@ FORMAT: Final = 1
 
 @dataclass(kw_only=True)
 class Position:
-    """Where a run stands; plain numbers, changed by the loop."""
+    """Where a run stands, in plain numbers that the loop updates."""
 
     epoch: int = 0  # epochs done
     batch: int = 0  # batches done of the epoch under way
     step: int = 0  # optimiser steps done in all
     seconds: float = 0.0  # over all sittings
     loss_sum: float = 0.0  # over the examples of the epoch under way
-    examples: int = 0  # how many these are
+    examples: int = 0  # how many there are
     best_score: float | None = None  # on validation, so far
     best_epoch: int | None = None  # where it was reached, counted from 1
     history: list[dict[str, float | str]] = field(default_factory=list)  # rows of metrics.csv
@@ -34,7 +34,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Trained:
-    """The objects with a state: what is saved and restored."""
+    """The objects whose state is saved and restored."""
 
     network: nn.Module
     optimiser: torch.optim.Optimizer
@@ -42,7 +42,7 @@ class Trained:
 
 
 def save(path: Path, trained: Trained, position: Position) -> None:
-    """Write a checkpoint; a crash leaves the old one or the new one."""
+    """Write a checkpoint; a crash leaves either the old one or the new one, whole."""
     content = {
         "format": FORMAT,
         "network": trained.network.state_dict(),
@@ -89,7 +89,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror}") from error
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
-        raise BundleError(  # torch's own words advise opening it unsafely
+        raise BundleError(  # torch's own message advises loading it unsafely
             f"{path} is damaged or not a checkpoint: delete it to start this run again"
         ) from error
     if not isinstance(content, dict):
@@ -109,12 +109,12 @@ def write(path: Path, content: bytes | memoryview) -> None:
     """Write a file of the run folder atomically.
 
     Raises:
-        BundleError: It cannot be written, as on a full disk; says what to do.
+        BundleError: It cannot be written, for example on a full disk; the message says what to do.
     """
     try:
         write_atomic(path, content)
     except OSError as error:
         raise BundleError(
-            f"cannot write {path}: {error.strerror or error}. Nothing is lost up to the last "
-            "checkpoint: make room and go on with --resume"
+            f"cannot write {path}: {error.strerror or error}. Everything up to the last checkpoint "
+            "is safe: make room and continue with --resume"
         ) from error

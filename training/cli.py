@@ -27,7 +27,7 @@ FLAGS: Final = (
 
 
 def _flag(name: str) -> Any:
-    """The field of a flag: None where it is not given, help and default those of the setting."""
+    """The field of a flag: None if it is not given; help and default are those of the setting."""
     setting = fields()[name]
     default = DEFAULT_LOSS if name == "loss" else setting.get("default")
     shown = Flag(
@@ -47,15 +47,13 @@ Given: Any = create_model("Given", __base__=FlagSettings, **{name: _flag(name) f
 def train_command(
     settings: FlagSettings,
     out: Annotated[
-        Path, typer.Option("--out", metavar="RUN", help="New run folder, or with --resume its own.")
+        Path, typer.Option("--out", metavar="RUN", help="New run folder, or the one to --resume.")
     ],
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as loss.alpha=1.0."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     config: Annotated[
         Path | None, typer.Option(help="YAML file of settings; the config.yaml of a run will do.")
     ] = None,
@@ -93,14 +91,14 @@ def export_command(
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Turn a run folder into a bundle: one ONNX file, checked against torch, and its papers.
+    """Turn a run folder into a bundle: an ONNX file, checked against torch, and its description.
 
     Next comes `florilege calibrate`.
     """
     calibrated = (out / CALIBRATION).is_file()
     bundle = export_run(run, out)
     if calibrated:
-        typer.echo(f"{out}: the calibration that stood there is gone: calibrate again", err=True)
+        typer.echo(f"{out}: the calibration it held is gone: calibrate again", err=True)
     parity = json.loads(bundle.read("provenance.json"))["parity"]
     if as_json:
         plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}

@@ -1,7 +1,7 @@
-"""Every setting of a training run: one field says its type, range, default and meaning.
+"""Every setting of a training run, one field each: its type, range, default and meaning.
 
-``--set``, flags, ``config.yaml``, messages and the table in ``docs/training.md`` follow from the
-fields. ``training.settings`` merges what is given where.
+``--set``, flags, ``config.yaml``, messages and the table in ``docs/training.md`` are made from the
+fields. ``training.settings`` merges the places where settings are given.
 """
 
 import math
@@ -34,17 +34,17 @@ class OptimiserConfig(Group):
     """Stochastic gradient descent."""
 
     learning_rate: Positive = 0.05
-    """Peak rate."""
+    """Peak learning rate."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Share of a step that goes into the next."""
+    """Share of each step that carries over into the next."""
     nesterov: bool = True
     """Nesterov's form of the momentum; needs `momentum` > 0."""
     weight_decay: float = Field(default=1e-4, ge=0)
     """L2 penalty."""
     decay_all: bool = False
-    """Apply it to biases and normalisation weights too, as the papers do."""
+    """Apply weight decay to biases and normalisation weights too, as the papers do."""
     multi_label_rate: Positive = 1.0
-    """Multiplier of the rate for the multi-label head."""
+    """Multiplier of the learning rate for the multi-label head."""
     clip_norm: Positive | None = None
     """Largest norm of the gradient; null does not clip."""
 
@@ -65,9 +65,9 @@ class ScheduleConfig(Group):
     milestones: tuple[float, ...] = Field(default=(), strict=False)
     """`step`: rising epochs after which the rate is multiplied by `factor`."""
     factor: float = Field(default=0.1, gt=0, lt=1)
-    """`step`: what multiplies the rate."""
+    """`step`: multiplier of the rate at each milestone."""
     final: Share = 0.0
-    """`cosine`: share of the peak at the end."""
+    """`cosine`: share of the peak rate left at the end."""
 
     @model_validator(mode="after")
     def _milestones_rise(self) -> Self:
@@ -83,20 +83,20 @@ class AugmentConfig(Group):
     min_area: float = Field(default=0.35, gt=0, le=1)
     """Smallest area of the random crop, as a share of the largest square that fits."""
     max_area: float = Field(default=1.0, gt=0, le=1)
-    """Largest area of the crop, the same share, at least `min_area`."""
+    """Largest area of the crop, as the same share; at least `min_area`."""
     max_stretch: float = Field(default=4 / 3, ge=1, allow_inf_nan=False)
-    """Largest width to height ratio of the crop, and its inverse."""
+    """Largest ratio of width to height of the crop; the smallest is its inverse."""
     flip: Share = 0.5
     """Probability of a left-right flip."""
     flip_vertical: Share = 0.0
     """Probability of an upside-down flip."""
     transpose: Share = 0.0
-    """Probability of mirroring along the diagonal; with both flips at one half all eight quarter
-    turns and mirrorings are equally likely."""
+    """Probability of mirroring along the diagonal; when it and both flips are one half, all eight
+    quarter turns and mirrorings are equally likely."""
     shift: Count = 0
-    """Largest random shift in pixels of the input; the border is filled by reflection."""
+    """Largest random shift, in input pixels; the border is filled by reflection."""
     rotate: float = Field(default=0.0, ge=0, le=180)
-    """Largest rotation either way, degrees."""
+    """Largest rotation either way, in degrees."""
     colour: float = Field(default=0.0, ge=0, lt=1)
     """Largest relative change of brightness, contrast and saturation."""
 
@@ -111,10 +111,10 @@ class ValidationConfig(Group):
     """What chooses the checkpoint and when to stop."""
 
     average_k: float = Field(default=3.0, ge=1)
-    """Mean set size at which accuracy on `val` is compared; data of fewer classes use one less
-    than their number."""
+    """Mean set size at which accuracy on `val` is compared, lowered to one less than the number
+    of classes where it must be."""
     patience: AtLeastOne | None = None
-    """Stop after this many epochs without a better one; null trains to the end."""
+    """Stop after this many epochs without improvement; null trains to the end."""
 
 
 class CheckpointConfig(Group):
@@ -136,35 +136,35 @@ class TrainConfig(Group):
     backbone: str = "resnet18"
     """Any torchvision classification network, `densenet40_40`, `resnet18_small` or `tiny`."""
     weights: Text | None = None
-    """What to start from: imagenet, a file of weights, or the folder of a run or a bundle."""
+    """Starting weights: imagenet, a file of weights, or the folder of a run or a bundle."""
     head: Literal["auto", "linear", "cosine", "two_head"] = "auto"
-    """Last layer; `auto` is the one that the loss asks for."""
+    """Last layer; `auto` takes the one the loss asks for."""
     head_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """What multiplies the cosines of a cosine head, for a loss without a scale of its own; null
-    is 10."""
+    """Multiplier of the cosines of a cosine head, for a loss without a scale of its own; null is
+    10."""
     multi_label_prior: float | None = Field(default=None, gt=0, lt=1)
-    """Probability at which every class of the multi-label head starts; null is the loss's
-    `average_k` over the classes, 0.5 a bias of 0."""
+    """Starting probability of every class of the multi-label head; null is the loss's `average_k`
+    divided by the number of classes, and 0.5 is a bias of 0."""
     loss: Mapping[str, Any] = Field(default_factory=lambda: {"name": DEFAULT_LOSS})
-    """Name of the loss; beside `loss.name` stand its parameters."""
+    """Name of the loss; its parameters go beside `loss.name`."""
     image_size: Whole = Field(default=224, ge=8, le=4096)
-    """Side of the input, pixels; where nobody says one the flora takes 48 and CIFAR-100 32, or the
+    """Side of the input in pixels; if it is not given, the flora takes 48 and CIFAR-100 32, or the
     next size that fits the network."""
     crop_fraction: float = Field(default=1.0, gt=0, le=1)
-    """Evaluation keeps the centre square of this share of the short side."""
+    """Evaluation keeps a square from the centre, whose side is this share of the short side."""
     epochs: Count = 30
-    """Passes over the training pictures; 0 writes the initial weights."""
+    """Passes over the training pictures; 0 only writes the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
-    """Pictures a step."""
+    """Pictures per step."""
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, order and augmentation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; `auto` takes a GPU where there is one."""
     precision: Literal["auto", "fast", "fp32", "bf16"] = "auto"
-    """`auto` is bf16 (autocast) on a GPU and fp32 on a CPU; `fast` is bf16 also on a CPU that
-    multiplies it natively."""
+    """`auto` is bf16 (autocast) on a GPU and fp32 on a CPU; `fast` is bf16 on a CPU too, if it
+    multiplies bf16 natively."""
     workers: Count | None = None
-    """Processes that prepare pictures; null takes as many as fit."""
+    """Processes that prepare pictures; null takes as many as suit the machine."""
     cache_mb: Count = 1024
     """Decoded pictures stay in memory when all of them fit into this many MiB."""
     optimiser: OptimiserConfig = OptimiserConfig()
@@ -186,7 +186,7 @@ class TrainConfig(Group):
 
     @property
     def loss_parameters(self) -> dict[str, Any]:
-        """What the user set of the loss."""
+        """The parameters of the loss that are set."""
         return {key: value for key, value in self.loss.items() if key != "name"}
 
     def to_plain(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class TrainConfig(Group):
 
 
 def fields() -> dict[str, dict[str, Any]]:
-    """The JSON schema of every single setting by its full name, such as ``optimiser.momentum``."""
+    """The JSON schema of each setting by its full name, such as ``optimiser.momentum``."""
     whole, found = TrainConfig.model_json_schema(), dict[str, dict[str, Any]]()
     for name, field in whole["properties"].items():
         part = whole["$defs"].get(field.get("$ref", "").rpartition("/")[2])
@@ -207,7 +207,7 @@ def fields() -> dict[str, dict[str, Any]]:
 
 
 def allowed(field: Mapping[str, Any]) -> str:
-    """What a setting takes, in words.
+    """The values a setting takes, in words.
 
     Example:
         >>> allowed(fields()["optimiser.momentum"])
@@ -227,12 +227,12 @@ def allowed(field: Mapping[str, Any]) -> str:
 
 
 def complaint(error: ValidationError) -> str:
-    """What is wrong with the first refused setting: its full name, what it takes, what it got."""
+    """The first refused setting in words: its full name, what it takes and what it got."""
     first = error.errors(include_url=False)[0]
     path = [part for part in first["loc"] if isinstance(part, str)]
     name, known = ".".join(path), fields()
     match first["type"]:
-        case "value_error":  # of settings that do not go together; it begins with a name
+        case "value_error":  # settings that do not go together; the message begins with a name
             return ".".join([*path, first["msg"].removeprefix("Value error, ")])
         case "extra_forbidden":
             beside = [key.split(".") for key in known if key.startswith(name.rpartition(".")[0])]

@@ -1,4 +1,4 @@
-"""Where and in which precision a run computes."""
+"""Where a run computes, and in which precision."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ class Compute:
 
 
 def choose(device: str, precision: str) -> Compute:
-    """Resolve ``auto`` and ``fast`` for the hardware there is.
+    """Resolve ``auto`` and ``fast`` for this machine.
 
     ``auto`` takes a GPU where there is one; see ``TrainConfig.precision`` for the precisions.
 
     Raises:
-        UsageError: ``cuda`` is asked for and there is none.
+        UsageError: ``cuda`` is asked for, but there is no GPU.
     """
-    there = torch.cuda.is_available()
-    if device == "cuda" and not there:
+    gpu = torch.cuda.is_available()
+    if device == "cuda" and not gpu:
         raise UsageError(
             "device cuda is asked for, but torch sees no GPU: check the driver and that torch "
             "is a CUDA build, or use --device cpu"
         )
-    name = ("cuda" if there else "cpu") if device == "auto" else device
+    name = ("cuda" if gpu else "cpu") if device == "auto" else device
     if precision in ("auto", "fast"):
         native = name == "cuda" or (precision == "fast" and cpu_multiplies_bf16())
         precision = "bf16" if native else "fp32"

@@ -26,21 +26,21 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """Figures of one evaluation; accuracy by K has its threshold set on the same pictures."""
+    """Figures of one evaluation; the thresholds for each K are set on the same pictures."""
 
-    average_k: float  # that chooses the checkpoint
+    average_k: float  # the K that chooses the checkpoint
     accuracy: Mapping[Served, Mapping[float, float]]  # average-K accuracy by choice and K
     top_1: Mapping[str, float]  # accuracy by head
     log_loss: Mapping[str, float]  # mean negative log of the true class's softmax, by head
 
     @property
     def best(self) -> Served:
-        """The choice with the best accuracy at ``average_k``; the first of equal ones."""
+        """The choice with the best accuracy at ``average_k``; the first of several equal ones."""
         return max(self.accuracy, key=lambda choice: self.accuracy[choice][self.average_k])
 
     @property
     def score(self) -> float:
-        """The number that chooses the checkpoint: larger is better."""
+        """The number that chooses the checkpoint; larger is better."""
         return self.accuracy[self.best][self.average_k]
 
 
@@ -50,7 +50,7 @@ class ValidationOf:
     No logits are kept: memory grows with K times the pictures, not with pictures times classes.
 
     Args:
-        rows: Pictures in all.
+        rows: Number of pictures.
         average_k: The K that chooses; lowered to ``classes - 1`` where it is larger.
     """
 
@@ -78,20 +78,14 @@ class ValidationOf:
         largest = next(iter(self._sets.values())).largest_k
         chosen = min(self._average_k, largest)
         sizes = sorted({k for k in REPORTED_K if k <= largest} | {chosen})
-        return Validation(
-            average_k=chosen,
-            accuracy={
-                choice: {k: sets.accuracy(k) for k in sizes} for choice, sets in self._sets.items()
-            },
-            top_1={head: hits / self._rows for head, hits in self._top_1.items()},
-            log_loss={
-                head: float(np.concatenate(found).mean()) for head, found in self._log_loss.items()
-            },
-        )
+        by_k = {served: {k: s.accuracy(k) for k in sizes} for served, s in self._sets.items()}
+        top_1 = {head: hits / self._rows for head, hits in self._top_1.items()}
+        log_loss = {head: float(np.concatenate(x).mean()) for head, x in self._log_loss.items()}
+        return Validation(average_k=chosen, accuracy=by_k, top_1=top_1, log_loss=log_loss)
 
 
 class _Sets:
-    """What decides about average-K accuracy at any K up to ``largest_k``."""
+    """What it takes to know average-K accuracy at any K up to ``largest_k``."""
 
     def __init__(self, rows: int, largest_k: float) -> None:
         self.largest_k = largest_k
@@ -105,8 +99,8 @@ class _Sets:
     def accuracy(self, average_k: float) -> float:
         """At a mean size of exactly K, so that epochs and heads can be compared.
 
-        Of scores tied at the cut only the share that fits counts: equal scores, as of a network
-        that has hardly learned, would otherwise give larger sets and so more hits.
+        Of the scores tied at the cut only the share that fits counts. Otherwise a network that has
+        hardly learned, whose scores are equal, would get larger sets and so more hits.
         """
         threshold, true = self._top.threshold(average_k), np.concatenate(self._true)
         lambda_val = threshold.lambda_val

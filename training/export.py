@@ -30,7 +30,7 @@ def export_run(run: Path, out: Path) -> Bundle:
     """Export the best weights of a run folder into a bundle that still has to be calibrated.
 
     Args:
-        run: What ``florilege train`` left; its ``best.safetensors`` is exported.
+        run: The folder that ``florilege train`` wrote; its ``best.safetensors`` is exported.
         out: A new or empty folder, or a bundle to replace.
 
     Returns:
@@ -38,8 +38,8 @@ def export_run(run: Path, out: Path) -> Bundle:
 
     Raises:
         BundleError: No run folder, weights of another architecture, an exported graph that
-            differs from torch, or a folder that cannot be written. ``out`` is as it was.
-        UsageError: Another process changes the bundle ``out``.
+            differs from torch, or a folder that cannot be written. ``out`` stays as it was.
+        UsageError: Another process is changing the bundle ``out``.
     """
     folder = RunFolder(run)
     config, classes = folder.read_config(), folder.read_classes()
@@ -52,13 +52,8 @@ def export_run(run: Path, out: Path) -> Bundle:
     row = best_row(folder)
     with reserved(out), tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "model.onnx"
-        parity = export_onnx(
-            network,
-            image_size=config.image_size,
-            mean=preprocess.mean,
-            std=preprocess.std,
-            path=model,
-        )
+        mean, std = preprocess.mean, preprocess.std
+        parity = export_onnx(network, image_size=config.image_size, mean=mean, std=std, path=model)
         files: dict[str, bytes | Path] = {
             "model.onnx": model,
             "classes.json": classes.to_json().encode(),
@@ -108,10 +103,10 @@ def model_card(name: str, config: TrainConfig, classes: ClassTable, row: Mapping
     """The card in Markdown.
 
     Args:
-        name: Of the model.
-        config: Settings of its training.
-        classes: What it tells apart.
-        row: Figures of the exported epoch; empty where none was trained.
+        name: Name of the model.
+        config: The settings it was trained with.
+        classes: The classes it tells apart.
+        row: Figures of the exported epoch; empty if none was trained.
     """
     counts = classes.counts
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
@@ -136,16 +131,16 @@ size K.
 ## Limits
 
 - The sets are K classes on average on photos like those of the calibration, not on others.
-- A photo of something that is none of the classes still gets a set, unless the server
+- A photo of something that belongs to none of the classes still gets a set, unless the server
   rejects it.
-- Scores are comparable with the threshold they were calibrated for; they are not a promise about
-  one photo.
+- Scores are to be compared with the threshold calibrated for them; they promise nothing about a
+  single photo.
 """
 
 
 def _figures(row: Mapping[str, Any]) -> str:
     if not row:
-        return "No epoch was trained: these are initial weights, for tests of speed."
+        return "No epoch was trained: these are initial weights, for speed tests."
     return (
         f"Epoch {row['epoch']} was chosen on `val` by its average-{row['val_average_k']:g} "
         f"accuracy: {float(row['val_score']) * 100:.2f} % ({row['val_best_head']} head, "

@@ -1,7 +1,8 @@
-"""What is written down after each epoch and read back: ``metrics.csv``, events, a line of text."""
+"""The record of each epoch: ``metrics.csv``, TensorBoard events and a line of text."""
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +40,7 @@ def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row
 
 
 def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
-    """Write all rows to ``metrics.csv``; the whole file each time, so that it is never torn."""
+    """Write all rows to ``metrics.csv``; the whole file each time, so it is never half written."""
     if not history:
         return
     text = io.StringIO()
@@ -53,7 +54,7 @@ def best_row(folder: RunFolder) -> dict[str, Any]:
     """The figures of the epoch whose weights are in ``best.safetensors``.
 
     Returns:
-        By column name, numbers as numbers; empty for a run of no epochs.
+        Values by column name, numbers as numbers; empty for a run of no epochs.
 
     Raises:
         BundleError: The file is damaged.
@@ -81,33 +82,29 @@ def _number(text: str) -> Any:
 
 @contextmanager
 def events(folder: RunFolder, epoch: int) -> Iterator[Callable[[Row], None]]:
-    """Open the TensorBoard events of one sitting; gives what appends an epoch to them.
+    """Open the TensorBoard events of one sitting; yields a function that appends an epoch.
 
     Args:
         folder: The run.
-        epoch: Epochs done; what an earlier sitting wrote beyond them is taken back.
+        epoch: Epochs done; anything an earlier sitting wrote beyond them is discarded.
     """
     with SummaryWriter(str(folder.events), purge_step=epoch + 1) as writer:
 
         def append(row: Row) -> None:
             for name, value in row.items():
                 if isinstance(value, int | float) and name not in ("epoch", "step"):
-                    writer.add_scalar(_tag(name), value, int(row["epoch"]))
+                    tag = re.sub("^(train|val)_", r"\1/", name)
+                    writer.add_scalar(tag, value, int(row["epoch"]))
             writer.flush()
 
         yield append
 
 
 def epoch_line(row: Row, *, epochs: int, better: bool) -> str:
-    """One line for people."""
+    """The line shown to the user after an epoch."""
     mark = "  best so far" if better else ""
     return (
         f"epoch {row['epoch']}/{epochs}  loss {row['train_loss']:.4f}  "
         f"average-{row['val_average_k']:g} accuracy {float(row['val_score']) * 100:.2f} % "
         f"({row['val_best_head']}, {row['val_best_score_kind']})  {row['seconds']:.0f} s{mark}"
     )
-
-
-def _tag(name: str) -> str:
-    group, separator, rest = name.partition("_")
-    return f"{group}/{rest}" if separator and group in ("train", "val") else name

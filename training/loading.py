@@ -1,7 +1,7 @@
-"""Batches for training and for validation, the same whatever prepares them.
+"""Batches for training and for validation.
 
-A batch depends on (seed, epoch, rows) alone: not on the number of workers, nor on where a
-resumed run starts.
+A batch depends on (seed, epoch, rows) alone, not on the number of workers or on where a resumed
+run starts.
 """
 
 from collections.abc import Iterator
@@ -38,11 +38,11 @@ class Batch(NamedTuple):
     images: Tensor  # uint8, (batch, height, width, 3)
     labels: Tensor  # int64, (batch,)
     rows: Tensor  # their rows in the split, int64, (batch,)
-    problems: tuple[str, ...]  # what could not be read; then the batch is not to be used
+    problems: tuple[str, ...]  # what could not be read; if any, the batch must not be used
 
 
 class EvaluationBatches(TorchDataset[Batch]):
-    """All pictures of a split in order, as they are, each batch made when asked for."""
+    """All pictures of a split in order and unchanged, each batch made when asked for."""
 
     def __init__(self, pictures: Pictures, batch_size: int) -> None:
         self.pictures = pictures
@@ -66,7 +66,7 @@ class EvaluationBatches(TorchDataset[Batch]):
         )
 
     def views(self, _rows: NDArray[np.int64], pictures: list[Picture]) -> list[Picture]:
-        """What the network sees of some pictures."""
+        """What the network sees of these pictures."""
         return pictures
 
 
@@ -84,13 +84,12 @@ class TrainingBatches(EvaluationBatches):
         self, pictures: Pictures, config: TrainConfig, *, epoch: int, first: int = 0
     ) -> None:
         super().__init__(pictures, config.batch_size)
-        self.config = config
-        self.epoch = epoch
+        self.config, self.epoch = config, epoch
         rows = order(config.seed, epoch, len(pictures))
         self.batches = split_batches(rows, config.batch_size)[first:]
 
     def views(self, rows: NDArray[np.int64], pictures: list[Picture]) -> list[Picture]:
-        """Each at the size of the input, changed by the numbers that its row draws."""
+        """Each at the size of the input, changed at random by the numbers drawn for its row."""
         size, changes = self.config.image_size, self.config.augment
         draws = uniforms(self.config.seed, self.epoch, rows, DRAWS).tolist()
         return [
@@ -102,7 +101,7 @@ class TrainingBatches(EvaluationBatches):
 class Sources:
     """Where batches come from during a run."""
 
-    training: Pictures  # at the size random crops want
+    training: Pictures  # at the size random crops need
     validation: Pictures  # as the server would see them
     workers: int  # processes that prepare batches; 0 prepares them in the loop
 
@@ -141,9 +140,9 @@ def iterate(batches: EvaluationBatches, *, workers: int, pin: bool) -> Iterator[
 
 
 def split_batches(rows: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
-    """Cut ``rows`` into batches; a last single row joins the batch before it.
+    """Cut ``rows`` into batches; a single row left over joins the last batch.
 
-    Batch normalisation cannot learn from one picture.
+    Batch normalisation cannot learn from a single picture.
     """
     cuts = list(range(batch_size, len(rows), batch_size))
     if cuts and len(rows) - cuts[-1] == 1:

@@ -1,5 +1,6 @@
 """The training loop: epochs of steps, an evaluation after each, checkpoints on the way."""
 
+import math
 import signal
 import threading
 import time
@@ -40,7 +41,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Run:
-    """The loop of one run and what it changes; ``say`` takes one line at a time for people."""
+    """The loop of one run and what it changes; ``say`` shows the user one line at a time."""
 
     config: TrainConfig
     folder: RunFolder
@@ -59,7 +60,7 @@ class Run:
         self.append_events: Callable[[history.Row], None]
 
     def fit(self, sources: Sources) -> None:
-        """Train from the position to the last epoch, or until it stops getting better."""
+        """Train from the position to the last epoch, or until patience runs out."""
         steps = steps_per_epoch(len(sources.training), self.config.batch_size)
         total = steps * self.config.epochs
         self.clock = self.saved_at = time.monotonic()
@@ -91,7 +92,7 @@ class Run:
             advance(1, f"epoch {position.epoch + 1} loss {mean:.3f}")
 
     def train_step(self, batch: Batch, steps: int) -> float:
-        """One step of the optimiser; gives the mean loss of the batch before it."""
+        """One step of the optimiser; returns the mean loss of the batch before the step."""
         config, trained = self.config, self.trained
         set_rate(trained.optimiser, self.rate(self.position.step, steps))
         device = self.compute.device
@@ -106,12 +107,12 @@ class Run:
             torch.nn.utils.clip_grad_norm_(trained.network.parameters(), config.optimiser.clip_norm)
         trained.optimiser.step()
         value = float(loss.detach())
-        if value != value:
+        if math.isnan(value):
             raise diverged(f"the loss became NaN at step {self.position.step + 1}")
         return value
 
     def rate(self, step: int, steps: int) -> float:
-        """The learning rate at a step of the run, at ``steps`` an epoch."""
+        """The learning rate at a step of the run, with ``steps`` to an epoch."""
         config = self.config
         share = rate_share(config.schedule, step=step, steps_per_epoch=steps, epochs=config.epochs)
         return config.optimiser.learning_rate * share
@@ -166,7 +167,7 @@ class Run:
         return patience is not None and best is not None and self.position.epoch - best >= patience
 
     def save_if_due(self) -> None:
-        """Write ``last.pt`` when it is time, or when someone asked for a stop."""
+        """Write ``last.pt`` when it is due, or when someone has asked for a stop."""
         due = self.config.checkpoint
         steps = due.every_steps is not None and self.position.step % due.every_steps == 0
         seconds = time.monotonic() - self.saved_at >= due.every_seconds
@@ -175,7 +176,7 @@ class Run:
             return
         self.save()
         if self.interruption.requested:
-            self.say(f"stopped; go on with: florilege train --resume --out {self.folder.path}")
+            self.say(f"stopped; continue with: florilege train --resume --out {self.folder.path}")
             raise KeyboardInterrupt
 
     def save(self) -> None:
@@ -192,7 +193,7 @@ class Run:
 
 
 def diverged(what: str) -> UsageError:
-    """The error of a run that left the range of numbers, with what to try."""
+    """The error for a run whose numbers are no longer finite, saying what to try."""
     return UsageError(
         f"{what}: lower --set optimiser.learning_rate, add warm-up "
         "(--set schedule.warmup_epochs=1) or clip gradients (--set optimiser.clip_norm=1)"
@@ -200,13 +201,13 @@ def diverged(what: str) -> UsageError:
 
 
 class Interruption:
-    """Whether someone asked the run to stop."""
+    """Whether someone has asked the run to stop."""
 
     def __init__(self) -> None:
         self.requested = False
 
     def request(self, _signal: int, _frame: FrameType | None) -> None:
-        """Ask for a stop after the step under way; asked twice, stop at once."""
+        """Ask for a stop after the current step; the second request stops at once."""
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
@@ -216,8 +217,8 @@ class Interruption:
 def interruptible() -> Iterator[Interruption]:
     """While the block runs, SIGINT and SIGTERM only set a flag.
 
-    A step half done would leave weights and momentum that belong to different steps. Outside the
-    main thread Python allows no handlers, and nothing changes.
+    Stopping in the middle of a step would leave weights and momentum of different steps. Outside
+    the main thread Python allows no signal handlers, so nothing changes there.
     """
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""The loss of a run: made from its settings and the data, applied to what the network puts out."""
+"""The loss of a run: built from its settings and the data, applied to the network's outputs."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ class Objective:
     """A loss and how to call it."""
 
     loss_fn: Loss
-    head: str  # that it trains
-    notes: tuple[str, ...]  # what was chosen for the user and is worth saying
-    head_scale: float | None = None  # of cosines, before a loss without a scale of its own
+    head: str  # the head it trains
+    notes: tuple[str, ...]  # choices made for the user that are worth telling
+    head_scale: float | None = None  # multiplies cosines, for a loss without a scale of its own
 
     def __call__(
         self, outputs: Tensor | tuple[Tensor, ...], labels: Tensor, rows: Tensor
@@ -41,7 +41,7 @@ class Objective:
 
     @property
     def scale(self) -> float | None:
-        """What cosines are multiplied with, by the loss or before it, where anything is."""
+        """What the cosines are multiplied by, in the loss or before it; None for nothing."""
         return self.head_scale if self.loss_fn.scale is None else float(self.loss_fn.scale)
 
 
@@ -53,13 +53,13 @@ def make_objective(
     head_scale: float | None = None,
     class_counts: Sequence[int],
 ) -> Objective:
-    """Build a loss; what it needs to know about the data and the user did not say is filled in.
+    """Build a loss, filling in what it needs to know about the data unless the user set it.
 
     Args:
         name: A key of ``LOSSES``.
         parameters: What the user set.
-        head: ``auto``, or a head the user insists on.
-        head_scale: Scale of a cosine head for a loss that has none; 10 where nothing is said.
+        head: ``auto``, or the head the user asked for.
+        head_scale: Scale of a cosine head for a loss that has none; None is 10.
         class_counts: Training pictures of each class.
 
     Raises:
@@ -95,13 +95,13 @@ def make_objective(
 
 
 def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
-    """Refuse parameters of the user that belong to other data, or to another loop than ours."""
+    """Refuse parameters that belong to other data, or to a training loop other than ours."""
     sizes = {"k": (loss_fn.k, classes - 1), "average_k": (loss_fn.average_k, classes)}
     for key, (size, largest) in sizes.items():
         if size is not None and size > largest:
             raise UsageError(
                 f"loss.{key} must be in [1, {largest}] for {classes} classes, got {size}; leave "
-                "it out for the default, lowered where it must be"
+                "it out for the default, which is lowered if need be"
             )
     for key, numbers in {"weight": loss_fn.weight, "class_counts": loss_fn.class_counts}.items():
         if numbers is not None and len(numbers) != classes:

@@ -1,4 +1,4 @@
-"""SGD: the weight decay and share of the rate of each parameter, and the rate at each step."""
+"""SGD: the weight decay of each parameter, its share of the rate, and the rate at each step."""
 
 import math
 from typing import Any
@@ -44,7 +44,7 @@ def rate_share(schedule: ScheduleConfig, *, step: int, steps_per_epoch: int, epo
     equal parts and reaches 1 at its last step.
 
     Args:
-        schedule: Its shape.
+        schedule: The shape of the curve.
         step: Steps done before this one, at least 0.
         steps_per_epoch: Steps of an epoch, at least 1.
         epochs: Epochs of the whole run.

@@ -45,8 +45,8 @@ def decode_for_training(data: bytes, *, side: int) -> Picture:
 def training_side(image_size: int, min_area: float) -> int:
     """Short side at which training pictures are kept.
 
-    As large as the smallest crop needs to have ``image_size`` pixels of its own, but at most half
-    as much again as ``image_size``.
+    Large enough that the smallest crop need not be enlarged to ``image_size``, but at most half as
+    much again as ``image_size``.
     """
     return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
 
@@ -57,7 +57,7 @@ def short_side(split: Split) -> int | None:
     for row in range(0, len(split), -(-len(split) // _LOOKED_AT)):
         try:
             header = read_header(split.read(row))
-        except (ImageError, OSError):  # named when all are read
+        except (ImageError, OSError):  # reported when all pictures are read
             continue
         sides.append(min(header.width, header.height))
     return sorted(sides)[len(sides) // 2] if sides else None
@@ -67,8 +67,8 @@ def short_side(split: Split) -> int | None:
 class Pictures:
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
-    ``decoder`` makes them of the bytes of a file and can be pickled; ``kept`` are all of them, or
-    None where they are read when asked for.
+    ``decoder`` turns the bytes of a file into a picture and can be pickled; ``kept`` holds all
+    pictures, or is None if they are read when asked for.
     """
 
     split: Split
@@ -95,7 +95,7 @@ def unreadable(problems: Sequence[str], split: str) -> DataError:
     more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return DataError(
         f"{len(problems)} pictures of {split} cannot be read; repair or remove them "
-        f"(`florilege data check` lists all):\n  {listed}{more}"
+        f"(`florilege data check` lists them all):\n  {listed}{more}"
     )
 
 
@@ -119,7 +119,7 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
 
 
 class _Chunks(Dataset[list[Picture | str]]):
-    """Some pictures at a time, so that workers hand over few large messages."""
+    """Some pictures at a time, so that workers send few large messages."""
 
     def __init__(self, pictures: Pictures) -> None:
         self.pictures = pictures
@@ -133,7 +133,7 @@ class _Chunks(Dataset[list[Picture | str]]):
 
 
 def prepared(items: Dataset[Item], *, workers: int, pin: bool = False) -> Iterator[Item]:
-    """The items of a data set in order, made ahead by ``workers`` processes."""
+    """The items of a data set in order, prepared ahead by ``workers`` processes."""
     loader = DataLoader(
         items,
         batch_size=None,
@@ -147,10 +147,10 @@ def prepared(items: Dataset[Item], *, workers: int, pin: bool = False) -> Iterat
 
 
 def _as_it_is(item: Any) -> Any:
-    """A worker hands over whole items; nothing is left to collate."""
+    """Workers send whole items, so there is nothing to collate."""
     return item
 
 
 def _ignore_interrupts(_worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; only the main one is to answer it."""
+    """Ctrl-C reaches every process of the terminal; only the main one should act on it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

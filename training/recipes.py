@@ -1,4 +1,4 @@
-"""Named starting points: what ``--recipe`` takes. Flags and files change single settings."""
+"""Named starting points, chosen with ``--recipe``; flags and files override single settings."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -48,7 +48,7 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
         "augment": {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.5, "shift": 4},
         "validation": {"average_k": 5},
     },
-    # [A] section 6.3; a random 224 px crop at a short side of 256 px, as the data set's own code.
+    # [A] section 6.3; random 224 px crops at a short side of 256 px, as in the data set's own code.
     "plantnet300k-resnet18": {
         "backbone": "resnet18",
         "weights": "imagenet",

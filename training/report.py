@@ -40,9 +40,9 @@ def report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
     """The page: summary, table of the best epoch, curves, settings.
 
     Args:
-        name: What the run is called.
+        name: Name of the run.
         config: Its settings.
-        history: One row an epoch, as in ``metrics.csv``; may be empty.
+        history: One row per epoch, as in ``metrics.csv``; may be empty.
     """
     title = html.escape(f"Training run {name}")
     settings = html.escape(to_yaml(config))
@@ -63,7 +63,7 @@ def _results(history: Sequence[Row]) -> str:
         f"<b>{float(best['val_score']) * 100:.2f} %</b> with the {_words(best['val_best_head'])} "
         f"head and {best['val_best_score_kind']} scores. Trained for {minutes} min {seconds} s.</p>"
         "<p>The thresholds were set on the same validation pictures; "
-        "<code>florilege evaluate</code> on the test split is the fair figure.</p>"
+        "<code>florilege evaluate</code> on the test split gives the fair figure.</p>"
         f"<h2>Average-K accuracy at the best epoch, %</h2>{_table(best)}"
         f"<h2>Curves</h2>{_curves(history)}"
     )
@@ -131,8 +131,7 @@ def _svg(figure: Figure) -> str:
     text = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "florilege"}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
     return svg[svg.index("<svg") :]
 
 

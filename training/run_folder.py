@@ -42,15 +42,15 @@ class RunFolder:
             raise UsageError(f"cannot use {self.path} as run folder: {error.strerror}") from error
         if not empty:
             raise UsageError(
-                f"{self.path} is not empty: add --resume to go on with the run in it, or choose "
+                f"{self.path} is not empty: add --resume to continue the run in it, or choose "
                 "another --out"
             )
 
     def check_resumable(self, config: TrainConfig, classes: ClassTable) -> None:
-        """Refuse to go on with other settings or other classes than the run began with.
+        """Refuse to resume with settings or classes other than those the run began with.
 
         Raises:
-            UsageError: Names what differs and what may.
+            UsageError: Settings differ; the message names them and those that may.
             DataError: The classes or their training pictures are no longer the same.
             BundleError: The settings of the run cannot be read.
         """
@@ -62,9 +62,11 @@ class RunFolder:
                 f"a resumed run keeps its settings, but {differences}. Leave that out, or train "
                 f"into another --out. What may change: {', '.join(MAY_CHANGE)}"
             )
-
-        before = self.read_classes()
-        if (before.ids, counted(before)) != (classes.ids, counted(classes)):
+        known, found = (
+            [(item.id, item.training_count) for item in table]
+            for table in (self.read_classes(), classes)
+        )
+        if known != found:
             raise DataError(
                 f"{config.data} has changed since the run began: other classes or another number "
                 "of training pictures. Put it back, or train into another --out"
@@ -72,17 +74,17 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out while the block runs; the folder is made.
+        """Create the folder and keep other processes out of it while the block runs.
 
         Raises:
-            UsageError: Another process trains into the folder, or it cannot be made.
+            UsageError: Another process is training into the folder, or it cannot be created.
         """
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(held(self.path))
             except OSError as error:
-                raise UsageError(f"cannot make the folder {self.path}: {error.strerror}") from error
+                raise UsageError(f"cannot create {self.path}: {error.strerror}") from error
             yield
 
     def write_settings(self, config: TrainConfig, classes: ClassTable) -> None:
@@ -105,8 +107,3 @@ class RunFolder:
             return ClassTable.from_json(self.classes.read_bytes())
         except OSError as error:
             raise BundleError(f"cannot read {self.classes}: {error.strerror}") from error
-
-
-def counted(classes: ClassTable) -> list[int | None]:
-    """Training pictures of each class, None where unknown."""
-    return [item.training_count for item in classes]

@@ -1,8 +1,7 @@
 """From flags, environment, a file and a recipe to one ``TrainConfig``.
 
-The order of precedence: flags, then environment (click hands both over as flags), then
-``--config``, then the recipe, then the picture size of the data where they know it, then the
-defaults of ``training.config``.
+In order of precedence: flags, the environment (click passes both on as flags), ``--config``, the
+recipe, the picture size of the data where it is known, and the defaults of ``training.config``.
 """
 
 import re
@@ -39,8 +38,8 @@ def resolve(
     """Merge all sources into one checked configuration.
 
     Args:
-        flags: Top-level settings given on the command line or in the environment; None stands
-            for "not given". ``loss`` is the name of a loss.
+        flags: Top-level settings from the command line or the environment; None means "not
+            given". ``loss`` is the name of a loss.
         overrides: ``--set`` values such as ``loss.alpha=1.0``.
         config: A YAML file of settings.
 
@@ -52,7 +51,7 @@ def resolve(
         given["loss"] = {"name": given["loss"]}
     written = read_yaml(config) if config else {}
     explicit = merge(written, given)
-    # a name after them would drop the parameters given for it
+    # loss.name goes first: after its parameters it would drop them
     for override in sorted(overrides, key=lambda text: not text.startswith("loss.name")):
         explicit = merge(explicit, parse_override(override))
     name = str(explicit.get("recipe", "default"))
@@ -81,7 +80,7 @@ def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
-    """Nested merge, ``above`` wins; another loss name drops the parameters of the one below.
+    """Nested merge in which ``above`` wins; another loss there drops the parameters ``below``.
 
     Example:
         >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})

@@ -30,14 +30,14 @@ from training.run_folder import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a run came to; None what a run of no epochs has not."""
+    """The outcome of a run; None for what a run of no epochs does not have."""
 
     run: str
     epochs: int
     best_epoch: int | None  # the one whose weights are in best.safetensors
-    average_k: float  # that chose it
-    accuracy: float | None  # average-K accuracy on val there
-    head: str | None  # that reached it
+    average_k: float  # the K that chose it
+    accuracy: float | None  # its average-K accuracy on val
+    head: str | None  # the head that reached it
     score_kind: str | None
     seconds: float  # in the loop, over all sittings
 
@@ -48,13 +48,13 @@ _to_stderr = partial(typer.echo, err=True)
 def train_run(
     config: TrainConfig, out: Path, *, resume: bool = False, say: Say = _to_stderr
 ) -> TrainResult:
-    """Train a network and leave everything about it in the run folder ``out``.
+    """Train a network and write everything about it to the run folder ``out``.
 
     Args:
         config: All settings.
         out: A new or empty folder, or with ``resume`` the folder of an interrupted run.
-        resume: Go on from ``last.pt``; where there is none yet, start.
-        say: Takes one line at a time for people.
+        resume: Continue from ``last.pt``, or start if there is none yet.
+        say: Shows the user one line at a time.
 
     Raises:
         UsageError: Settings that do not fit together, or a folder that is not empty.
@@ -86,12 +86,12 @@ def train_run(
     sources = open_sources(dataset, config) if position.epoch < config.epochs else None
     with folder.held():
         if not begun:
-            folder.check_free()  # still
+            folder.check_free()  # again: another run may have begun in it meanwhile
         folder.write_settings(config, dataset.classes)
         for note in notes:
             say(note)
         if restored:
-            say(f"going on after {position.epoch} epochs and {position.step} steps")
+            say(f"continuing after {position.epoch} epochs and {position.step} steps")
         run = Run(config, folder, compute, objective, trained, position, say)
         if sources is not None:
             run.fit(sources)
@@ -119,7 +119,7 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
 def _start(
     network: Network, config: TrainConfig, objective: Objective, dataset: Dataset
 ) -> list[str]:
-    """Give a new network its first weights; returns what is worth saying of them."""
+    """Give a new network its first weights; returns notes on them for the user."""
     classes, notes = dataset.classes, list[str]()
     prior = config.multi_label_prior
     if prior is not None and objective.head != "two_head":
@@ -143,7 +143,7 @@ def _start(
 
 
 def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
-    """What to say where pictures are smaller than the input they are made into."""
+    """A note for the user if pictures are smaller than the input they are resized to."""
     side = short_side(dataset.split("train")) or config.image_size
     enough = side_taken(config.backbone, max(side, 8))
     if enough >= config.image_size:

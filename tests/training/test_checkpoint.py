@@ -98,7 +98,9 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_what_to_do(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(BundleError, match=r"No space left on device.*make room and go on with --r"):
+    with pytest.raises(
+        BundleError, match=r"No space left on device.*make room and continue with --r"
+    ):
         save(path, _trained(), Position(step=2))
     assert path.read_bytes() == before
     assert [item.name for item in tmp_path.iterdir()] == ["last.pt"]

@@ -53,7 +53,7 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
 
     replace_files(tmp_path / "bundle", {"calibration.json": b"{}"})
     again = _call("export", tmp_path / "run", "--out", tmp_path / "bundle")
-    assert "the calibration that stood there is gone: calibrate again" in again.stderr
+    assert "the calibration it held is gone: calibrate again" in again.stderr
     assert not (tmp_path / "bundle" / "calibration.json").exists()
 
 
@@ -82,7 +82,7 @@ def test_a_second_run_into_the_same_folder_is_refused_and_resume_goes_on(
     assert isinstance(_error(*quick), UsageError)
     longer = _call("train", "--out", tmp_path / "run", "--resume", "--epochs", 2)
     assert longer.exit_code == 0, longer.output
-    assert "going on after 1 epochs" in longer.stderr
+    assert "continuing after 1 epochs" in longer.stderr
     assert "epoch 2/2" in longer.stderr
     assert RunFolder(tmp_path / "run").read_config().epochs == 2
 

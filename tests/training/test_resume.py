@@ -71,7 +71,7 @@ def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
 
     said: list[str] = []
     train_run(config, tmp_path / "cut", resume=True, say=said.append)
-    assert said[0] == "going on after 1 epochs and 9 steps"
+    assert said[0] == "continuing after 1 epochs and 9 steps"
     for name in ("best.safetensors",):
         assert _digest(tmp_path / "whole" / name) == _digest(tmp_path / "cut" / name)
     one, other = (

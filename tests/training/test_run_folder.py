@@ -38,7 +38,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(UsageError, match=r"cannot use .*run as run folder"):
         RunFolder(tmp_path / "run").check_free()
-    with pytest.raises(UsageError, match="cannot make the folder"):
+    with pytest.raises(UsageError, match="cannot create "):
         _begun(tmp_path / "run" / "deeper")
 
 

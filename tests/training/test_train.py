@@ -385,7 +385,7 @@ def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
         patch.setattr(Run, "train_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train_run(config, tmp_path / "cut", say=said.append)
-    assert said[-1] == f"stopped; go on with: florilege train --resume --out {tmp_path / 'cut'}"
+    assert said[-1] == f"stopped; continue with: florilege train --resume --out {tmp_path / 'cut'}"
     saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 3, 8)
     train_run(config, tmp_path / "cut", resume=True, say=said.append)
