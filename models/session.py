@@ -1,7 +1,6 @@
 """Running a bundle's network with ONNX Runtime."""
 
-from collections.abc import Mapping
-from types import ModuleType
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy.typing as npt
 
 from models.bundle.bundle import MODEL, Bundle
 from models.errors import BundleError
-from models.runtime import demand_cuda, import_runtime, wanted_providers
+from models.runtime import CPU, demand_cuda, import_runtime, wanted_providers
 
 INPUT: Final = "image"
 FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions), if there
@@ -43,10 +42,9 @@ class Session:
     def __init__(self, bundle: Bundle, *, device: str = "auto", threads: int = 1) -> None:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
-        runtime = import_runtime()
-        providers = wanted_providers(runtime, device)
+        providers = wanted_providers(import_runtime(), device)
         self.bundle = bundle
-        self._run = _load(runtime, bundle, providers, threads)
+        self._run = _load(bundle, providers, threads)
         self.provider: str = self._run.get_providers()[0]  # the one in use
         if device == "cuda":
             demand_cuda(self.provider)
@@ -101,16 +99,22 @@ def _check(output: str, values: Floats, shape: tuple[int, int | None]) -> None:
         )
 
 
-def _load(runtime: ModuleType, bundle: Bundle, providers: list[str], threads: int) -> Any:
+def open_graph(content: bytes, *, threads: int, providers: Sequence[str] = (CPU,)) -> Any:
+    """A graph in ONNX Runtime whose idle threads do not spin."""
+    runtime = import_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return runtime.InferenceSession(content, options, providers=list(providers))
+
+
+def _load(bundle: Bundle, providers: list[str], threads: int) -> Any:
     content = bundle.read(MODEL)  # the very bytes that were verified
     try:
-        return runtime.InferenceSession(content, options, providers=providers)
+        return open_graph(content, threads=threads, providers=providers)
     except Exception as error:  # each kind of damage raises another class of the runtime's own
         raise BundleError(
             f"{bundle.path / MODEL} cannot be loaded ({error}): export the model again"

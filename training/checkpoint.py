@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -97,11 +98,9 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def save_weights(path: Path, network: nn.Module) -> None:
-    """Write the weights of ``network`` alone, as safetensors."""
-    weights: dict[str, Tensor] = {
-        key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()
-    }
+def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
+    """Write the state of a network as safetensors."""
+    weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
     write(path, save_safetensors(weights))
 
 

@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Train a network and export it as a
 
 FLAGS: Final = (
     *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),
-    *("device", "weights"),
+    *("device", "weights", "freeze", "features"),
 )
 """The settings with a flag of their own; ``--set`` reaches all of them."""
 

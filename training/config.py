@@ -137,6 +137,12 @@ class TrainConfig(Group):
     """Any torchvision classification network, `densenet40_40`, `resnet18_small` or `tiny`."""
     weights: Text | None = None
     """Starting weights: imagenet, a file of weights, or the folder of a run or a bundle."""
+    freeze: Literal["backbone"] | None = None
+    """`backbone` trains the head alone, on features that are computed once and kept; pictures are
+    not augmented."""
+    features: Text | None = None
+    """Folder of kept features, for any number of runs and networks; null is `features` beside the
+    run folder."""
     head: Literal["auto", "linear", "cosine", "two_head"] = "auto"
     """Last layer; `auto` takes the one the loss asks for."""
     head_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -177,6 +183,14 @@ class TrainConfig(Group):
     def _loss_has_a_name(self) -> Self:
         if not self.loss.get("name"):
             raise ValueError(f"loss must be a mapping with a name, got {self.loss!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _frozen_has_weights(self) -> Self:
+        if self.freeze and self.weights is None:
+            raise ValueError(
+                "freeze=backbone needs weights: name a file, a run or a bundle, or pretrained"
+            )
         return self
 
     @property

@@ -7,7 +7,7 @@ run starts.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,8 @@ from models.images import Preprocess, load
 from training.augment import DRAWS, augment
 from training.chance import order, uniforms
 from training.config import TrainConfig
+from training.feature_store import Features
 from training.pictures import (
-    Picture,
     Pictures,
     decode_for_training,
     keep_all,
@@ -42,11 +42,13 @@ class Batch(NamedTuple):
 
 
 class EvaluationBatches(TorchDataset[Batch]):
-    """All pictures of a split in order and unchanged, each batch made when asked for."""
+    """Pictures of a split, all in order or ``rows``, unchanged; each batch made when asked for."""
 
-    def __init__(self, pictures: Pictures, batch_size: int) -> None:
+    def __init__(
+        self, pictures: Pictures | Features, batch_size: int, rows: NDArray[np.int64] | None = None
+    ) -> None:
         self.pictures = pictures
-        rows = np.arange(len(pictures))
+        rows = np.arange(len(pictures)) if rows is None else rows
         self.batches = np.split(rows, range(batch_size, len(rows), batch_size))
 
     def __len__(self) -> int:
@@ -54,10 +56,9 @@ class EvaluationBatches(TorchDataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index]
-        found = [self.pictures.read(row) for row in rows.tolist()]
+        found: list[Any] = [self.pictures.read(row) for row in rows.tolist()]
         problems = tuple(item for item in found if isinstance(item, str))
-        pictures = [item for item in found if not isinstance(item, str)]
-        views = [] if problems else self.views(rows, pictures)
+        views = [] if problems else self.views(rows, found)
         return Batch(
             images=torch.from_numpy(np.stack(views)) if views else torch.empty(0),
             labels=torch.from_numpy(self.pictures.split.labels[rows]),
@@ -65,44 +66,44 @@ class EvaluationBatches(TorchDataset[Batch]):
             problems=problems,
         )
 
-    def views(self, _rows: NDArray[np.int64], pictures: list[Picture]) -> list[Picture]:
+    def views(self, _rows: NDArray[np.int64], found: list[Any]) -> list[Any]:
         """What the network sees of these pictures."""
-        return pictures
+        return found
 
 
 class TrainingBatches(EvaluationBatches):
     """The batches of one epoch, counted from 0, each picture changed at random.
 
     Args:
-        pictures: Decoded by ``decode_for_training``.
+        pictures: Decoded by ``decode_for_training``; or features, which stay as they are.
         config: Size, seed, batch size and augmentation.
         epoch: From 0.
         first: Batches of this epoch that are already done.
     """
 
     def __init__(
-        self, pictures: Pictures, config: TrainConfig, *, epoch: int, first: int = 0
+        self, pictures: Pictures | Features, config: TrainConfig, *, epoch: int, first: int = 0
     ) -> None:
         super().__init__(pictures, config.batch_size)
         self.config, self.epoch = config, epoch
         rows = order(config.seed, epoch, len(pictures))
         self.batches = split_batches(rows, config.batch_size)[first:]
 
-    def views(self, rows: NDArray[np.int64], pictures: list[Picture]) -> list[Picture]:
+    def views(self, rows: NDArray[np.int64], found: list[Any]) -> list[Any]:
         """Each at the size of the input, changed at random by the numbers drawn for its row."""
+        if isinstance(self.pictures, Features):
+            return found
         size, changes = self.config.image_size, self.config.augment
         draws = uniforms(self.config.seed, self.epoch, rows, DRAWS).tolist()
-        return [
-            augment(one, size, changes, drawn) for one, drawn in zip(pictures, draws, strict=True)
-        ]
+        return [augment(one, size, changes, drawn) for one, drawn in zip(found, draws, strict=True)]
 
 
 @dataclass(frozen=True)
 class Sources:
     """Where batches come from during a run."""
 
-    training: Pictures  # at the size random crops need
-    validation: Pictures  # as the server would see them
+    training: Pictures | Features  # pictures at the size random crops need
+    validation: Pictures | Features  # pictures as the server would see them
     workers: int  # processes that prepare batches; 0 prepares them in the loop
 
 

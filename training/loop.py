@@ -4,7 +4,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.backbones import Network
 from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import by_head
@@ -24,6 +25,7 @@ from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute
 from training.evaluation import Validation, ValidationOf
+from training.features import HeadOnFeatures
 from training.loading import (
     Batch,
     EvaluationBatches,
@@ -45,6 +47,7 @@ class Run:
 
     config: TrainConfig
     folder: RunFolder
+    network: Network
     compute: Compute
     objective: Objective
     trained: Trained
@@ -52,9 +55,11 @@ class Run:
     say: Say
 
     def __post_init__(self) -> None:
-        size = Preprocess(image_size=self.config.image_size)
-        pictures = PictureNetwork(self.trained.network, size.mean, size.std)
-        self.pictures = pictures.to(self.compute.device)
+        self.model = self.trained.network
+        if self.model is self.network:
+            size = Preprocess(image_size=self.config.image_size)
+            self.model = PictureNetwork(self.network, size.mean, size.std)
+        self.model.to(self.compute.device)
         self.clock = self.saved_at = time.monotonic()
         self.interruption = Interruption()
         self.append_events: Callable[[history.Row], None]
@@ -80,7 +85,7 @@ class Run:
         batches = TrainingBatches(
             sources.training, self.config, epoch=position.epoch, first=position.batch
         )
-        self.pictures.train()
+        self.model.train()
         for batch in iterate(batches, workers=sources.workers, pin=self.compute.on_gpu):
             loss = self.train_step(batch, steps)
             position.loss_sum += loss * len(batch.labels)
@@ -99,7 +104,7 @@ class Run:
         images = batch.images.to(device, non_blocking=True)
         labels = batch.labels.to(device, non_blocking=True)
         with self.compute.autocast():
-            outputs = self.pictures(images)
+            outputs = self.model(images)
         loss = self.objective(outputs, labels, batch.rows)
         trained.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
@@ -119,7 +124,7 @@ class Run:
 
     def validate(self, sources: Sources) -> Validation:
         """Figures on the validation pictures, prepared as the server prepares them."""
-        self.pictures.eval()
+        self.model.eval()
         batches = EvaluationBatches(sources.validation, 2 * self.config.batch_size)
         stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
         gathered = ValidationOf(
@@ -139,7 +144,7 @@ class Run:
         """Logits by head of uint8 pictures ``(batch, height, width, 3)``."""
         self.save_if_due()
         with self.compute.autocast():
-            outputs = self.pictures(images.to(self.compute.device, non_blocking=True))
+            outputs = self.model(images.to(self.compute.device, non_blocking=True))
         found = by_head(self.objective.head, outputs)
         return {head: logits.float().cpu().numpy() for head, logits in found.items()}
 
@@ -151,7 +156,7 @@ class Run:
         better = position.best_score is None or validation.score > position.best_score
         if better:
             position.best_score, position.best_epoch = validation.score, position.epoch
-            checkpoint.save_weights(self.folder.best, self.trained.network)
+            checkpoint.save_weights(self.folder.best, self.state())
         row = history.epoch_row(position, validation, rate=self.rate(position.step - 1, steps))
         position.history.append(row)
         position.batch = position.examples = 0
@@ -160,6 +165,13 @@ class Run:
         self.append_events(row)
         self.save()
         self.say(history.epoch_line(row, epochs=self.config.epochs, better=better))
+
+    def state(self) -> Mapping[str, Tensor]:
+        """The state of the whole network as it is now."""
+        trained = self.trained.network
+        if isinstance(trained, HeadOnFeatures):
+            return trained.joined(self.network)
+        return self.network.state_dict()
 
     def out_of_patience(self) -> bool:
         """Whether too many epochs have passed without a better one."""

@@ -7,19 +7,24 @@ from pathlib import Path
 import numpy as np
 import torch
 import typer
+from torch import nn
 
 from data.dataset import Dataset
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
-from models.backbones.weights import open_weights, warm_start
+from models.backbones.weights import load_into, open_weights, read_weights, warm_start
+from models.cores import cores
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
+from models.images import Preprocess
 from training import checkpoint
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
-from training.device import choose
-from training.loading import open_sources
+from training.device import Compute, choose
+from training.feature_store import Features, folder_name
+from training.features import FrozenBackbone, HeadOnFeatures
+from training.loading import Sources, open_sources
 from training.loop import Run, Say
 from training.objective import Objective, make_objective
 from training.optimiser import make_optimiser
@@ -75,15 +80,22 @@ def train_run(
     objective = _make_objective(config, dataset)
     network = build_network(config, objective.head, len(dataset.classes))
     notes = [*objective.notes]
-    if not restored:
+    if not restored or (config.freeze and not folder.best.is_file()):
         notes += _start(network, config, objective, dataset)
         notes += _enlarged(dataset, config)
+    elif config.freeze:
+        load_into(network, read_weights(folder.best), origin=str(folder.best))
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
-    trained = Trained(network, make_optimiser(network, config.optimiser), loss_fn)
+    sources: Sources | None = None
+    trainable: nn.Module = network
+    if config.freeze and config.epochs:
+        train, val = _features(dataset, config, network, out, compute, say)
+        sources, trainable = Sources(train, val, workers=0), HeadOnFeatures(network, train)
+    trained = Trained(trainable, make_optimiser(trainable, config.optimiser), loss_fn)
     position = checkpoint.load(folder.last, trained) if restored else Position()
-
-    sources = open_sources(dataset, config) if position.epoch < config.epochs else None
+    if position.epoch < config.epochs and sources is None:
+        sources = open_sources(dataset, config)
     with folder.held():
         if not begun:
             folder.check_free()  # again: another run may have begun in it meanwhile
@@ -92,15 +104,32 @@ def train_run(
             say(note)
         if restored:
             say(f"continuing after {position.epoch} epochs and {position.step} steps")
-        run = Run(config, folder, compute, objective, trained, position, say)
+        run = Run(config, folder, network, compute, objective, trained, position, say)
         if sources is not None:
             run.fit(sources)
         if not folder.best.is_file():
-            checkpoint.save_weights(folder.best, network)
+            checkpoint.save_weights(folder.best, run.state())
         if not folder.last.is_file():
             run.save()
         write_report(folder, config, position.history)
     return _result(config, folder, position)
+
+
+def _features(
+    dataset: Dataset, config: TrainConfig, network: Network, out: Path, compute: Compute, say: Say
+) -> tuple[Features, Features]:
+    """Features of `train` and `val`, kept beside the run or where the settings say."""
+    preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
+    kept = Path(config.features) if config.features else out.resolve().parent / "features"
+    backbone = FrozenBackbone(
+        network,
+        preprocess,
+        kept / folder_name(config.backbone, network.backbone, preprocess),
+        compute,
+        cores() if config.workers is None else config.workers,
+        say,
+    )
+    return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
 
 
 def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:

@@ -1,0 +1,201 @@
+"""Training a head alone, on the features of a backbone that stays as it is."""
+
+import copy
+import tempfile
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from data.dataset import Split
+from models.backbones import Network
+from models.bundle.bundle import MODEL
+from models.cores import in_order
+from models.export import PictureNetwork, export_onnx
+from models.files import held
+from models.heads import CosineHead
+from models.images import Preprocess, load
+from models.progress import progress
+from models.session import FEATURES, INPUT, open_graph
+from training.device import Compute
+from training.feature_store import Features, FeatureStore, photo_id
+from training.loading import EvaluationBatches
+from training.pictures import Pictures, prepared, unreadable
+
+PHOTOS_AT_ONCE: Final = 64
+
+
+class Piece(NamedTuple):
+    """Features of some pictures."""
+
+    rows: list[int]  # of the split
+    values: NDArray[np.float32]  # (rows, dimensions)
+    problems: Sequence[str]  # pictures that could not be read
+
+
+@dataclass(frozen=True)
+class FrozenBackbone:
+    """A backbone that turns pictures into features and keeps them in ``folder``.
+
+    Pictures go through the decoder of the server, unchanged by chance, and on a CPU through the
+    exported graph: a third of torch's time, and what will be served.
+    """
+
+    network: Network
+    preprocess: Preprocess
+    folder: Path  # of this network alone, see `feature_store.folder_name`
+    compute: Compute
+    workers: int  # processes that decode for a GPU
+    say: Callable[[str], None]
+
+    def features(self, split: Split) -> Features:
+        """The features of a split; those of photos met before, by any run, are not made again.
+
+        Raises:
+            DataError: Pictures cannot be read; names them. The features of the others are kept.
+            BundleError: Features cannot be written, or the exported graph differs from torch.
+            UsageError: Another process computes features of the same network.
+        """
+        ids = _photo_ids(split)
+        store = FeatureStore(self.folder, next(self.network.head.parameters()).shape[1])
+        if not store.row_of.keys() >= set(ids):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with held(self.folder):
+                store = FeatureStore(self.folder, store.dimensions)  # another may have come first
+                self._add(store, split, ids)
+        return Features(split, store.values(), np.array([store.row_of[photo] for photo in ids]))
+
+    def _add(self, store: FeatureStore, split: Split, ids: list[bytes]) -> None:
+        first = {photo: row for row, photo in reversed(list(enumerate(ids)))}
+        rows = sorted(row for photo, row in first.items() if photo not in store.row_of)
+        pictures = Pictures(split, partial(load, preprocess=self.preprocess))
+        pieces = self._by_torch if self.compute.on_gpu else self._by_graph
+        began, problems = time.monotonic(), list[str]()
+        with (
+            progress(len(rows), f"features of {split.name}") as advance,
+            closing(pieces(pictures, rows)) as found,
+        ):
+            for piece in found:
+                store.add([ids[row] for row in piece.rows], piece.values)
+                problems += piece.problems
+                advance(len(piece.rows) + len(piece.problems))
+        if problems:
+            raise unreadable(problems, split.name)
+        seconds = time.monotonic() - began
+        self.say(
+            f"features of {len(rows)} {split.name} pictures computed in {seconds:.0f} s "
+            f"({60 * len(rows) / seconds:.0f} a minute) and kept in {self.folder}"
+        )
+
+    @cached_property
+    def _graph(self) -> Any:
+        with tempfile.TemporaryDirectory() as scratch:
+            path, size = Path(scratch) / MODEL, self.preprocess.image_size
+            mean, std = self.preprocess.mean, self.preprocess.std
+            export_onnx(self.network, image_size=size, mean=mean, std=std, path=path)
+            return open_graph(path.read_bytes(), threads=1)
+
+    def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[Piece]:
+        """A picture at a time in as many threads as cores, as the server and `calibrate` do it."""
+        graph = self._graph
+
+        def features(row: int) -> tuple[int, NDArray[np.float32] | str]:
+            picture = pictures.read(row)
+            if isinstance(picture, str):
+                return row, picture
+            (values,) = graph.run([FEATURES], {INPUT: picture[np.newaxis]})
+            return row, values[0]
+
+        with closing(in_order(features, rows)) as found:
+            while some := list(islice(found, PHOTOS_AT_ONCE)):
+                good = [(row, values) for row, values in some if not isinstance(values, str)]
+                yield Piece(
+                    [row for row, _ in good],
+                    np.array([values for _, values in good]),
+                    [problem for _, problem in some if isinstance(problem, str)],
+                )
+
+    @torch.inference_mode()
+    def _by_torch(self, pictures: Pictures, rows: list[int]) -> Generator[Piece]:
+        """In batches, in float32 whatever the precision of the run."""
+        backbone, device = self.network.backbone, self.compute.device
+        network = PictureNetwork(backbone, self.preprocess.mean, self.preprocess.std)
+        network.to(device).eval()
+        batches = EvaluationBatches(pictures, PHOTOS_AT_ONCE, np.array(rows))
+        for batch in prepared(batches, workers=self.workers, pin=self.compute.on_gpu):
+            if batch.problems:
+                yield Piece([], np.empty(0, np.float32), batch.problems)
+            else:
+                found = network(batch.images.to(device, non_blocking=True))
+                yield Piece(batch.rows.tolist(), found.cpu().numpy(), ())
+
+
+def _photo_ids(split: Split) -> list[bytes]:
+    """What identifies each picture; all are read for it."""
+    ids, problems = list[bytes](), list[str]()
+    with progress(len(split), f"looking up {split.name}") as advance:
+        for row in range(len(split)):
+            try:
+                ids.append(photo_id(split.read(row)))
+            except OSError as error:
+                problems.append(f"{split.names[row]}: {error.strerror or error}")
+            advance()
+    if problems:
+        raise unreadable(problems, split.name)
+    return ids
+
+
+class HeadOnFeatures(nn.Module):
+    """A head that is trained alone, on features brought to mean 0 and standard deviation 1.
+
+    Dimensions of very different size would want different rates. :meth:`joined` folds the scaling
+    into the linear layers, so that what is exported is an ordinary network. A cosine head scales
+    its features itself.
+
+    Args:
+        network: Computes the same as its head at first.
+        features: Those to be trained on.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, network: Network, features: Features) -> None:
+        super().__init__()
+        self.head = copy.deepcopy(network.head)
+        mean, deviation = features.spread()
+        scales = isinstance(self.head, CosineHead)
+        self.register_buffer("mean", torch.zeros_like(mean) if scales else mean)
+        self.register_buffer("deviation", torch.ones_like(mean) if scales else deviation)
+        self.to(next(network.head.parameters()).device)
+        for layer in _linear_layers(self.head):
+            layer.bias.data += layer.weight.data @ self.mean
+            layer.weight.data *= self.deviation
+
+    def forward(self, features: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """What the head makes of ``features``, ``(batch, dimensions)``."""
+        outputs: Tensor | tuple[Tensor, Tensor] = self.head((features - self.mean) / self.deviation)
+        return outputs
+
+    @torch.no_grad()
+    def joined(self, network: Network) -> dict[str, Tensor]:
+        """The state of ``network`` with this head on its backbone."""
+        head = copy.deepcopy(self.head)
+        for layer in _linear_layers(head):
+            layer.weight.div_(self.deviation)
+            layer.bias.sub_(layer.weight @ self.mean)
+        state = {f"head.{key}": value for key, value in head.state_dict().items()}
+        return network.state_dict() | state
+
+
+def _linear_layers(head: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
