@@ -1,4 +1,4 @@
-"""The average of the weights over the steps: what is validated and kept instead of the last ones."""
+"""The average of the weights over the steps, validated and kept in place of the last ones."""
 
 from collections.abc import Callable
 from typing import Any

@@ -39,10 +39,14 @@ class Metric:
         """Column of ``metrics.csv`` that holds K, such as ``val_macro_average_k``."""
         return f"{_PREFIX}{self.name}"
 
+    @property
+    def prefix(self) -> str:
+        """How the columns of its values begin, such as ``val_macro_average_3_``."""
+        return f"{self.column.removesuffix('k')}{self.k:g}_"
+
     def column_of(self, head: str, score_kind: str) -> str:
-        """Column of the figure itself; the score kind does not matter to sets of a fixed size."""
-        name = f"{self.column.removesuffix('k')}{self.k:g}_{head}"
-        return name if self.fixed_size else f"{name}_{score_kind}"
+        """Column of its value; the score kind does not matter to sets of a fixed size."""
+        return f"{self.prefix}{head}" if self.fixed_size else f"{self.prefix}{head}_{score_kind}"
 
 
 def metric_of(row: Mapping[str, Any]) -> Metric:

@@ -8,6 +8,7 @@ from calibration.metrics import average_k_accuracy
 from calibration.scores import scores
 from calibration.threshold import average_k_threshold
 from training.evaluation import Served, Validation, ValidationOf
+from training.metric import Metric, MetricName
 
 
 def _logits(
@@ -21,8 +22,9 @@ def measure(
     labels: np.ndarray[tuple[int], np.dtype[np.int64]],
     *,
     average_k: float,
+    metric: MetricName = "average_k",
 ) -> Validation:
-    evaluation = ValidationOf(rows=len(labels), average_k=average_k)
+    evaluation = ValidationOf(rows=len(labels), metric=Metric(name=metric, k=average_k))
     evaluation.update(logits, labels)
     return evaluation.result()
 
@@ -61,7 +63,7 @@ def test_of_equal_choices_the_first_is_taken() -> None:
 def test_few_classes_lower_the_k_that_chooses(classes: int, wanted: float, chosen: float) -> None:
     labels = np.arange(20) % classes
     found = measure({"linear": _logits(20, classes)}, labels, average_k=wanted)
-    assert found.average_k == chosen
+    assert found.metric.k == chosen
     for by_k in found.accuracy.values():
         assert max(by_k) < classes
         assert chosen in by_k
@@ -98,7 +100,7 @@ def test_only_scores_tied_at_the_cut_share_what_fits() -> None:
 def test_any_batches_give_the_same_figures(rows: int) -> None:
     logits = {"sccp": _logits(22, 9).round(), "multi_label": _logits(22, 9, seed=1).round()}
     labels = np.arange(22) % 9
-    evaluation = ValidationOf(rows=22, average_k=2.5)
+    evaluation = ValidationOf(rows=22, metric=Metric(name="average_k", k=2.5))
     for start in range(0, 22, rows):
         some = slice(start, start + rows)
         evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
@@ -107,7 +109,7 @@ def test_any_batches_give_the_same_figures(rows: int) -> None:
 
 def test_memory_does_not_grow_with_the_classes() -> None:
     rows, classes, batch = 2000, 5000, 50
-    evaluation = ValidationOf(rows=rows, average_k=3)
+    evaluation = ValidationOf(rows=rows, metric=Metric(name="average_k", k=3.0))
     tracemalloc.start()
     for _ in range(rows // batch):
         evaluation.update({"linear": _logits(batch, classes)}, np.zeros(batch, dtype=np.int64))

@@ -60,7 +60,7 @@ def _network(config: TrainConfig, head: str) -> PictureNetwork:
 def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
     photos: Path, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = CONSTANT | {"validation": {"average_k": 2}}
+    settings: dict[str, Any] = CONSTANT | {"validation": {"k": 2}}
     best = _train(small_config(photos, epochs=4, **settings), tmp_path / "all").best_epoch
     assert best is not None
     assert best < 4
@@ -130,7 +130,8 @@ def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Bat
     """Every batch that is trained on; it takes a second and its loss is its number of pictures."""
     seen: list[Batch] = []
 
-    def step(_run: Run, batch: Batch, _steps: int) -> float:
+    def step(_run: Run, group: list[Batch], _steps: int) -> float:
+        (batch,) = group
         seen.append(batch)
         clock.now += 1
         return float(len(batch.labels))

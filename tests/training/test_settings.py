@@ -103,14 +103,27 @@ def test_an_override_that_is_no_yaml_is_refused() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("epoch=3", "unknown setting epoch; allowed: data, recipe, backbone"),
-        ("optimiser.rate=3", "unknown setting optimiser.rate; allowed: learning_rate, momentum"),
+        (
+            "epoch=3",
+            r"unknown setting epoch, did you mean epochs or .*\? allowed: data, recipe, back",
+        ),
+        ("lr=3", r"unknown setting lr, did you mean optimiser.learning_rate\? allowed: data"),
+        ("optimizer.lr=3", r"unknown setting optimizer, did you mean optimiser\? allowed: data"),
+        ("validation.avrage_k=3", "unknown setting validation.avrage_k; allowed: metric, k, pat"),
+        ("zzz=3", "unknown setting zzz; allowed: data, recipe"),
+        (
+            "optimiser.rate=3",
+            r"optimiser.rate, did you mean optimiser.learning_rate or .*\? allowed: na",
+        ),
         ("optimiser=3", "optimiser must hold settings by name, got 3"),
         ("epochs=many", "epochs must be a whole number >= 0, got 'many'"),
         ("epochs=2.5", "epochs must be a whole number >= 0, got 2.5"),
         ("epochs=true", "epochs must be a whole number >= 0, got True"),
-        ("optimiser.nesterov=1", "optimiser.nesterov must be true or false, got 1"),
-        ("optimiser.momentum=high", r"optimiser.momentum must be a number in \[0, 1\), got 'high'"),
+        ("optimiser.nesterov=1", "optimiser.nesterov must be true or false, or null, got 1"),
+        (
+            "optimiser.momentum=high",
+            r"optimiser.momentum must be a number in \[0, 1\), or null, got 'h",
+        ),
         ("schedule.milestones=3", "schedule.milestones must be a list of numbers, got 3"),
         ("backbone=null", "backbone must be text, got None"),
         ("loss=focal", "loss must be settings by name, got 'focal'"),
