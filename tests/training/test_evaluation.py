@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from calibration.metrics import average_k_accuracy
+from calibration.metrics import (
+    average_k_accuracy,
+    macro_average_k_accuracy,
+    macro_top_k_accuracy,
+    top_k_accuracy,
+)
 from calibration.scores import scores
 from calibration.threshold import average_k_threshold
 from training.evaluation import Served, Validation, ValidationOf
@@ -117,3 +122,46 @@ def test_memory_does_not_grow_with_the_classes() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < rows * classes * 4 / 2
+
+
+@pytest.mark.parametrize("metric", ["macro_average_k", "top_k", "macro_top_k"])
+@pytest.mark.parametrize("batch", [7, 60])
+def test_every_metric_is_that_of_the_calibration_package(metric: MetricName, batch: int) -> None:
+    labels = np.random.default_rng(1).integers(0, 8, 60) // 2 * 2  # classes of no photo count not
+    logits = {"multi_label": _logits(60, 8), "sccp": _logits(60, 8, seed=2)}
+    evaluation = ValidationOf(rows=60, metric=Metric(name=metric, k=3))
+    for start in range(0, 60, batch):
+        some = slice(start, start + batch)
+        evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
+    found = evaluation.result()
+    for choice, value in found.values.items():
+        values = scores(logits[choice.head], choice.score_kind)
+        if metric == "macro_average_k":
+            lambda_val = average_k_threshold(values, 3).lambda_val
+            assert value == pytest.approx(macro_average_k_accuracy(values, labels, lambda_val))
+        else:
+            accuracy = top_k_accuracy if metric == "top_k" else macro_top_k_accuracy
+            assert value == pytest.approx(accuracy(values, labels, 3))
+    assert found.score == max(found.values.values())
+    assert len(found.values) == (4 if metric == "macro_average_k" else 2)
+
+
+def test_a_rare_class_counts_as_much_as_a_common_one_in_a_macro_metric() -> None:
+    labels = np.array([0] * 9 + [1])
+    logits = np.tile(np.array([3, 2, 1], dtype=np.float32), (10, 1))
+    plain = measure({"linear": logits}, labels, average_k=1, metric="top_k")
+    macro = measure({"linear": logits}, labels, average_k=1, metric="macro_top_k")
+    assert (plain.score, macro.score) == (0.9, 0.5)
+
+
+def test_scores_tied_at_the_cut_share_what_fits_class_by_class() -> None:
+    logits = np.array([[9, 5, 5, 0]] * 4, dtype=np.float32)
+    labels = np.array([0, 0, 0, 1])
+    found = measure({"linear": logits}, labels, average_k=2, metric="macro_average_k")
+    assert found.score == pytest.approx((1 + 0.5) / 2)
+
+
+def test_few_classes_lower_the_k_of_sets_of_a_fixed_size_too() -> None:
+    found = measure({"linear": _logits(20, 3)}, np.arange(20) % 3, average_k=7, metric="top_k")
+    assert found.metric == Metric(name="top_k", k=2)
+    assert found.score < 1

@@ -325,7 +325,10 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
     for split in ("train", "val"):
         (data / split / "green").rename(data / split / "amber")
     said = _said(tmp_path / "warm", data, weights=str(run))
-    assert said[-1].endswith("the last layer for 2 of 3 classes; the others start fresh")
+    assert said[-1].endswith(
+        "the last layer for 2 of 3 classes; the others start fresh: amber; classes you do not have "
+        "are left out: green"
+    )
     old, new = (
         load_file(path / "best.safetensors")["head.multi_label.bias"]
         for path in (run, tmp_path / "warm")
