@@ -134,8 +134,10 @@ def _unfreeze(network: Network, config: TrainConfig) -> list[str]:
         raise UsageError(f"unfreeze: {error}") from error
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
     trained, every = sum(size for size, learns in sizes if learns), sum(size for size, _ in sizes)
+    last = {0: "alone, nothing", 1: "and the last block"}
+    said = last.get(config.unfreeze, f"and the last {config.unfreeze} blocks")
     return [
-        f"training the head and the last {config.unfreeze} blocks of {config.backbone}: "
+        f"training the head {said} of {config.backbone}: "
         f"{trained / 1e6:.3g} of {every / 1e6:.3g} million weights"
     ]
 

@@ -200,3 +200,69 @@ def test_yaml_holds_plain_values_only() -> None:
     plain = yaml.safe_load(to_yaml(resolve({"recipe": "cifar100-densenet40", "data": "x"})))
     assert plain["schedule"]["milestones"] == [150.0, 225.0]
     assert from_plain(plain).schedule.milestones == (150.0, 225.0)
+
+
+# The optimiser, and names of yesterday ------------------------------------------------------
+
+
+def test_adamw_has_defaults_of_its_own_and_they_are_written_down() -> None:
+    config = resolve({"data": "x"}, overrides=["optimiser.name=adamw"])
+    plain = yaml.safe_load(to_yaml(config))["optimiser"]
+    assert (plain["learning_rate"], plain["weight_decay"]) == (1e-3, 0.05)
+    assert (plain["momentum"], plain["nesterov"]) == (None, None)
+    assert from_plain(yaml.safe_load(to_yaml(config))) == config
+
+
+def test_what_is_given_beside_adamw_wins_in_any_order() -> None:
+    given = ["optimiser.learning_rate=3e-4", "optimiser.name=adamw", "optimiser.weight_decay=0"]
+    optimiser = resolve({"data": "x"}, overrides=given).optimiser
+    assert (optimiser.learning_rate, optimiser.weight_decay) == (3e-4, 0)
+
+
+def test_another_optimiser_drops_the_rates_of_the_one_below_but_not_the_rest(
+    tmp_path: Path,
+) -> None:
+    recipe = {"recipe": "demo"}  # 0.1 for sgd, and three times that for one head
+    optimiser = resolve(recipe, overrides=["optimiser.name=adamw"]).optimiser
+    assert (optimiser.learning_rate, optimiser.multi_label_rate) == (1e-3, 3.0)
+    file = _file(tmp_path, to_yaml(resolve(recipe)))
+    again = resolve({}, overrides=["optimiser.name=adamw"], config=file).optimiser
+    assert again == optimiser
+    same = resolve({}, overrides=["optimiser.name=sgd"], config=file).optimiser
+    assert same.learning_rate == 0.1
+
+
+@pytest.mark.parametrize("setting", ["momentum=0.9", "nesterov=true"])
+def test_momentum_is_not_for_adamw(setting: str) -> None:
+    name = setting.partition("=")[0]
+    message = f"optimiser.{name} must be left out: it is for sgd, got"
+    with pytest.raises(UsageError, match=message):
+        resolve({"data": "x"}, overrides=["optimiser.name=adamw", f"optimiser.{setting}"])
+
+
+def test_average_k_of_the_validation_is_read_as_its_k(tmp_path: Path) -> None:
+    assert resolve({"data": "x"}, overrides=["validation.average_k=2"]).validation.k == 2
+    old = _file(tmp_path, "validation: {average_k: 2.5, patience: 4}")
+    assert resolve({"data": "x"}, config=old).validation.k == 2.5
+    newer = resolve({"data": "x"}, overrides=["validation.k=4"], config=old).validation
+    assert (newer.k, newer.patience) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["validation.metric=top_k", "validation.k=2.5"], "k must be a whole number for top_k"),
+        (["class_weight_power=1", "loss.weight=[1, 2]"], "both weight classes: give one"),
+        (["unfreeze=2"], "leaves the other blocks as they start and needs weights"),
+        (["unfreeze=2", "freeze=backbone", "weights=w"], "unfreeze=2 do not go together"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve({"data": "x"}, overrides=overrides)
+
+
+def test_the_last_blocks_are_given_as_a_number_or_all() -> None:
+    given = {"data": "x", "weights": "w"}
+    assert resolve(given | {"unfreeze": "2"}).unfreeze == 2  # a flag hands over text
+    assert resolve(given, overrides=["unfreeze=all"]).unfreeze == "all"
