@@ -37,7 +37,8 @@ def _average(decay: float) -> Callable[..., None]:
     @torch.no_grad()
     def update(average: list[Tensor], current: list[Tensor], steps: Any) -> None:
         if torch.is_floating_point(average[0]):
-            get_ema_multi_avg_fn(share_kept(decay, int(steps)))(average, current, steps)
+            ema = get_ema_multi_avg_fn(share_kept(decay, int(steps)))  # type: ignore[no-untyped-call]  # torch's own
+            ema(average, current, steps)
         else:
             for ours, theirs in zip(average, current, strict=True):
                 ours.copy_(theirs)

@@ -62,6 +62,6 @@ def test_only_fp16_scales_the_loss() -> None:
 
 
 def test_what_cannot_be_compiled_is_said_with_the_way_out() -> None:
-    with pytest.raises(UsageError, match=r"cannot be compiled here \(no .*set compile=false"):
-        with compiling():
-            raise Unsupported("no such thing\nand much more")
+    message = r"cannot be compiled here \(no .*set compile=false"
+    with pytest.raises(UsageError, match=message), compiling():
+        raise Unsupported("no such thing\nand much more")

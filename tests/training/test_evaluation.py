@@ -10,7 +10,7 @@ from calibration.metrics import (
     macro_top_k_accuracy,
     top_k_accuracy,
 )
-from calibration.scores import scores
+from calibration.scores import SCORE_KINDS, scores
 from calibration.threshold import average_k_threshold
 from training.evaluation import Served, Validation, ValidationOf
 from training.metric import Metric, MetricName
@@ -135,7 +135,8 @@ def test_every_metric_is_that_of_the_calibration_package(metric: MetricName, bat
         evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
     found = evaluation.result()
     for choice, value in found.values.items():
-        values = scores(logits[choice.head], choice.score_kind)
+        (kind,) = (kind for kind in SCORE_KINDS if kind == choice.score_kind)
+        values = scores(logits[choice.head], kind)
         if metric == "macro_average_k":
             lambda_val = average_k_threshold(values, 3).lambda_val
             assert value == pytest.approx(macro_average_k_accuracy(values, labels, lambda_val))

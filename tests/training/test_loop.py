@@ -27,6 +27,7 @@ from training.checkpoint import Position
 from training.config import TrainConfig
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
 from training.loop import Run, interruptible
+from training.pictures import Pictures
 from training.train import TrainResult, build_network, train_run
 
 CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
@@ -292,6 +293,7 @@ def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Pat
     network = _network(config, "two_head")
     network.network.load_state_dict(kept)
     pictures = _sources(config).validation
+    assert isinstance(pictures, Pictures)
     decoded = pictures.kept
     assert decoded is not None
     images = torch.stack([torch.from_numpy(picture) for picture in decoded])

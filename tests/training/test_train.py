@@ -71,7 +71,7 @@ def test_a_run_learns_three_colours(finished: tuple[Path, TrainResult]) -> None:
     assert result.epochs == 6
     assert result.accuracy is not None
     assert result.accuracy > 0.85  # a constant set of 1.5 of 3 classes reaches a half
-    assert result.average_k == 1.5
+    assert result.metric == "average-1.5 accuracy"
 
 
 def test_a_run_leaves_the_documented_files(finished: tuple[Path, TrainResult]) -> None:

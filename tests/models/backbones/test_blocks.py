@@ -93,7 +93,7 @@ def test_no_block_at_all_is_the_head_alone() -> None:
     assert learns == ["head.weight", "head.bias"]
     assert not any(
         module.training
-        for module in network.train().backbone.layers.modules()
+        for module in network.train().backbone.modules()
         if isinstance(module, nn.BatchNorm2d)
     )
 
