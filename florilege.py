@@ -1,4 +1,4 @@
-"""The front door: the one command `florilege`, and the only place where packages are composed.
+"""The front door: the one command `florilege`, and the only place that combines all packages.
 
 Each verb lives in the `cli.py` of its package and is imported when it is called, so that
 `florilege --help` loads neither torch nor ONNX Runtime.
@@ -27,7 +27,7 @@ from models.errors import FlorilegeError, UsageError
 from models.files import write_atomic
 from models.runtime import silence_telemetry
 
-# verb: (the module whose `app` holds it, what `florilege --help` says of it)
+# verb: (the module whose `app` holds it, what `florilege --help` says about it)
 VERBS = {
     "data": ("data.cli", "Check a data set, or cut it into train, val and test."),
     "train": ("training.cli", "Train a network with a loss made for sets."),
@@ -42,13 +42,13 @@ VERBS = {
 OURS = ("florilege", "server", "training", "calibration", "data", "models")
 GROUPS = ("data", "bundle")  # verbs that have verbs of their own
 OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
-STOPPED = {  # what is said after Ctrl-C; of the other verbs each file is complete or as it was
+STOPPED = {  # what is said after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
-    "demo": "stopped; repeat it to go on\n",
+    "demo": "stopped; repeat the command to continue\n",
     "serve": "stopped\n",
-    "train": "",  # it says itself how to go on
+    "train": "",  # it says itself how to continue
 }
-# Newer versions of typer bring a click of their own.
+# Newer versions of typer bring their own click.
 ClickException = cast(type[Exception], typer.BadParameter.mro()[2])
 
 
@@ -61,7 +61,7 @@ class LazyVerbs(TyperGroup):
         self.commands = listed | dict(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import the verb; for the listing of ``--help`` its name and one line will do."""
+        """Import the verb; for the list in ``--help`` its name and one line are enough."""
         if cmd_name not in VERBS or ctx.meta.get("listing") or ctx.resilient_parsing:
             return self.commands.get(cmd_name)
         return _load(cmd_name, VERBS[cmd_name][0])
@@ -72,11 +72,11 @@ class LazyVerbs(TyperGroup):
         super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb; whatever ends it becomes a line or two and an exit code."""
+        """Run the verb; whatever stops it becomes a line or two and an exit code."""
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, ClickException, BrokenPipeError):
-            raise  # typer ends these: a reader of the output that has had enough is not a mistake
+            raise  # typer handles these; a closed pipe is not a mistake
         except KeyboardInterrupt as error:
             others = "stopped; each file is complete or as it was\n"
             sys.stderr.write(STOPPED.get(str(ctx.invoked_subcommand), others))
@@ -88,7 +88,7 @@ class LazyVerbs(TyperGroup):
 
 
 def _complaint(error: Exception, *, in_full: bool) -> str:
-    """What happened: a line where a person can fix it, else one more that says where to look."""
+    """What happened, in one line if a person can fix it, else with a second on where to look."""
     if in_full:
         return "".join(format_exception(error))
     said = str(error) if isinstance(error, FlorilegeError) else _of_a_path(error)
@@ -99,7 +99,7 @@ def _complaint(error: Exception, *, in_full: bool) -> str:
 
 
 def _of_a_path(error: Exception) -> str | None:
-    """What to do about a path that cannot be used; None where something else is wrong."""
+    """What to do about a path that cannot be used; None if something else is wrong."""
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -155,7 +155,7 @@ def _missing(verb: str, module: str) -> str:
 
 
 def _read_config(ctx: typer.Context, path: Path | None) -> None:
-    """Let a YAML file of flag names and values stand between the environment and the defaults."""
+    """Let a YAML file of flag names and values rank between the environment and the defaults."""
     if path is None:
         return
     try:
@@ -174,7 +174,7 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
 
 
 def _flag_value(parameter: Any, value: Any) -> Any:
-    """What a line of the file gives: a list where a flag may be repeated, else one value."""
+    """What a line of the file gives: a list if the flag may be repeated, else one value."""
     if getattr(parameter, "multiple", False) or parameter.nargs != 1:
         return value if isinstance(value, list) or value is None else [value]
     return ",".join(map(str, value)) if isinstance(value, list) else value  # --k 1,2 as [1, 2]
@@ -199,7 +199,7 @@ def _config_option() -> Any:
 
 
 def _accept_runs(command: Any) -> None:
-    """Let a verb take a run folder: it is exported and calibrated beside the run first."""
+    """Let a verb take a run folder: first it is exported into the run folder and calibrated."""
     original = command.callback
 
     def callback(**arguments: Any) -> Any:
@@ -209,10 +209,7 @@ def _accept_runs(command: Any) -> None:
 
 
 def bundle_of(path: Path) -> Path:
-    """The bundle to open: ``path`` itself, or the one made of the run folder ``path``.
-
-    Args:
-        path: A bundle, or a run folder of ``florilege train``.
+    """The bundle to open: ``path`` itself, or the one made from it if it is a run folder.
 
     Raises:
         UsageError: ``path`` is a run folder and the `train` extra is not installed.
@@ -265,14 +262,14 @@ def options(
             callback=_show_version,
             is_eager=True,
             allow_from_autoenv=False,  # FLORILEGE_VERSION is a likely name in an image
-            help="Print it and exit.",
+            help="Print the version and exit.",
         ),
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show errors in full: where they were raised.")
+        bool, typer.Option("--traceback", help="Show errors in full, with where they arose.")
     ] = False,
 ) -> None:
-    """Hold the options that stand before the verb."""
+    """Hold the options that come before the verb."""
 
 
 @app.command()
@@ -283,17 +280,17 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the page.")] = 8000,
     once: Annotated[bool, typer.Option("--once", help="End after the answers.")] = False,
     data: Annotated[str, typer.Option(help="The flora to draw from.")] = "flora:train=40000",
-    epochs: Annotated[int | None, typer.Option(help="Of training; fewer is worse.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Training epochs; fewer are worse.")] = None,
 ) -> None:
     """Train, calibrate and serve a small model on the built-in flora.
 
     The flora's true P(species | picture) is known, so the table can say how far the model is from
-    the best any model could do. Repeated, it goes on where it was, or serves what is there; delete
-    the folder to start again.
+    the best any model could do. Run again, it continues where it stopped, or serves what is there;
+    delete the folder to start again.
     """
     from server.serve import bind
 
-    bind("127.0.0.1", port).close()  # better to hear of a taken port now than in three minutes
+    bind("127.0.0.1", port).close()  # better to learn of a taken port now than in three minutes
     begun = time.monotonic()
     bundle = _demo_bundle(out, data, epochs)
     _demo_table(bundle, data)
@@ -315,7 +312,7 @@ def demo(
 
 
 def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
-    """A trained, exported and calibrated bundle; what an earlier call left is used again."""
+    """A trained, exported and calibrated bundle; reuses what an earlier call left."""
     from calibration.offline.calibrate import calibrate_bundle
     from training.export import export_run
     from training.settings import resolve
@@ -340,25 +337,17 @@ def _demo_table(bundle: Path, data: str) -> None:
 
     evaluation = evaluate_bundle(bundle, data)
     table = Table(title=f"{evaluation.rows:,} fresh pictures of 85 species", title_justify="left")
-    for name in (
-        "K",
-        "best top-K",
-        "best average-K",
-        "this model",
-        "points below",
-        "mean set size",
-    ):
-        table.add_column(name, justify="right", style="bold" if name == "this model" else None)
+    for name in ("K", "best top-K", "best average-K"):
+        table.add_column(name, justify="right")
+    table.add_column("this model", justify="right", style="bold")
+    for name in ("points below", "mean set size"):
+        table.add_column(name, justify="right")
     for point, found, _ in evaluation.rules:
         if point.rule == "average_k" and found.value in (2.0, 3.0, 5.0):
-            top, best = (
-                bayes_top_k_accuracy(int(found.value)),
-                bayes_average_k_accuracy(found.value),
-            )
-            hits = found.hit_rate or 0.0
-            rates = (f"{rate:.3f}" for rate in (top, best, hits))
-            below = f"{100 * (best - hits):.1f}"
-            table.add_row(f"{found.value:g}", *rates, below, f"{found.size:.2f}")
+            k, hits = found.value, found.hit_rate or 0.0
+            best = bayes_average_k_accuracy(k)
+            rates = (f"{rate:.3f}" for rate in (bayes_top_k_accuracy(int(k)), best, hits))
+            table.add_row(f"{k:g}", *rates, f"{100 * (best - hits):.1f}", f"{found.size:.2f}")
     console = Console()
     console.print(table)
     console.print(

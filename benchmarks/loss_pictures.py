@@ -42,7 +42,7 @@ def triangle(steps: int = STEPS) -> Tensor:
 
 
 def panels(k: int) -> Mapping[str, Values]:
-    """What is drawn, by title: the error itself and the fourteen losses."""
+    """What is drawn, by title: the error itself and the fifteen losses."""
     generator = torch.Generator().manual_seed(0)
     even = {"class_counts": [1, 1, 1], "max_margin": 1.0, "scale": 1.0}
     noise = {"noise_samples": NOISE_SAMPLES, "generator": generator, "sharing": "shared"}
@@ -50,6 +50,7 @@ def panels(k: int) -> Mapping[str, Values]:
         f"top-{k} error": lambda s, y: (s[:, LABEL] < s.topk(k).values[:, -1]).double(),
         "cross_entropy": losses.cross_entropy,
         "focal, gamma 2": losses.focal,
+        "generalised_cross_entropy, q 0.7": _with(losses.generalised_cross_entropy, q=0.7),
         "ldam": _with(losses.ldam, **even),
         "top_k_hinge": _with(losses.top_k_hinge, k=k),
         "convex_top_k_hinge": _with(losses.convex_top_k_hinge, k=k),
@@ -91,9 +92,9 @@ def draw(k: int, path: Path) -> None:
     labels = torch.full((len(scores),), LABEL)
     across = ((scores[:, 2] - scores[:, 0]) / 2).numpy()
     up = scores[:, LABEL].numpy()
-    figure = Figure(figsize=(11, 6.6), layout="constrained")
+    figure = Figure(figsize=(10, 8.6), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (title, values) in zip(figure.subplots(3, 5).flat, panels(k).items(), strict=True):
+    for axes, (title, values) in zip(figure.subplots(4, 4).flat, panels(k).items(), strict=True):
         height = heights(values(scores, labels)).numpy()
         colours = axes.tricontourf(
             across, up, height, levels=LEVELS, cmap="viridis", vmin=0, vmax=1

@@ -50,6 +50,7 @@ GOALS: dict[tuple[str, int, int | None], float] = {
     ("role", 1_000, 5): 12,
     ("role", 1_000, 10): 12,
     ("focal", 1_000, None): 2.5,
+    ("generalised_cross_entropy", 1_000, None): 2.5,
     ("ldam", 1_000, None): 2.5,
 }
 """The largest ratio wanted on two CPU threads, by loss, classes and k."""

@@ -1,4 +1,4 @@
-"""What functions of this package ask of the arrays they are given, and how to read large ones."""
+"""Checks on the arrays that this package is given, and how to go through large ones."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,21 +10,21 @@ FloatArray = NDArray[np.floating[Any]]
 """float16, float32 or float64."""
 
 BLOCK = 1 << 16
-"""Numbers looked at together: what the processor's cache holds."""
+"""Numbers processed together: as many as fit into the processor's cache."""
 
 
 def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
     """Check an array of scores and return it; float16, float32 and float64 are kept as they are.
 
     Args:
-        scores: Shape ``(rows, classes)``; other numbers than floats become float64. ``-inf``
+        scores: Shape ``(rows, classes)``; anything but floats becomes float64. ``-inf``
             marks a class that is in no set.
-        first_row: What the first row is called in a message.
+        first_row: Number of the first row in error messages.
 
     Raises:
         ValueError: Not two axes, no row, no class, or a NaN or +inf; the message names its row.
-            NumPy sorts a NaN above every number, so one of them would move a threshold by one
-            rank without an error.
+            NumPy sorts a NaN above every number, so a single one would silently move a threshold by
+            one rank.
     """
     array = np.asarray(scores)
     if array.dtype not in (np.float16, np.float32, np.float64):
@@ -34,10 +34,10 @@ def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
             "scores must have shape (rows, classes) with at least one row and one class, "
             f"got {array.shape}"
         )
-    if not array.max() < np.inf:  # False for a NaN too, which max() hands on
+    if not array.max() < np.inf:  # False for a NaN too, which max() passes on
         row, column = np.argwhere(~(array < np.inf))[0]
         raise ValueError(
-            f"scores must be below +inf and no NaN, got {array[row, column]} in row "
+            f"scores must be below +inf and not NaN, got {array[row, column]} in row "
             f"{first_row + row}, class {column}"
         )
     return array
@@ -47,11 +47,11 @@ def as_labels(labels: ArrayLike, *, rows: int, classes: int) -> NDArray[np.int64
     """Check true class indices and return them as int64, shape ``(rows,)``.
 
     Raises:
-        ValueError: Another shape, no integers, or an index outside ``[0, classes)``.
+        ValueError: A wrong shape, not integers, or an index outside ``[0, classes)``.
     """
     array = np.asarray(labels)
     if array.shape != (rows,):
-        raise ValueError(f"labels must have shape ({rows},), one a row, got {array.shape}")
+        raise ValueError(f"labels must have shape ({rows},), one per row, got {array.shape}")
     if array.dtype.kind not in "iu":
         raise ValueError(f"labels must be integers, got {array.dtype}")
     wrong = np.flatnonzero((array < 0) | (array >= classes))
@@ -62,10 +62,10 @@ def as_labels(labels: ArrayLike, *, rows: int, classes: int) -> NDArray[np.int64
 
 
 def as_counts(class_counts: ArrayLike) -> NDArray[np.int64]:
-    """Check images a class and return them as int64, shape ``(classes,)``.
+    """Check numbers of images per class and return them as int64, shape ``(classes,)``.
 
     Raises:
-        ValueError: Another shape, no integers, or a negative count.
+        ValueError: A wrong shape, not integers, or a negative count.
     """
     array = np.asarray(class_counts)
     if array.ndim != 1:
@@ -76,7 +76,7 @@ def as_counts(class_counts: ArrayLike) -> NDArray[np.int64]:
 
 
 def row_blocks(table: NDArray[Any]) -> Iterator[slice]:
-    """All rows in order, so many at a time as make a block of numbers; at least one.
+    """All rows in order, in slices of at most ``BLOCK`` numbers but at least one row.
 
     Example:
         >>> list(row_blocks(np.empty((5, 30_000))))

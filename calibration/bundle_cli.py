@@ -26,7 +26,7 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
 
 @app.command()
 def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
-    """Check the hash of every file and that the bundle opens; exit code 4 where it does not."""
+    """Check the hash of every file and that the bundle opens; exit code 4 if not."""
     faults = file_faults(bundle)
     wrong = [fault for fault in faults.values() if fault]
     closed = None if wrong else opening_fault(bundle)
@@ -106,7 +106,7 @@ def _point_line(point: Mapping[str, Any]) -> str:
 
 
 def _plain_lines(name: str, content: Any) -> Iterator[str]:
-    """Short values of a json file; nested ones only by name."""
+    """The values of a JSON file, of nested ones only how many entries they have."""
     entries = content if isinstance(content, Mapping) else {}
     if not entries:
         yield _line(name, "none")
@@ -133,7 +133,7 @@ def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
     for action in ("added", "removed"):
         yield _line(f"classes {action}", _names(classes[action]))
     if classes["reordered"]:
-        yield _line("classes", "kept ones stand in another order")
+        yield _line("classes", "the remaining ones are in a different order")
     if content["heads"][0] != content["heads"][1]:
         yield _line("heads", " -> ".join(", ".join(heads) for heads in content["heads"]))
     if content["preprocess_changed"]:

@@ -53,13 +53,13 @@ def calibrate(
     settings: CalibrationSettings,
     data: Data = None,
     split: Annotated[
-        str, typer.Option(help="Split to calibrate on, or a part: test:0-0.3.")
+        str, typer.Option(help="Split to calibrate on, or part of one: test:0-0.3.")
     ] = "val",
     report: Annotated[
         Path | None, typer.Option(help="Folder for pictures; needs the extra `report`.")
     ] = None,
     scores: Annotated[
-        Path | None, typer.Option(help="Score log of a server: calibrate from traffic, no --data.")
+        Path | None, typer.Option(help="Score log of a server: calibrate from it, without --data.")
     ] = None,
     correct_prior: Annotated[
         bool, typer.Option(help="With --scores: correct for changed class frequencies.")
@@ -72,12 +72,12 @@ def calibrate(
 ) -> None:
     """Choose every threshold of a bundle on validation photos and put them into it.
 
-    With --scores thresholds are chosen from unlabelled traffic instead, for what was asked for
-    before: the difference is printed, and nothing is changed without --approve.
+    With --scores, thresholds are chosen from unlabelled traffic instead, for the K asked for
+    before: the changes are printed, but the bundle stays as it is without --approve.
     """
     if scores is not None:
         if data is not None or report is not None:
-            raise UsageError("--scores takes traffic instead of --data, and no --report")
+            raise UsageError("--scores calibrates from traffic: leave out --data and --report")
         if others := _flags_given(ctx) - WITH_SCORES:
             raise UsageError(
                 f"--scores keeps what was asked for before: leave out {', '.join(sorted(others))}"
@@ -104,23 +104,23 @@ def evaluate(
     bundle: BundlePath,
     data: Data = None,
     split: Annotated[
-        str, typer.Option(help="Split to measure on, or a part: test:0.3-1.")
+        str, typer.Option(help="Split to measure on, or part of one: test:0.3-1.")
     ] = "test",
     against: Annotated[
         Path | None, typer.Option(help="An older bundle to compare with on the same photos.")
     ] = None,
     gate: Annotated[
-        Path | None, typer.Option(help="With --against: what may be lost, a yaml file.")
+        Path | None, typer.Option(help="With --against: a yaml file that says what may be lost.")
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option(help="Labelled feedback of a server, instead of --data.")
+        Path | None, typer.Option(help="Labelled feedback from a server, instead of --data.")
     ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Measure the sets of a calibrated bundle on photos it was not calibrated on.
 
-    With --gate the exit code is 5 where the bundle is worse than --against by more than allowed.
+    With --gate, the exit code is 5 if the bundle is worse than --against by more than allowed.
     """
     allowed = _gate(data, against, gate, audit)
     content: dict[str, Any] = {}
@@ -141,9 +141,8 @@ def evaluate(
                     compared = compare_outputs(new, old)
                 reasons = [] if allowed is None else allowed.reasons(compared[0])
                 content["against"] = [asdict(comparison) for comparison in compared]
-                content["gate"] = (
-                    None if allowed is None else {"passed": not reasons, "why": reasons}
-                )
+                judged = {"passed": not reasons, "why": reasons}
+                content["gate"] = None if allowed is None else judged
                 tables.append(comparison_table(compared, str(against)))
     if audit is not None:
         content["audit"] = report.to_plain()
@@ -158,7 +157,7 @@ def evaluate(
 
 
 def _flags_given(ctx: typer.Context) -> set[str]:
-    """The flags on the command line, not those that environment and configuration file set."""
+    """The flags on the command line, not those set by the environment or a configuration file."""
     return {
         parameter.opts[0]
         for parameter in ctx.command.params
@@ -177,7 +176,7 @@ def _show(content: object, tables: Iterable[Table], as_json: bool) -> None:
 
 
 def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:
-    """What writes the report; asked for, and the folder made, before anything takes time."""
+    """What writes the report; a missing package or folder shows before anything takes time."""
     try:
         from calibration.offline.charts import write_pictures
     except ModuleNotFoundError as error:
@@ -201,7 +200,7 @@ def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManage
 def _gate(
     data: str | None, against: Path | None, gate: Path | None, audit: Path | None
 ) -> Gate | None:
-    """The gate where one is named; flags that do not go together are refused."""
+    """The gate, if one is named; refuses flags that do not go together."""
     if data is None and audit is None:
         raise UsageError("--data is missing: name the photos to measure on, or --audit FILE")
     if data is None and against is not None:

@@ -12,12 +12,12 @@ from calibration.intervals import Z95, mean_interval
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A figure of the new bundle less that of the old one on the same photos."""
+    """A figure of the new bundle minus that of the old one on the same photos."""
 
     old: float  # the old bundle's figure
     new: float  # the new bundle's
     difference: float  # ``new - old``
-    ci95: tuple[float, float]  # its 95 % interval, which uses that the photos are the same
+    ci95: tuple[float, float]  # its 95 % interval, for photos that are the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,11 @@ class Comparison:
 
     rule: str  # what was compared, such as ``average_k k=3``
     rows: int  # photos
-    hit_rate: Change  # change of the share of sets with the truth
-    size: Change  # change of the mean set size
+    hit_rate: Change  # of the share of sets that hold the truth
+    size: Change  # of the mean set size
     gained: int  # photos whose set holds the truth with the new bundle only
     lost: int  # with the old one only
-    p_value: float  # of McNemar's exact test that both are equally likely
+    p_value: float  # of McNemar's exact test that gains and losses are equally likely
 
 
 def compare(
@@ -39,8 +39,8 @@ def compare(
     """Compare the sets of two bundles on the same photos.
 
     Promise: the interval of the hit rate holds the true difference about 95 times in 100, for
-    photos drawn independently (Bonett and Price: Wald's interval after one more photo gained and
-    one more lost). The interval of the size is normal.
+    photos drawn independently (Bonett and Price: Wald's interval with one photo more gained and
+    one more lost). The interval of the size is a normal one.
 
     Args:
         old_sets: Whether each set holds the truth, bool ``(rows,)``, and its size, ``(rows,)``.
@@ -48,7 +48,7 @@ def compare(
         rule: Name of what is compared.
 
     Raises:
-        ValueError: Not the same photos, or none.
+        ValueError: Different numbers of photos, or none.
 
     References:
         Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial
@@ -98,14 +98,14 @@ def paired_interval(gained: int, lost: int, rows: int) -> tuple[float, float]:
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Probability of a split at least as uneven, were gains and losses equally likely.
+    """Probability of a split at least as uneven if gains and losses were equally likely.
 
     Example:
         >>> mcnemar(5, 0)
         0.0625
     """
     changed, fewer = gained + lost, min(gained, lost)
-    ways, term = 0, 1  # term: ways to have so many of the rarer kind
+    ways, term = 0, 1  # term: ways to have this many of the rarer kind
     for count in range(fewer + 1):
         ways += term
         term = term * (changed - count) // (count + 1)
@@ -121,7 +121,7 @@ def _checked(hits: ArrayLike, sizes: ArrayLike) -> tuple[NDArray[np.bool_], NDAr
     held, classes = np.asarray(hits), np.asarray(sizes, dtype=np.float64)
     if held.ndim != 1 or not held.size or held.dtype != np.bool_ or classes.shape != held.shape:
         raise ValueError(
-            f"hits must be bool and sizes numbers, both of shape (rows,) from one row up; "
+            f"hits must be bool and sizes numbers, both of shape (rows,) with at least one row; "
             f"got {held.dtype} {held.shape} and {classes.shape}"
         )
     return held, classes

@@ -18,7 +18,7 @@ def check_coverage(coverage: RealNumber) -> None:
 def conformal_rank(coverage: RealNumber, rows: int) -> int:
     """How many true-class scores lie at or below the threshold: ``floor((1 - coverage)(n + 1))``.
 
-    The same rank as ``ceil((n + 1) coverage)`` counted from the other side, in exact arithmetic.
+    In exact arithmetic, the rank ``ceil((n + 1) coverage)`` counted from the other end.
 
     Example:
         >>> conformal_rank(0.9, 99), conformal_rank(0.9, 8)
@@ -29,7 +29,7 @@ def conformal_rank(coverage: RealNumber, rows: int) -> int:
 
 
 def fewest_rows(coverage: RealNumber) -> int:
-    """With fewer rows only a threshold that cuts nothing can promise the coverage.
+    """The fewest rows with which a threshold that cuts anything can promise the coverage.
 
     Example:
         >>> fewest_rows(0.9), conformal_rank(0.9, 9), conformal_rank(0.9, 8)
@@ -40,10 +40,10 @@ def fewest_rows(coverage: RealNumber) -> int:
 
 
 def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
-    """How many true-class scores may lie at or below the threshold when coverage must be sure.
+    """How many true-class scores may lie at or below a threshold of guaranteed coverage.
 
     The largest ``k`` with ``P(Binomial(n, 1 - coverage) >= k) >= 1 - delta``: then the coverage
-    of the calibrated sets is at least the asked one for all but a share ``delta`` of
+    of the calibrated sets is at least that asked for, in all but a share ``delta`` of
     calibrations.
 
     Example:
@@ -54,7 +54,7 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}")
     fewer = np.cumsum(binomial(rows, float(1 - as_fraction(coverage))))[:-1]  # than 1, 2, ... rows
-    return int(np.count_nonzero(fewer <= delta))  # small sums: 1 - delta may round to 1
+    return int(np.count_nonzero(fewer <= delta))  # sums are small: 1 - delta may round to 1
 
 
 def binomial(rows: int, probability: float) -> NDArray[np.float64]:
@@ -72,7 +72,7 @@ def binomial(rows: int, probability: float) -> NDArray[np.float64]:
 
 
 def true_score_quantile(true_scores: NDArray[np.float64], rank: int) -> float:
-    """The ``rank``-th smallest true-class score; ``-inf`` at rank 0, where no score is low enough.
+    """The ``rank``-th smallest true-class score; ``-inf`` at rank 0, which cuts nothing.
 
     Args:
         true_scores: Score of the true class of each calibration row, shape ``(rows,)``; ``+inf``

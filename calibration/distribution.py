@@ -27,10 +27,10 @@ class Distribution:
         logsumexp_edges: Lower edges of up to 40 bins with about as many photos each.
         logsumexp: Photos in each of them.
         mean_scores: Mean score of each class, to six digits: the class frequencies that the
-            scores take for granted (:mod:`calibration.live.prior_shift`).
-        class_logsumexp: Mean log sum exp of the photos of each class, every photo belonging to a
-            class as far as its score says; empty in older records.
-        class_spread: The same of the standard deviation of a photo's logits.
+            scores assume (:mod:`calibration.live.prior_shift`).
+        class_logsumexp: Mean log sum exp of the photos of each class, each photo counting for a
+            class as much as its score says; empty in older records.
+        class_spread: The same for the standard deviation of a photo's logits.
     """
 
     edges: tuple[float, ...]
@@ -61,15 +61,19 @@ class DistributionOf:
         found = traits(logits)
         self._traits.append(found)
         factors = np.concatenate([np.ones((len(found), 1)), found], axis=1)  # (batch, 1 + traits)
-        self._sums = _added(self._sums, factors[:, :, np.newaxis] * scores[:, np.newaxis])
+        rows = factors[:, :, np.newaxis] * scores[:, np.newaxis]
+        if self._sums is None:
+            self._sums = np.zeros(rows.shape[1:])
+        for row in rows:  # one after the other: blocks of any length give the same bits
+            self._sums += row
 
     def result(self) -> Distribution:
-        """What was gathered, from one row up."""
+        """What was gathered from the rows so far, at least one."""
         assert self._sums is not None  # a split has photos
         every = np.concatenate(self._traits)
         values = every[:, 0]
         score_sums, trait_sums = self._sums[0], self._sums[1:]
-        nowhere = score_sums == 0  # classes that no photo gives a score
+        nowhere = score_sums == 0  # classes that score 0 on every photo
         by_class = trait_sums / np.where(nowhere, 1, score_sums)
         by_class = np.where(nowhere, every.mean(axis=0)[:, np.newaxis], by_class)
         edges = np.unique(np.quantile(values, np.arange(LOGSUMEXP_BINS) / LOGSUMEXP_BINS))
@@ -87,14 +91,6 @@ class DistributionOf:
             class_logsumexp=_short(by_class[0]),
             class_spread=_short(by_class[1]),
         )
-
-
-def _added(sums: NDArray[np.float64] | None, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum over all rows so far, one after the other: blocks of any length give its bits."""
-    total = np.zeros(rows.shape[1:]) if sums is None else sums
-    for row in rows:
-        total += row
-    return total
 
 
 def in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:

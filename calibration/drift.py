@@ -1,4 +1,4 @@
-"""The promised name of ``calibration.live.drift``."""
+"""The public import path of ``calibration.live.drift``."""
 
 from calibration.live.drift import Alarm as Alarm
 from calibration.live.drift import Expected as Expected

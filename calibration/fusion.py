@@ -1,8 +1,8 @@
 """Several photos of one plant, or several crops of one photo, as one row of scores.
 
-Fusing changes how scores are distributed: at the threshold of single photos, sets of three photos
-of one species held 2.4 classes in one simulation and 3.5 in another, where 3 were asked for. So a
-threshold is calibrated on scores fused from the very number of photos it is used with:
+Fusing changes how scores are distributed: at the threshold for single photos, the sets for three
+photos of one species held 2.4 classes in one simulation and 3.5 in another, where 3 were asked for.
+So a threshold is calibrated on scores fused from exactly as many photos as it is used with:
 `calibration.photo_groups` makes the groups, :func:`fuse` the scores, and any rule of
 `calibration.rules` takes them as they are; its table says how each rule fuses.
 """
@@ -33,7 +33,7 @@ def fuse(
     bit: what is calibrated on groups is what a request with the same photos gets.
 
     Args:
-        logits: Shape ``(plants, photos, classes)``; ``-inf`` marks a class that cannot be.
+        logits: Shape ``(plants, photos, classes)``; ``-inf`` marks an impossible class.
         score_kind: How the logits of one photo become scores.
         fusion: One of :data:`FUSIONS`.
         k: Size of the sets, for ``mean_marginal`` and only there; ``1 <= k <= min(20, classes)``.
@@ -43,8 +43,8 @@ def fuse(
         ``mean_logit`` sums to 1 for softmax, one of ``mean_marginal`` to ``k``.
 
     Raises:
-        ValueError: An unknown fusion or kind, another shape, no photo, a ``k`` that is missing,
-            out of range or without use, or logits that are NaN or +inf.
+        ValueError: An unknown fusion or kind, a wrong shape, no photo, a ``k`` that is missing,
+            out of range or not needed, or logits that are NaN or +inf.
 
     References:
         Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k classification",
@@ -82,7 +82,7 @@ def _checked(logits: ArrayLike, fusion: str, k: int | None) -> NDArray[np.float6
 
 
 def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over the photos, added from the smallest up: their order cannot change a digit."""
+    """Mean over the photos, added from the smallest up, so their order cannot change a digit."""
     ascending = np.sort(values, axis=1)  # (plants, photos, classes)
     total = ascending[:, 0].copy()
     for photo in range(1, values.shape[1]):

@@ -1,9 +1,9 @@
-"""Mean set sizes that are promised, not only met on the calibration data.
+"""Mean set sizes that are guaranteed on new photos, not only met on the calibration data.
 
-Plain ``average_k`` exceeds K on new photos for half of all calibrations. Here the threshold is a
+Plain ``average_k`` exceeds K on new photos in half of all calibrations. Here the threshold is a
 little higher, so that the mean size on new photos is at most K: on average over calibrations
-(``mean``) or for all but a share ``delta`` of them (``probability``). Both need sets of limited
-size, and neither needs labels.
+(``mean``), or for all but a share ``delta`` of them (``probability``). Both need a limit on the
+size of a set, and neither needs labels.
 
 References:
     Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", arXiv 2208.02814.
@@ -39,18 +39,18 @@ def conformal_size_threshold(
 ) -> float:
     """Threshold whose sets hold at most ``average_k`` classes in expectation.
 
-    With sizes of at most ``B`` on ``n`` calibration rows and one new one, exchangeable, the new
+    Where sizes are at most ``B`` and a new row is exchangeable with the ``n`` calibration rows, its
     size is at most K in expectation once the calibration sizes sum to at most ``K (n + 1) - B``.
-    Scores equal to the first one cut are cut too. It costs about ``(B - K) / n`` of mean size.
+    Scores equal to the first one cut are cut too. This costs about ``(B - K) / n`` of mean size.
 
     Args:
-        largest: At least ``(K - min_size) n + 1`` of the scores that the threshold cuts, of each
-            row the best ``B - min_size``; not among them are those that are in a set whatever they
-            score.
-        average_k: Wanted bound of the mean size.
+        largest: At least the ``(K - min_size) n + 1`` largest of the scores that the threshold
+            decides about: the best ``B - min_size`` of each row, without the classes that are
+            in its set anyway.
+        average_k: The wanted bound on the mean size.
         rows: ``n``.
         max_size: ``B``, at least K: sets are cut down to their ``B`` best classes.
-        min_size: Classes that are in each set whatever they score.
+        min_size: How many classes are in each set whatever they score.
     """
     room = math.floor(as_fraction(average_k) * (rows + 1)) - max_size - min_size * rows
     if room < 0:
@@ -62,19 +62,19 @@ def conformal_size_threshold(
 
 
 class BestOfRows:
-    """The best scores of each row, each as the first of some fixed thresholds that it reaches.
+    """The best scores of each row, each stored as the first of some fixed thresholds it reaches.
 
-    Two bytes a score: all that set sizes at these thresholds depend on, whatever the number of
-    classes.
+    Two bytes per score, whatever the number of classes, and all that is needed to count set sizes
+    at these thresholds.
 
     Attributes:
         largest: The largest of these scores, exactly.
 
     Args:
-        rows: Rows there will be.
-        keep: Scores to keep of each.
+        rows: How many rows there will be.
+        keep: Scores to keep per row.
         largest: How many of them to keep exactly.
-        highest: No score can be larger; known without looking at the data.
+        highest: The highest possible score, known without looking at the data.
     """
 
     def __init__(self, rows: int, keep: int, *, largest: int, highest: float) -> None:
@@ -84,7 +84,7 @@ class BestOfRows:
         self._seen = 0
 
     def add(self, rest: FloatArray) -> None:
-        """Add rows of scores that a threshold cuts, shape ``(batch, classes)``."""
+        """Add rows of scores that a threshold decides about, shape ``(batch, classes)``."""
         batch, classes = rest.shape
         keep = min(self._first.shape[1], classes)
         best = np.partition(rest, classes - keep, axis=1)[:, classes - keep :]
@@ -99,10 +99,10 @@ class BestOfRows:
     ) -> float:
         """Threshold whose sets hold at most ``average_k`` classes on average, with probability.
 
-        Goes down the thresholds for as long as a test says, at level ``delta``, that the mean size
-        is below K, and stops before the first one where it does not. The first threshold whose
-        true mean size exceeds K passes with probability ``delta`` at most. The rows are looked at
-        in an order drawn by ``seed``; sizes are those of :func:`conformal_size_threshold`.
+        Goes down the thresholds for as long as a test at level ``delta`` finds the mean size below
+        K, and stops before the first one where it does not. The first threshold whose true mean
+        size exceeds K passes the test with probability at most ``delta``. ``seed`` shuffles the
+        rows; sizes are limited as in :func:`conformal_size_threshold`.
         """
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, min_size, dtype=np.int64)
@@ -117,7 +117,7 @@ class BestOfRows:
         return chosen
 
     def _reaching_first(self, start: int) -> NDArray[np.uint16]:
-        """Scores of each row by the first threshold they reach, ``(thresholds, rows)``."""
+        """How many scores of each row reach each threshold first, ``(thresholds, rows)``."""
         stop = min(start + AT_ONCE, self._thresholds.size)
         counts = np.empty((stop - start, self._seen), dtype=np.uint16)
         for part in row_blocks(self._first[: self._seen]):
@@ -130,7 +130,7 @@ class BestOfRows:
 
 
 def size_thresholds(highest: float) -> NDArray[np.float64]:
-    """Thresholds from just above ``highest`` downwards, 64 to a factor of two, then 8.
+    """Thresholds from just above ``highest`` downwards, 64 per factor of two, then 8.
 
     The coarse ones are for the scores of networks that are very sure of themselves.
     """
@@ -140,11 +140,11 @@ def size_thresholds(highest: float) -> NDArray[np.float64]:
 
 
 def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:
-    """Whether a test at level ``delta`` rejects that the mean is ``bound`` or more.
+    """Whether a test at level ``delta`` rejects the claim that the mean is ``bound`` or more.
 
-    Bets against that claim: the stake grows with every value below the bound and shrinks with
-    every value above. If the claim is true the stake multiplies by ``1/delta`` with probability
-    ``delta`` at most.
+    It bets against the claim: the stake grows with every value below the bound and shrinks with
+    every value above. If the claim is true, the stake ever reaches ``1/delta`` times its start with
+    probability at most ``delta``.
 
     Args:
         values: Independent draws in [0, 1], shape ``(rows,)``, in random order.
@@ -160,7 +160,7 @@ def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bo
     rows = np.arange(1, len(values) + 1)
     means = (0.5 + np.cumsum(values)) / (rows + 1)
     variances = (0.25 + np.cumsum((values - means) ** 2)) / (rows + 1)
-    before = np.concatenate([[0.25], variances[:-1]])  # a bet knows the earlier rows only
+    before = np.concatenate([[0.25], variances[:-1]])  # a bet only knows earlier rows
     bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (len(values) * before)), 0.75 / (1 - bound))
     stakes = np.cumsum(np.log1p(bets * (bound - values)))
     return bool(stakes.max() >= math.log(1 / delta))

@@ -1,4 +1,4 @@
-"""95 % intervals for what was measured on a sample of photos."""
+"""95 % intervals for figures measured on a sample of photos."""
 
 from math import sqrt
 
@@ -9,7 +9,7 @@ Z95 = 1.959963984540054
 def wilson(hits: int, rows: int) -> tuple[float, float]:
     """Interval for a probability after ``hits`` successes in ``rows`` independent trials.
 
-    Coverage is close to 95 % for every probability and never leaves [0, 1].
+    Its coverage is close to 95 % for every probability, and it never leaves [0, 1].
 
     Raises:
         ValueError: ``rows`` below 1, or ``hits`` outside ``[0, rows]``.
@@ -29,7 +29,7 @@ def wilson(hits: int, rows: int) -> tuple[float, float]:
 
 
 def score_interval(share: float, rows: int, *, z: float = Z95) -> tuple[float, float]:
-    """Wilson's interval for a probability, ``z`` standard errors wide; never empty."""
+    """Wilson's interval for a probability, ``z`` standard errors each way; never empty."""
     square = z * z
     centre = (share + square / (2 * rows)) / (1 + square / rows)
     half = z * sqrt(share * (1 - share) / rows + square / (4 * rows * rows)) / (1 + square / rows)
@@ -37,7 +37,7 @@ def score_interval(share: float, rows: int, *, z: float = Z95) -> tuple[float, f
 
 
 def mean_interval(mean: float, deviation: float, rows: int) -> tuple[float, float]:
-    """Normal interval for a mean, given the standard deviation of one value.
+    """Normal interval for a mean, given the standard deviation of a single value.
 
     Example:
         >>> mean_interval(3.0, 0.0, 10)

@@ -1,7 +1,7 @@
 """How probable it is that a class belongs to the top k, from the logits of one photo.
 
-A set ``S`` of ``k`` classes has a probability in proportion to ``exp`` of the sum of its logits;
-the marginal of a class adds up the sets that hold it ([B] appendix C). With ``w = exp(logit)``
+A set ``S`` of ``k`` classes has a probability proportional to ``exp`` of the sum of its logits; the
+marginal of a class adds up those of the sets that hold it (appendix C). With ``w = exp(logit)``
 and ``e_k`` the elementary symmetric polynomial of degree ``k``, the marginal of class ``i`` is
 ``w_i e_(k-1)(w without i) / e_k(w)``.
 
@@ -27,15 +27,15 @@ def top_k_marginals(logits: ArrayLike, k: int) -> NDArray[np.float64]:
     """Probability that each class belongs to the top ``k``.
 
     Args:
-        logits: Raw class scores, shape ``(rows, classes)``; ``-inf`` marks a class that cannot be.
+        logits: Raw class scores, shape ``(rows, classes)``; ``-inf`` marks an impossible class.
         k: Size of the sets, ``1 <= k <= min(20, classes)``.
 
     Returns:
         Values in [0, 1], float64, shape ``(rows, classes)``; a row sums to ``k``.
 
     Raises:
-        ValueError: ``k`` out of range, a NaN or +inf, or a row with fewer than ``k`` classes
-            that can be.
+        ValueError: ``k`` out of range, a NaN or +inf, or a row with fewer than ``k``
+            possible classes.
 
     Example:
         >>> top_k_marginals([[0.0, 0.0, 0.0, 0.0]], 2)
@@ -61,7 +61,7 @@ def _weights(logits: NDArray[np.float64], k: int, *, first_row: int) -> NDArray[
     if bad.any():
         raise ValueError(
             f"logits must have no NaN, no +inf and {k} finite values or more in each row; "
-            f"row {first_row + int(np.flatnonzero(bad)[0])} has not"
+            f"row {first_row + int(np.flatnonzero(bad)[0])} does not"
         )
     weights: NDArray[np.float64] = np.exp(np.minimum(logits - kth, CLAMP))
     return weights
@@ -75,7 +75,7 @@ def _marginals(weights: NDArray[np.float64], k: int) -> NDArray[np.float64]:
 
 
 def _products_upwards(weights: NDArray[np.float64], k: int) -> list[Polynomials]:
-    """Products of neighbours, level by level, from one node a class to one node in all."""
+    """Products of neighbours, level by level, from one node per class to a single node."""
     level = np.stack([np.ones_like(weights), weights], axis=2)  # (rows, classes, 2)
     levels = [level]
     while level.shape[1] > 1:
@@ -92,11 +92,11 @@ def _products_upwards(weights: NDArray[np.float64], k: int) -> list[Polynomials]
 def _products_without(levels: list[Polynomials], k: int, classes: int) -> NDArray[np.float64]:
     """For each class the coefficient of degree ``k - 1`` in the product of all other classes.
 
-    No division and no subtraction: dividing a factor out is what loses all digits.
+    No division and no subtraction: dividing a factor out would lose all digits.
     """
     outside = np.ones_like(levels[-1][:, :, :1])
     for level in reversed(levels[:-1]):
-        nodes = level.shape[1]  # even: an odd level was filled up with a one
+        nodes = level.shape[1]  # even: odd levels were padded with a one
         siblings = level.reshape(level.shape[0], nodes // 2, 2, -1)[:, :, ::-1].reshape(level.shape)
         above = np.repeat(outside[:, : nodes // 2], 2, axis=1)  # (rows, nodes, degree + 1)
         outside = _multiply(above, siblings, k - 1)

@@ -11,18 +11,18 @@ from calibration.metrics import true_class_ranks
 from calibration.sets import SetRule, best_class
 
 EXACT_SIZES = 16
-"""Sizes up to this have a bin of their own in a histogram; then bins grow by a quarter."""
+"""Sizes up to this have a bin of their own in a histogram; beyond it bins grow by a quarter."""
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
 class Measurement:
-    """What each of some rules did on the rows seen so far.
+    """What each of several rules did on the rows seen so far.
 
     Attributes:
         rows: Rows seen.
-        labelled: Whether the true class of every row was given; without, hits mean nothing.
+        labelled: Whether the true class of every row was given; if not, hits mean nothing.
         hits: Sets that hold the true class, shape ``(rules,)``.
         empty: Sets without any class, shape ``(rules,)``.
         histogram: Sets by the bins of :func:`size_bins`, shape ``(rules, bins)``.
@@ -30,10 +30,9 @@ class Measurement:
         class_hits: Hits among them, shape ``(rules, classes)``.
 
     Args:
-        rules: The rules.
+        rules: What is measured.
         classes: Number of classes.
-        watched: Places of the rules whose sizes and hits are kept row by row, for
-            :meth:`row_by_row`.
+        watched: Indices of the rules whose sizes and hits :meth:`row_by_row` gives.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Measurement:
         return float((self.class_hits[index, seen] / self.class_rows[seen]).mean())
 
     def _sizes_and_hits(self, scores: FloatArray, labels: Ints | None) -> tuple[Ints, Bools]:
-        """Of each row and rule, ``(batch, rules)``; without labels no set holds the truth."""
+        """For each row and rule, ``(batch, rules)``; without labels no hit is counted."""
         sizes = np.empty((len(scores), len(self.rules)), dtype=np.int64)
         hits = np.zeros(sizes.shape, dtype=np.bool_)
         for part in row_blocks(scores):
@@ -129,7 +128,7 @@ def size_bins(classes: int) -> Ints:
 def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> Ints:
     """How many values of each row reach each threshold, shape ``(rows, thresholds)``.
 
-    Only the values that reach the lowest threshold are looked at twice; they are few.
+    Only the values that reach the lowest threshold, which are few, are looked at again.
 
     Example:
         >>> reaching(np.array([[0.7, 0.2, 0.1]]), np.array([0.2, 0.5, 0.9]))
@@ -141,18 +140,17 @@ def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> In
     ascending = thresholds[order]
     rows, columns = np.nonzero(values >= ascending[0])
     reached = np.searchsorted(ascending, values[rows, columns], side="right")  # 1 .. thresholds
-    table = np.bincount(
-        rows * ascending.size + reached - 1, minlength=values.shape[0] * ascending.size
-    ).reshape(values.shape[0], ascending.size)
+    cells = rows * ascending.size + reached - 1
+    table = np.bincount(cells, minlength=len(values) * ascending.size).reshape(-1, ascending.size)
     counts = np.empty_like(table)
     counts[:, order] = table[:, ::-1].cumsum(axis=1)[:, ::-1]
     return counts
 
 
 def _kinds(rules: Sequence[SetRule]) -> list[list[int]]:
-    """Places of the rules that differ in their threshold only, or in the k of ``top_k``.
+    """Indices of the rules by kind: alike except for the threshold, or the k of ``top_k``.
 
-    They share the work: a kind ranks the classes of a photo once.
+    Rules of one kind share the work of ranking the classes of a photo.
     """
     kinds: dict[Hashable, list[int]] = {}
     for place, rule in enumerate(rules):

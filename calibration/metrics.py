@@ -1,8 +1,8 @@
-"""Figures that say how good sets are: accuracies over rows and over classes, and set sizes.
+"""How good sets are: accuracies over rows and over classes, and set sizes.
 
 ``scores`` have the shape ``(rows, classes)``, ``labels`` are true class indices, ``(rows,)``. A
 threshold keeps a class when its score, in float64, is at least ``lambda_val``. The top-k set holds
-exactly ``k`` classes, ``1 <= k <= classes``; of equal scores the class that comes first is taken.
+exactly ``k`` classes, ``1 <= k <= classes``; of equal scores the first is taken.
 """
 
 import numpy as np
@@ -67,7 +67,7 @@ def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
     """Which classes have few, a medium number or many training images.
 
     Args:
-        class_counts: Training images a class, shape ``(classes,)``.
+        class_counts: Training images per class, shape ``(classes,)``.
 
     Returns:
         A mask of shape ``(classes,)`` for ``few`` (< 20), ``medium`` (20 to 100) and ``many``
@@ -98,7 +98,7 @@ def class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
 def true_class_ranks(scores: FloatArray, labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many classes come before the true one, shape ``(rows,)``.
 
-    Before it come classes with a higher score, and those of the same score and a lower index.
+    Those are the classes with a higher score, and those with the same score and a lower index.
     """
     true = np.take_along_axis(scores, labels[:, np.newaxis], axis=1)  # (rows, 1)
     earlier = np.arange(scores.shape[1]) < labels[:, np.newaxis]  # (rows, classes)
@@ -121,7 +121,7 @@ def _threshold_hits(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> 
 
 def _threshold(lambda_val: float) -> np.float64:
     threshold = np.float64(lambda_val)
-    if np.isnan(threshold):  # what NumPy makes of None, too: that of a rule without a threshold
+    if np.isnan(threshold):  # also what NumPy makes of None, from a rule without a threshold
         raise ValueError(f"lambda_val must be a number, got {lambda_val}")
     return threshold
 

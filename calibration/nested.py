@@ -1,7 +1,7 @@
 """An honest accuracy for the best of several candidates.
 
 The best of ten equally good heads on 600 photos looks 1.5 points better on those photos than it
-is. Choosing it on one part of the rows and measuring it on the other, in turn, takes that out.
+is. Choosing on one part of the rows and measuring on the rest, in turn, removes that bias.
 """
 
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ class Choice:
     """The best of some candidates, and what to expect of it."""
 
     best: int  # index of the candidate with the most hits on all rows; the first of equal ones
-    hit_rate: float  # of the best candidate on all rows: too good by the luck of being chosen
-    honest_hit_rate: float  # of choosing a candidate this way, on rows that did not choose it
+    hit_rate: float  # of the best candidate on all rows, flattered by having been chosen
+    honest_hit_rate: float  # of a candidate chosen this way, on rows that did not choose it
 
 
 def choose(hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0) -> Choice:
     """Choose the candidate with the most hits; measure it on rows that did not choose it.
 
-    The rows are dealt into folds. On each fold the candidate counts that is best on the others.
+    The rows are dealt into folds; on each fold, the candidate that is best on the others counts.
 
     Args:
         hits: Whether each candidate's set holds the truth, shape ``(candidates, rows)``.
-        folds: Parts of the rows, at least 2; as many as rows where there are fewer.
-        seed: Of the dealing.
+        folds: Parts of the rows, at least 2; never more than there are rows.
+        seed: For dealing the rows.
 
     Raises:
-        ValueError: Another shape, no candidate or no row, or fewer than two folds.
+        ValueError: A wrong shape, no candidate, no row, or fewer than two folds.
 
     Example:
         >>> choose([[1, 0, 1, 0], [1, 1, 1, 0]]).best
@@ -57,6 +57,6 @@ def choose(hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0) -> Choice:
 
 
 def _hits_on(table: NDArray[np.bool_], totals: NDArray[np.int64], part: NDArray[np.intp]) -> int:
-    """Hits on some rows of the candidate that is best on all others."""
+    """Hits on some rows by the candidate that is best on all other rows."""
     inside = table[:, part].sum(axis=1)
     return int(inside[(totals - inside).argmax()])

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 MadeFrom = Literal["observations", "same_class"]
 FEWEST_GROUPS = 100
-"""With fewer groups of one plant a threshold would be chance."""
+"""With fewer groups of one plant a threshold would be down to chance."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -18,11 +18,11 @@ class PhotoGroups:
     """Which photos belong together.
 
     Those made from ``observations`` are of one plant; those of the ``same_class`` are of one
-    species and need not be of one plant. These err more independently of each other, so hit rates
-    measured on them are on the good side, and a calibration record has to say which they are.
+    species and need not be of one plant. Errors on those are less alike, so hit rates measured
+    on them are optimistic, and a calibration record has to say which kind it used.
     """
 
-    rows: NDArray[np.int64]  # of the photos, ``(groups, size)``; no photo is in two
+    rows: NDArray[np.int64]  # of the photos, ``(groups, size)``; no photo is in two groups
     made_from: MadeFrom
 
     def __len__(self) -> int:
@@ -37,25 +37,25 @@ def groups_of(
     seed: int = 0,
     fewest: int = FEWEST_GROUPS,
 ) -> PhotoGroups:
-    """Groups of ``size`` photos: of one plant where the data know plants, else of one species.
+    """Groups of ``size`` photos: of one plant where the data name plants, else of one species.
 
     An observation gives one group at most, so that groups are as independent as plants are; a
-    class gives as many as it has photos for. Photos are drawn at random; the same arguments give
-    the same groups.
+    class gives as many as it has photos for. Photos are drawn at random, but the same arguments
+    give the same groups.
 
     Args:
         labels: True class indices, shape ``(rows,)``.
-        size: Photos a group, 1 or more.
-        observations: One id a row, shared by the photos of one plant; an empty one is unknown.
+        size: Photos per group, 1 or more.
+        observations: One id per row, shared by the photos of one plant; empty where unknown.
             Photos of one observation with different labels are not grouped together.
         seed: 0 or more.
         fewest: With fewer groups of one plant than this, groups of one species are made.
 
     Returns:
-        The groups, maybe none at all.
+        The groups, possibly none.
 
     Raises:
-        ValueError: ``size`` below 1, or not one observation a row.
+        ValueError: ``size`` below 1, or not one observation per row.
 
     Example:
         >>> groups = groups_of([0, 0, 0, 0, 1], size=2)
@@ -67,7 +67,7 @@ def groups_of(
         raise ValueError(f"size must be at least 1, got {size}")
     if observations is not None and len(observations) != len(classes):
         raise ValueError(
-            f"observations must have {len(classes)} entries, one a label, got {len(observations)}"
+            f"observations must have {len(classes)} entries, one per label, got {len(observations)}"
         )
     if observations is not None:
         groups = _of_one_plant(classes, observations, size, np.random.default_rng(seed))
@@ -84,7 +84,7 @@ def _of_one_plant(
     for row, (observation, label) in enumerate(zip(observations, labels.tolist(), strict=True)):
         if observation:
             photos[observation, label].append(row)
-    largest: dict[str, list[int]] = {}  # of an observation with several labels, one part
+    largest: dict[str, list[int]] = {}  # of each, the largest part with one label
     for (observation, _), rows in photos.items():
         if len(rows) > len(largest.get(observation, ())):
             largest[observation] = rows

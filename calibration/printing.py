@@ -1,6 +1,6 @@
 """What ``calibrate`` and ``evaluate`` print: tables for people, JSON for programs.
 
-A figure stands once in the JSON object of its threshold, and once in :data:`CELLS` where tables
+Each figure is named once in the JSON object of its threshold, and once in :data:`CELLS` if tables
 show it.
 """
 
@@ -54,7 +54,7 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
 
 
 def calibration_tables(record: CalibrationRecord) -> list[RichTable]:
-    """The thresholds as a table for people, and one of several photos where they are calibrated."""
+    """The thresholds as tables for people: of single photos, and of several if calibrated."""
     judge, images = record.rejection, [images for images in record.images if images > 1]
     single = figures_table(
         f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
@@ -108,7 +108,7 @@ def audit_table(report: AuditReport) -> RichTable:
 
 
 def figures_table(title: str, headings: Sequence[str], entries: Iterable[Plain]) -> RichTable:
-    """A line for each JSON object of a threshold; a heading of :data:`CELLS`, else of ``shots``."""
+    """A line for each JSON object; a heading is in :data:`CELLS`, or else in its ``shots``."""
     table = new_table(title, headings)
     for entry in entries:
         table.add_row(
@@ -132,23 +132,23 @@ def new_table(title: str, headings: Sequence[str]) -> RichTable:
 
 
 def print_table(table: RichTable) -> None:
-    """On stdout: as wide as a terminal is, or as wide as it needs to be in a file."""
+    """Print a table on stdout, as wide as the terminal; a file gets 120 columns."""
     console = Console()
     (console if console.is_terminal else Console(width=WIDTH_IN_FILES)).print(table)
 
 
 def print_json(content: object) -> None:
-    """One JSON object on stdout, every float with all its digits, an infinite one as null."""
+    """Print one JSON object on stdout: floats with all their digits, infinite ones as null."""
     typer.echo(json.dumps(_finite(content), allow_nan=False))
 
 
 def warn(sentence: str) -> None:
-    """A warning on stderr."""
+    """Print a warning on stderr."""
     Console(stderr=True).print(f"[yellow]warning:[/] {sentence}")
 
 
 def _finite(content: object) -> object:
-    """JSON has no infinity, which the interval of a change has on a single photo."""
+    """JSON has no infinity, but the interval of a change on a single photo is infinite."""
     if isinstance(content, Mapping):
         return {name: _finite(entry) for name, entry in content.items()}
     if isinstance(content, list | tuple):
@@ -178,7 +178,7 @@ def _of_several(point: OperatingPoint) -> dict[str, Any]:
 
 
 def _titled(entry: Plain) -> str:
-    """The rule, and what it promises only where it is asked to."""
+    """The rule, and its guarantee unless that is its usual one."""
     rule, guarantee = entry["rule"], entry["guarantee"]
     return f"{rule}" if guarantee == usual_guarantee(rule) else f"{rule}, {guarantee}"
 

@@ -24,16 +24,16 @@ def scores(
     the numbers that it had in a calibration batch.
 
     Args:
-        logits: Shape ``(rows, classes)``; ``-inf`` marks a class that cannot be.
+        logits: Shape ``(rows, classes)``; ``-inf`` marks an impossible class.
         kind: ``softmax`` or ``sigmoid``.
-        temperature: See :func:`adjusted`.
-        log_ratios: See :func:`adjusted`.
+        temperature: As in :func:`adjusted`.
+        log_ratios: As in :func:`adjusted`.
 
     Returns:
         Scores of the same shape.
 
     Raises:
-        ValueError: An unknown kind, another shape, a NaN or +inf, or a row of ``-inf`` alone
+        ValueError: An unknown kind, a wrong shape, a NaN or +inf, or a row of ``-inf`` alone
             for softmax.
 
     Example:
@@ -58,21 +58,21 @@ def adjusted(
     """Logits as they are served: divided by the temperature, then shifted by the log ratios.
 
     Everything that a threshold is compared with, several photos and top-k marginals included, is
-    computed from these, so that what is calibrated, served, watched and measured has the same
-    digits. Whether a photo is familiar at all is judged by the logits as they are.
+    computed from these, so that what is calibrated, served, watched and measured agrees to the last
+    digit. Only whether a photo is familiar is judged by the logits as they come.
 
     Args:
         logits: Shape ``(..., classes)``.
-        temperature: Above 1 scores are more even, below 1 less; 1 changes nothing. Within a photo
-            no two classes change places, but the sizes of the sets of an average-K rule do.
+        temperature: Above 1 scores become more even, below 1 less; 1 changes nothing. The order
+            of classes within a photo stays, but the set sizes of an average-K rule change.
         log_ratios: Logs of how much more frequent each class is now, shape ``(classes,)``
-            (:mod:`calibration.live.prior_shift`); None to change nothing.
+            (:mod:`calibration.live.prior_shift`); None changes nothing.
 
     Returns:
         The same shape; float64 where something was changed.
 
     Raises:
-        ValueError: A temperature outside [0.01, 100], or another number of classes.
+        ValueError: A temperature outside [0.01, 100], or a different number of classes.
 
     References:
         Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017,

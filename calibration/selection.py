@@ -1,7 +1,7 @@
-"""The same threshold from a stream of batches, in memory that does not grow with the classes.
+"""The average-K threshold from a stream of batches, in memory that does not grow with the classes.
 
-Only the ``K rows + 1`` largest scores decide about a threshold for a mean set size of ``K``, so
-those are kept and everything below them is forgotten.
+The ``K rows + 1`` largest scores alone decide the threshold for a mean set size of ``K``, so those
+are kept and everything below them is forgotten.
 """
 
 from numpy.typing import ArrayLike
@@ -20,8 +20,9 @@ from calibration.threshold import (
 class TopScores:
     """The largest scores of a data set, gathered batch by batch and worker by worker.
 
-    Exact: any split of the rows into batches and workers, merged in any order, gives the bits of
-    :func:`calibration.threshold.average_k_threshold` on all rows at once.
+    Exact: however the rows are split into batches and workers, and in whatever order these are
+    merged, the result is that of :func:`calibration.threshold.average_k_threshold` on all rows at
+    once, bit for bit.
 
     Args:
         rows: Rows of the whole data set, the same in every worker.
@@ -53,7 +54,7 @@ class TopScores:
         """Add the scores of some more rows, shape ``(batch, classes)``; no reference is kept.
 
         Raises:
-            ValueError: A NaN or +inf, another number of classes, or more rows than announced.
+            ValueError: A NaN or +inf, a different number of classes, or more rows than announced.
         """
         batch = as_scores(scores, first_row=self.rows_seen)
         self._count_rows(batch.shape[0], batch.shape[1])
@@ -63,8 +64,8 @@ class TopScores:
         """Add what another worker gathered; ``other`` stays as it is.
 
         Raises:
-            ValueError: The two were made for other ``rows`` or another ``max_average_k``, saw
-                another number of classes, or more rows than announced together.
+            ValueError: The two differ in ``rows``, ``max_average_k`` or the number of classes, or
+                together saw more rows than announced.
         """
         if (other.rows, other._largest.keep) != (self.rows, self._largest.keep):
             raise ValueError(
@@ -96,7 +97,7 @@ class TopScores:
         return threshold_at_rank(self._largest, rank, self.rows_seen)
 
     def reaching(self, score: float) -> int:
-        """How many of all scores seen are at least ``score``: a threshold given here, or more."""
+        """How many of all scores seen reach ``score``: a threshold that was given here, or more."""
         return self._largest.reaching(score)
 
     def _count_rows(self, rows: int, classes: int) -> None:

@@ -11,10 +11,10 @@ from calibration.arrays import as_scores
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SetRule:
-    """What a set holds: the classes whose number reaches the threshold, or the k best.
+    """What a set holds: the classes whose value reaches the threshold, or the k best.
 
-    ``class_weights`` multiply the scores before the comparison; ``class_thresholds``, with a
-    ``lambda_val`` of 0, are then taken off them. Both have the shape ``(classes,)``.
+    ``class_weights`` multiply the scores before the comparison; ``class_thresholds`` are then
+    subtracted, and ``lambda_val`` is 0. Both have the shape ``(classes,)``.
     """
 
     rule: str  # name of the rule, as in :data:`calibration.rules.rules.RULES`
@@ -25,15 +25,15 @@ class SetRule:
     class_weights: NDArray[np.float64] | None = None
     class_thresholds: NDArray[np.float64] | None = None
     max_size: int | None = None  # larger sets are cut down to this many best classes, or None
-    small_classes: int = 0  # for ``class_coverage``: with too few rows for a threshold
+    small_classes: int = 0  # in ``class_coverage``, those with too few rows for a threshold
     achieved: float | None = None  # mean set size on the calibration scores, if known
     ties: int = 0  # scores kept beyond the rank, because they equal the last one within it
 
     def compare(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """The very numbers that are compared with ``lambda_val``, float64 ``(..., classes)``.
+        """The numbers that are compared with ``lambda_val``, float64 ``(..., classes)``.
 
         Raises:
-            ValueError: Another number of classes than the rule was calibrated for.
+            ValueError: The rule was calibrated for a different number of classes.
         """
         values = self.rank_by(scores)
         if self.class_thresholds is None:
@@ -43,7 +43,7 @@ class SetRule:
         return above
 
     def rank_by(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Weighted scores, which say what class is better: float64 ``(..., classes)``."""
+        """Weighted scores, by which the classes are ranked: float64 ``(..., classes)``."""
         values = np.asarray(scores, dtype=np.float64)
         if self.class_weights is None:
             return values
@@ -79,7 +79,7 @@ def best_class(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def best_k(values: NDArray[Any], k: int) -> NDArray[np.bool_]:
-    """Mask of each row's ``k`` largest values; of equal ones the first are taken."""
+    """Mask of each row's ``k`` largest values; the first where some are equal."""
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     inside = np.zeros(values.shape, dtype=np.bool_)
     np.put_along_axis(inside, order, True, axis=1)

@@ -1,7 +1,7 @@
 """The threshold for sets of K classes on average: Algorithm 1 of the two-head paper, exactly.
 
-Of all ``rows x classes`` scores the ``K rows`` largest are kept, so that a row keeps ``K`` of
-them on average. ``lambda_val`` lies midway between the last score kept and the first one cut.
+Of all ``rows x classes`` scores the ``K rows`` largest are kept, which is ``K`` per row on
+average. ``lambda_val`` lies midway between the last score kept and the first one cut.
 
 References:
     Garcin et al., "A two-head loss function for deep Average-K classification", Algorithm 1.
@@ -35,16 +35,16 @@ class Threshold:
 class Largest:
     """Keeps the ``keep`` largest numbers of a stream and forgets the others.
 
-    Once ``keep`` are held, the smallest of them is the floor: whatever lies below it cannot
-    matter any more, and of what equals it the number is enough. ``-inf`` is left out.
+    Once ``keep`` are held, the smallest of them is the floor: numbers below it no longer matter,
+    and those equal to it need only be counted. ``-inf`` is ignored.
 
     Args:
-        keep: How many, at least 1.
+        keep: How many to keep, at least 1.
     """
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
-        self._full = keep + max(keep // 2, BLOCK)  # values held before all but `keep` are forgotten
+        self._full = keep + max(keep // 2, BLOCK)  # beyond this, all but `keep` are forgotten
         self._held: FloatArray | None = None  # the `keep` largest so far, some more, and room
         self._held_size = 0
         self._floor: np.floating[Any] = np.float16(-np.inf)  # the smallest of those `keep`
@@ -52,12 +52,12 @@ class Largest:
         self._is_sorted = True
 
     def add(self, values: FloatArray) -> None:
-        """Look at some more numbers, shape ``(size,)``, free of NaN; no reference is kept."""
+        """Add some more numbers, shape ``(size,)``, free of NaN; no reference is kept."""
         for start in range(0, values.size, BLOCK):
             self._add_block(values[start : start + BLOCK])
 
     def merge(self, other: "Largest") -> None:
-        """Add what another one holds for the same ``keep``; ``other`` stays as it is."""
+        """Add the numbers that another one with the same ``keep`` saw; ``other`` stays as it is."""
         forgotten = other._forgotten
         self.add(other._values.copy() if other is self else other._values)
         self._compact()
@@ -66,9 +66,9 @@ class Largest:
 
     @property
     def ascending(self) -> FloatArray:
-        """The numbers held, ascending: at least the ``keep`` largest, or all that there are.
+        """The numbers held, ascending: at least the ``keep`` largest, or all there are.
 
-        A view, good until more numbers are added.
+        A view, valid until more numbers are added.
         """
         if not self._is_sorted:
             self._values.sort()
@@ -86,7 +86,7 @@ class Largest:
         return np.empty(0) if self._held is None else self._held[: self._held_size]
 
     def _add_block(self, values: FloatArray) -> None:
-        """Hold a copy of the values above the floor; of those equal to it keep count."""
+        """Hold a copy of the values above the floor, and count those equal to it."""
         if self._floor == -np.inf:
             above = values[values > -np.inf]
         else:
@@ -102,7 +102,7 @@ class Largest:
             self._compact()
 
     def _room_for(self, values: FloatArray) -> FloatArray:
-        """What is held, with room for a block more, in a type that holds ``values`` exactly."""
+        """The array of what is held, with room for a block more, in a type exact for ``values``."""
         dtype = values.dtype if self._held is None else np.result_type(self._held, values)
         if self._held is None or self._held.dtype != dtype or self._held.size < self._full + BLOCK:
             before, self._held = self._values, np.empty(self._full + BLOCK, dtype=dtype)
@@ -110,7 +110,7 @@ class Largest:
         return self._held
 
     def __getstate__(self) -> dict[str, object]:
-        """The ``keep`` largest, without the room, in which anything may stand."""
+        """The ``keep`` largest, without the spare room, whose content means nothing."""
         self._compact()
         return {**self.__dict__, "_held": None if self._held is None else self._values}
 
@@ -126,16 +126,16 @@ class Largest:
             self._forgotten = 0
         self._forgotten += int(np.count_nonzero(values[:surplus] == floor))
         self._floor = floor
-        moved = min(surplus, self.keep)  # from the end over those forgotten
+        moved = min(surplus, self.keep)  # from the end, over those forgotten
         values[:moved] = values[values.size - moved :]
         self._held_size, self._is_sorted = self.keep, False
 
 
 def threshold_text(lambda_val: float | None, digits: int = 6) -> str:
-    """A threshold for people.
+    """A threshold for people to read.
 
-    Where scores tie at zero the next float above it may be the threshold, 4.94e-324: it keeps every
-    class with any score at all.
+    Where scores tie at zero the threshold may be the next float above it, 4.94e-324, which keeps
+    every class with any score at all.
 
     Example:
         >>> [threshold_text(value) for value in (0.0321456789, 5e-324, 0.0, None)]
@@ -177,8 +177,8 @@ def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:
 def exact_rank(average_k: RealNumber, rows: int) -> int:
     """``floor(average_k * rows)`` for the number as it is written.
 
-    ``0.7 * 700`` is 489.99... in floating point; a person who writes 0.7 means 490. A float
-    stands for its shortest decimal text.
+    ``0.7 * 700`` is 489.99... in floating point, but whoever writes 0.7 means 490. A float stands
+    for its shortest decimal text.
 
     Example:
         >>> int(0.7 * 700), exact_rank(0.7, 700)
@@ -201,12 +201,12 @@ def check_average_k(average_k: RealNumber, *, lowest: RealNumber, classes: int) 
 
 
 def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
-    """Threshold that keeps the ``rank`` largest of all scores, and those tied with the last.
+    """Threshold that keeps the ``rank`` largest of all scores and any tied with the last of them.
 
     Args:
         largest: Of all scores, at least ``rank + 1``.
         rank: How many scores to keep, at least 0.
-        rows: Rows the scores come from.
+        rows: How many rows the scores come from.
     """
     values = largest.ascending
     if rank == 0:
@@ -223,7 +223,7 @@ def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
 
 
 def midpoint(last_kept: float, first_cut: float) -> float:
-    """The middle of two neighbouring scores, never as low as the one that is cut."""
+    """The middle of two neighbouring scores, always above the one that is cut."""
     middle = (last_kept + first_cut) / 2
     if not np.isfinite(middle):
         middle = last_kept / 2 + first_cut / 2

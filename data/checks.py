@@ -1,6 +1,6 @@
-"""What is wrong with a data set, all of it at once.
+"""Everything that is wrong with a data set, at once.
 
-Errors are what stops training or spoils what is measured afterwards; warnings are worth a look.
+Errors stop training or spoil what is measured afterwards; warnings are worth a look.
 """
 
 import hashlib
@@ -11,18 +11,20 @@ from functools import partial
 from typing import NamedTuple
 
 from data.dataset import SPLITS
-from data.records import Listing, Records, class_table, missing_in_train
-from data.sources import list_source
+from data.label_noise import class_groups
+from data.records import Listing, Records, class_table, count_of, missing_in_train
+from data.sources import list_whole, parse_source
+from data.training_split import with_options
 from models.cores import in_order
 from models.images import ImageError, Preprocess, load
 from models.progress import progress
 
-_DECODED = Preprocess(image_size=32)  # small: only whether a picture decodes matters here
+_DECODED = Preprocess(image_size=32)  # small: it only matters here whether a picture decodes
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of thing found."""
+    """One kind of problem that was found."""
 
     kind: str  # stable word for scripts, such as ``unreadable_file``
     message: str  # one line: what it is and what to do
@@ -30,18 +32,38 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Thinned:
+    """How many training pictures are left."""
+
+    pictures: int
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How many training labels are not those of the source."""
+
+    labels: int
+    changed: int
+    groups: int  # of classes, each label drawn within its own
+    classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The result of a check."""
 
     source: str  # the ``--data`` argument
-    rows: Mapping[str, int]  # pictures a split
-    counts: Mapping[str, Mapping[str, int]]  # pictures a split of each class, in class order
+    rows: Mapping[str, int]  # pictures per split
+    counts: Mapping[str, Mapping[str, int]]  # of each class per split, in class order
     errors: Sequence[Finding]  # what must be repaired
-    warnings: Sequence[Finding]  # what may be left
+    warnings: Sequence[Finding]  # what may stay as it is
+    thinned: Thinned | None = None  # where options of the training split leave pictures out
+    noise: Noise | None = None  # where they change labels
 
 
 class Picture(NamedTuple):
-    """One picture that was looked at."""
+    """One picture that was checked."""
 
     split: str
     name: str
@@ -57,10 +79,12 @@ def check(source: str, *, threads: int | None = None) -> Report:
     Raises:
         DataError: The source cannot be listed at all.
     """
-    listing = list_source(source, splits=())  # a missing file is one more finding
+    base, options = parse_source(source)
+    whole = list_whole(base, splits=())  # a missing file is one more finding
+    listing = with_options(whole, options)
     pictures = list(_look(listing, threads))
     counts = _counts(listing)
-    ignored = "not taken as pictures or class folders; move them away if that is right"
+    ignored = "neither pictures nor class folders; move them elsewhere if that is right"
     return Report(
         source=source,
         rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
@@ -71,11 +95,34 @@ def check(source: str, *, threads: int | None = None) -> Report:
             *_picture_warnings(pictures),
             *_found("ignored", ignored, list(listing.ignored)),
         ],
+        thinned=_thinned(whole, listing) if options.thins else None,
+        noise=_noise(listing),
     )
 
 
 def _found(kind: str, message: str, items: Sequence[str]) -> list[Finding]:
     return [Finding(kind, message, items)] if items else []
+
+
+def _thinned(whole: Listing, listing: Listing) -> Thinned | None:
+    if "train" not in listing.splits:
+        return None
+    pictures, kept = (len(each.splits["train"].names) for each in (whole, listing))
+    return Thinned(pictures=pictures, kept=kept)
+
+
+def _noise(listing: Listing) -> Noise | None:
+    train = listing.splits.get("train")
+    if train is None or train.noisy_ids is None:
+        return None
+    group_of = class_groups(listing)
+    pairs = zip(train.class_ids, train.noisy_ids, strict=True)
+    return Noise(
+        labels=len(train.names),
+        changed=sum(before != after for before, after in pairs),
+        groups=len(set(group_of.values())),
+        classes=len(group_of),
+    )
 
 
 def _look(listing: Listing, threads: int | None) -> Iterator[Picture]:
@@ -103,7 +150,7 @@ def _one(split: str, records: Records, row: int) -> Picture:
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
     there = {
-        name: Counter(listing.splits[name].class_ids) for name in SPLITS if name in listing.splits
+        name: Counter(listing.splits[name].taught_ids) for name in SPLITS if name in listing.splits
     }
     ids = class_table(listing).ids
     return {one: {name: counts[one] for name, counts in there.items()} for one in ids}
@@ -112,17 +159,17 @@ def _counts(listing: Listing) -> dict[str, dict[str, int]]:
 def _class_errors(listing: Listing) -> Iterator[Finding]:
     classes = class_table(listing)
     if len(classes) < 2:
-        message = f"{len(classes)} class; a classifier needs at least 2"
+        message = f"{count_of(len(classes), 'class', 'classes')}; a classifier needs at least 2"
         yield Finding("too_few_classes", message, list(classes.ids))
     for name, records in listing.splits.items():
         if not records.names:
-            yield Finding("empty_split", f"{name} holds no picture")
+            yield Finding("empty_split", f"{name} holds no pictures")
     if listing.order is None:
         yield from _unlearnable(listing)
 
 
 def _unlearnable(listing: Listing) -> Iterator[Finding]:
-    """An error where classes come from the folders or the manifest: most often a misspelt name."""
+    """An error where folders or a manifest define the classes: most often a misspelt name."""
     for name, ids in missing_in_train(listing).items():
         message = f"classes of {name} without a picture in train: they can never be learnt"
         yield Finding("missing_in_train", message, ids)
@@ -144,7 +191,7 @@ def _picture_errors(pictures: Sequence[Picture]) -> Iterator[Finding]:
 
 
 def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
-    """What makes val or test easier than fresh photos, so that measured figures are too good."""
+    """What makes val or test easier than new photos, so that measured figures are too good."""
     across = [
         " = ".join(f"{picture.name} ({picture.split})" for picture in same)
         for same in _identical(pictures)

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,7 @@ from data.records import count_of
 from data.splits import split_source
 from models.errors import DataError, UsageError
 
-app = typer.Typer(no_args_is_help=True, help="Look at data sets and cut them into splits.")
+app = typer.Typer(no_args_is_help=True, help="Check data sets and cut them into splits.")
 
 Source = Annotated[
     str,
@@ -35,12 +36,12 @@ MOST_ITEMS = 20  # of a warning; errors are listed in full
 def check_command(
     source: Source,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object with everything, nothing cut.")
+        bool, typer.Option("--json", help="One JSON object with everything, nothing left out.")
     ] = False,
 ) -> None:
     """Count pictures and classes; list damaged files, duplicates and leaks between splits.
 
-    Exit code 0 where there are at most warnings, 3 where there are errors.
+    Exit code 0 if there are no errors, whatever the warnings, and 3 if there are.
     """
     report = check(source)
     if as_json:
@@ -60,7 +61,7 @@ def split_command(
     out: Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")],
     val: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for val.")] = 0.1,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for test.")] = 0.1,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed gives another draw.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Cut a data set into train, val and test and write a manifest; pictures stay in place.
@@ -88,6 +89,8 @@ def split_command(
 def _show(report: Report) -> None:
     console = Console()
     console.print(_splits_table(report))
+    for line in _training_lines(report):
+        console.print(line)
     if report.counts:
         console.print(_classes_table(report))
     for finding in report.errors:
@@ -106,8 +109,20 @@ def _splits_table(report: Report) -> Table:
     return table
 
 
+def _training_lines(report: Report) -> Iterator[str]:
+    """What the options after the source do to the training split."""
+    if thinned := report.thinned:
+        yield f"train: {thinned.kept:,} of {thinned.pictures:,} pictures kept"
+    if noise := report.noise:
+        share = noise.changed / max(1, noise.labels)
+        yield (
+            f"train: {noise.changed:,} of {noise.labels:,} labels changed ({share:.1%}), within "
+            f"{noise.groups:,} groups of {noise.classes:,} classes"
+        )
+
+
 def _classes_table(report: Report) -> Table:
-    """The classes, all where they are few, else the rarest."""
+    """All the classes where there are few, otherwise the rarest."""
     shown, caption = list(report.counts), None
     if len(shown) > MOST_CLASSES:
         caption = f"the {MOST_CLASSES} rarest of {len(shown):,} classes; --json has all"

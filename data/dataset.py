@@ -27,7 +27,7 @@ def split_name(written: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The pictures of one split; nothing is read before it is asked for.
+    """The pictures of one split, read only when asked for.
 
     ``read(row)`` gives the bytes of an encoded picture. It can be pickled, so that workers can
     hold it, and raises ``OSError`` where a file cannot be read.
@@ -36,14 +36,14 @@ class Split:
     name: str  # train, val or test
     labels: NDArray[np.int64]  # indices into the data set's class table, (rows,)
     names: Sequence[str]  # what a message calls each picture, such as its path
-    observations: Sequence[str] | None  # an id a picture, shared by the photos of one plant
+    observations: Sequence[str] | None  # one id per picture, shared by the photos of one plant
     read: Callable[[int], bytes]
 
     def __post_init__(self) -> None:
         for column, values in (("names", self.names), ("observations", self.observations)):
             if values is not None and len(values) != len(self):
                 raise ValueError(
-                    f"{column} must have {len(self)} entries, one a label, got {len(values)}"
+                    f"{column} must have {len(self)} entries, one per label, got {len(values)}"
                 )
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class FileReader:
-    """``read`` for pictures that are files: one path a row, relative to the folder ``root``."""
+    """``read`` for pictures that are files: one path per row, relative to the folder ``root``."""
 
     root: Path
     paths: Sequence[str]

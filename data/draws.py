@@ -1,11 +1,11 @@
-"""Chance that stays the same for ever: order by a hash, whatever the versions of anything."""
+"""Random draws that never change, whatever the versions of anything: they come from a hash."""
 
 import hashlib
 from collections.abc import Iterable
 
 
 def fraction(key: str, seed: int) -> float:
-    """A number in [0, 1) that depends on the key and the seed alone.
+    """A number in [0, 1) that depends only on the key and the seed.
 
     Example:
         >>> 0.0 <= fraction("a", 0) < 1.0

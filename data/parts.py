@@ -1,4 +1,4 @@
-"""A part of a split, for calibrating on photos that nothing else has looked at.
+"""A part of a split, for calibrating on photos that nothing else has seen.
 
 ``test:0-0.3`` is three tenths of the split ``test``, dealt at random but always the same;
 ``test:0.3-1`` is all the rest. Photos of one plant stay together.
@@ -63,14 +63,14 @@ class Part:
         return select(split, rows, name=str(self).replace(self.name, split.name, 1))
 
     def rest(self, split: Split) -> NDArray[np.intp]:
-        """Numbers of the rows that are not in this part, of plants that are not."""
+        """Indices of the rows outside this part, whose plants are outside it too."""
         return np.setdiff1d(np.arange(len(split)), self._rows(split))
 
     def __str__(self) -> str:
         return f"{self.name}:{self.start:g}-{self.stop:g}"
 
     def _rows(self, split: Split) -> NDArray[np.intp]:
-        """Rows whose plant is dealt into the part; a photo without observation is a plant."""
+        """Rows whose plant is dealt into the part; a photo without an observation is one."""
         observations: Sequence[str] | range = split.observations or range(len(split))
         numbers: dict[object, int] = {}
         plants = np.array([numbers.setdefault(plant, len(numbers)) for plant in observations])
@@ -89,9 +89,10 @@ def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
         labels=split.labels[rows],
         names=[split.names[row] for row in chosen],
         observations=None if plants is None else [plants[row] for row in chosen],
-        read=partial(_read, split.read, tuple(chosen)),
+        read=partial(read_row, split.read, tuple(chosen)),
     )
 
 
-def _read(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
+def read_row(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
+    """``read`` for some rows of a split: the picture of the ``row``-th of them."""
     return read(rows[row])

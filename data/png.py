@@ -1,4 +1,4 @@
-"""A small array as a PNG file, lossless and quick to write, uncompressed."""
+"""A small array as a PNG file: lossless, and quick to write since it is uncompressed."""
 
 from io import BytesIO
 
@@ -11,7 +11,7 @@ def encode_png(picture: NDArray[np.uint8]) -> bytes:
     """The bytes of a PNG file that decodes to exactly ``picture``.
 
     Raises:
-        ValueError: It is not uint8 of shape ``(height, width, 3)``, RGB, with a pixel at least.
+        ValueError: It is not uint8 of shape ``(height, width, 3)``, RGB, with at least one pixel.
 
     Example:
         >>> encode_png(np.zeros((2, 2, 3), dtype=np.uint8))[:8]

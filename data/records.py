@@ -15,25 +15,32 @@ from models.errors import DataError
 class Records:
     """One split as its source lists it: a :class:`Split` before labels are indices."""
 
-    class_ids: Sequence[str]  # one a picture; the other columns are those of the split
+    class_ids: Sequence[str]  # one per picture; the other columns are those of the split
     names: Sequence[str]
     observations: Sequence[str] | None = None
     read: Callable[[int], bytes]
+    noisy_ids: Sequence[str] | None = None  # one per picture, where noise is asked for
+
+    @property
+    def taught_ids(self) -> Sequence[str]:
+        """The class ids that become labels."""
+        return self.class_ids if self.noisy_ids is None else self.noisy_ids
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Everything a source lists, nothing judged yet.
+    """Everything a source lists, before any of it is judged.
 
-    A source may fix its classes and their ``order`` whatever the pictures; where that is None,
-    they are those found, sorted.
+    A source may fix its classes and their ``order``, whatever the pictures; where ``order`` is
+    None, the classes are those found, sorted.
     """
 
     source: str  # the ``--data`` argument
     splits: Mapping[str, Records]  # by normalised name, those that are there
-    known: Mapping[str, ClassInfo] = field(default_factory=dict)  # may lack some and hold others
-    ignored: Sequence[str] = ()  # stray files and folders that were passed over
+    known: Mapping[str, ClassInfo] = field(default_factory=dict)  # may lack classes or hold others
+    ignored: Sequence[str] = ()  # stray files and folders
     order: Sequence[str] | None = None  # all class ids
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
 
 
 def assemble(
@@ -68,7 +75,7 @@ def assemble(
 def class_table(listing: Listing) -> ClassTable:
     """The classes of all splits, in the source's order or sorted, with their training counts."""
     train = listing.splits.get("train")
-    counts = None if train is None else Counter(train.class_ids)
+    counts = None if train is None else Counter(train.taught_ids)
     present = {name for records in listing.splits.values() for name in records.class_ids}
     return ClassTable(
         tuple(
@@ -129,7 +136,7 @@ def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
                 f"{listing.source} has no split {name!r}; it has: {', '.join(there) or 'none'}"
             )
         if not listing.splits[name].class_ids:
-            raise DataError(f"{listing.source}: split {name!r} holds no picture")
+            raise DataError(f"{listing.source}: split {name!r} holds no pictures")
     return wanted
 
 
@@ -141,7 +148,7 @@ def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:
             f"{listing.source}: {count_of(len(unknown), 'class id', 'class ids')} of {name} "
             f"missing in {where} ({len(table)} classes): {first(unknown)}"
         )
-    labels = [table.index_of[class_id] for class_id in records.class_ids]
+    labels = [table.index_of[class_id] for class_id in records.taught_ids]
     return Split(
         name=name,
         labels=np.array(labels, dtype=np.int64),

@@ -1,6 +1,7 @@
-"""What ``--data`` may name, told from what is there."""
+"""What ``--data`` may name, recognised by what is there."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from data.dataset import Dataset, split_name
@@ -11,6 +12,7 @@ from data.layouts.folder import is_folder_dataset, list_folder
 from data.layouts.manifest import is_manifest, list_manifest
 from data.layouts.plantnet import is_plantnet, list_plantnet
 from data.records import Listing, assemble
+from data.training_split import TrainingOptions, parse_options, with_options
 from models.classes import ClassTable
 from models.errors import DataError
 
@@ -26,8 +28,9 @@ def open_dataset(
     """Open a data set; pictures are read one by one, when asked for.
 
     Args:
-        source: Path of a folder or a manifest, or ``flora[:train=..,val=..,test=..,seed=..]``.
-        splits: The splits needed; all there are by default. Nothing is asked of the others.
+        source: Path of a folder or a manifest, or ``flora[:train=..,val=..,test=..,seed=..]``;
+            after any of them ``:noise=..`` and what else `data.training_split` takes.
+        splits: The splits needed; all there are by default. Nothing is required of the others.
         classes: A bundle's class table: labels are indices into it.
 
     Raises:
@@ -40,17 +43,35 @@ def open_dataset(
 def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """List what a source holds, without judging its classes.
 
-    A manifest's files must exist in ``splits``, in all by default.
+    The files that a manifest lists for ``splits`` (all by default) must exist.
 
     Raises:
         DataError: The source is none of those accepted, or cannot be read as what it is.
     """
-    if is_flora(source):
-        return list_flora(source)
-    if not source:
-        raise DataError(f"no data are named; --data takes {ACCEPTED}")
+    base, options = parse_source(source)
+    return replace(with_options(list_whole(base, splits=splits), options), source=source)
+
+
+def list_whole(base: str, *, splits: Sequence[str] | None = None) -> Listing:
+    """`list_source` of a source without options of the training split."""
+    if is_flora(base):
+        return list_flora(base)
+    if not base:
+        raise DataError(f"no data source is named; --data takes {ACCEPTED}")
     try:
-        return _list_path(Path(source), source, splits)
+        return _list_path(Path(base), base, splits)
+    except OSError as error:
+        raise DataError(f"{base} cannot be read: {error}") from error
+
+
+def parse_source(source: str) -> tuple[str, TrainingOptions]:
+    """The source as `list_whole` takes it, and what is asked of its training split.
+
+    Raises:
+        DataError: An option that is unknown, given twice or of a value that it does not take.
+    """
+    try:
+        return parse_options(source)
     except OSError as error:
         raise DataError(f"{source} cannot be read: {error}") from error
 
@@ -71,15 +92,16 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
             "`florilege data split` makes a manifest from a folder of class folders"
         )
     if path.exists():
-        raise DataError(f"{source} is a file but no .csv or .parquet; --data takes {ACCEPTED}")
+        raise DataError(f"{source} is neither a .csv nor a .parquet file; --data takes {ACCEPTED}")
     raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}")
 
 
 def picture_side(source: str) -> int | None:
     """Side in pixels of the pictures of a source that has only one size: flora and CIFAR-100."""
-    if is_flora(source):
-        return flora_drawing.SIDE
     try:
-        return cifar100.SIDE if cifar100.find_cifar100(Path(source)) else None
-    except OSError:  # told when it is opened
+        base, _ = parse_options(source)
+        if is_flora(base):
+            return flora_drawing.SIDE
+        return cifar100.SIDE if cifar100.find_cifar100(Path(base)) else None
+    except (DataError, OSError):  # reported when it is opened
         return None

@@ -16,7 +16,7 @@ from data.layouts.folder import list_classes
 from data.layouts.manifest import demand_columns, demand_pictures, is_manifest, observation_ids
 from data.layouts.table import Table, read_table
 from data.records import Records
-from data.sources import list_source
+from data.sources import list_source, parse_source
 from models.errors import DataError
 
 
@@ -28,15 +28,22 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
     Args:
         source: A manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
             folder, or a folder of class folders.
-        out: Where the manifest will stand; paths are relative to its folder.
+        out: Where the manifest will be; paths are relative to its folder.
         val: Share of the pictures for val, 0 or more.
         test: Share of the pictures for test; together less than 1.
         seed: 0 or more.
 
     Raises:
-        DataError: See `data.sources.list_source`; or the pictures are not files.
+        DataError: See `data.sources.list_source`; or the pictures are not files, or ``source``
+            asks something of its training split.
         ValueError: Shares or seed out of range.
     """
+    base, _ = parse_source(source)
+    if base != source:
+        raise DataError(
+            f"{source}: a manifest is cut from pictures as they are; write it without options, "
+            "and give them where it is read"
+        )
     table, root = _table(source)
     paths, class_ids = demand_pictures(source, table)
     observations = observation_ids(table, paths)
@@ -51,7 +58,7 @@ def assign(
     """``train``, ``val`` or ``test`` for each picture; every class keeps a group in train.
 
     A group, such as the photos of one observation, is never cut; one with several classes counts
-    as its most frequent. Shares and seed are those of `split_source`.
+    as the most frequent of them. Shares and seed are those of `split_source`.
 
     Raises:
         ValueError: Shares or seed out of range, or lengths that differ.
@@ -73,7 +80,7 @@ def assign(
     split_of: dict[str, str] = {}
     for class_id, sizes in strata.items():
         split_of |= _cut(class_id, sizes, {"test": test, "val": val}, seed)
-    for own in groups_of.values():  # a class that occurs in groups of other classes alone
+    for own in groups_of.values():  # a class found only in groups that count as others
         if all(split_of[group] != "train" for group in own):
             split_of[shuffled(own, seed)[0]] = "train"
     return [split_of[group] for group in groups]
@@ -114,7 +121,7 @@ def _table(source: str) -> tuple[Table, Path]:
         table["observation_id"] = [name for part in parts for name in part.observations or ()]
     readers = [part.read for part in parts if isinstance(part.read, FileReader)]
     if len(readers) < len(parts):
-        raise DataError(f"{source} is not made of picture files; nothing to list in a manifest")
+        raise DataError(f"{source} is not made of picture files: a manifest has nothing to list")
     return table, readers[0].root.resolve()
 
 

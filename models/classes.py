@@ -1,4 +1,4 @@
-"""The classes a network knows, in the order of its outputs, and what is known about each."""
+"""The classes a network tells apart, in the order of its outputs, with what is known of each."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +13,10 @@ from models.errors import BundleError
 
 @dataclass(frozen=True, kw_only=True)
 class ClassInfo:
-    """One class; what is not known of it is None, and the best name of a language comes first."""
+    """One class; what is unknown is None, and the best name in each language comes first."""
 
     id: str  # stable: the folder's name or the manifest's ``class_id``
-    scientific_name: str  # shown to people; the id where nothing better is known
+    scientific_name: str  # shown to people; the id if nothing better is known
     genus: str | None = None
     family: str | None = None
     gbif: str | None = None  # key in the GBIF backbone
@@ -33,7 +33,7 @@ class ClassTable(Sequence[ClassInfo]):
     def __post_init__(self) -> None:
         if len(set(self.ids)) != len(self.items):
             twice = sorted({name for name in self.ids if self.ids.count(name) > 1})
-            raise BundleError(f"class ids must be unique; these stand there twice: {twice[:5]}")
+            raise BundleError(f"class ids must be unique; these appear more than once: {twice[:5]}")
 
     def __len__(self) -> int:
         return len(self.items)
@@ -55,7 +55,7 @@ class ClassTable(Sequence[ClassInfo]):
 
     @property
     def counts(self) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
-        """Training images a class, shape ``(classes,)``, or None where any is unknown."""
+        """Training images per class, shape ``(classes,)``, or None if any is unknown."""
         counts = [item.training_count for item in self.items]
         return None if None in counts else np.array(counts, dtype=np.int64)
 

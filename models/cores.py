@@ -1,4 +1,4 @@
-"""The cores there are, and work spread over them in order."""
+"""How many cores there are, and work spread over them in order."""
 
 import math
 import os
@@ -8,19 +8,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-AHEAD: Final = 4  # results a thread that may wait for their turn
+AHEAD: Final = 4  # results per thread that may wait for their turn
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def cores() -> int:
-    """Cores this process may really use: its affinity, cut by a container's CPU quota."""
+    """Cores this process may really use: its affinity, limited by a container's CPU quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(allowed or 1, _quota(Path("/sys/fs/cgroup/cpu.max"))))
 
 
 def _quota(path: Path) -> int:
-    """CPUs granted by the control group, rounded up; unlimited where none is set."""
+    """CPUs granted by the control group, rounded up; a very large number without a limit."""
     try:
         quota, period = path.read_text().split()
         return math.ceil(int(quota) / int(period))
@@ -34,9 +34,9 @@ def in_order(
     """``work`` of each item, in the order of the items, by several threads at once.
 
     Items are read in the caller's thread, only a few ahead of the results, so there may be any
-    number of them. What ``work`` raises is raised at its place in the order. Then, or where the
-    caller stops early (``close``), items that have not begun are left undone. There are as many
-    ``threads`` as cores by default.
+    number of them. What ``work`` raises is raised at its place in the order. After that, or if the
+    caller stops early (``close``), items that have not begun are left undone. By default there are
+    as many ``threads`` as cores.
 
     Example:
         >>> list(in_order(abs, [-3, 1, -2], threads=2))

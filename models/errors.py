@@ -1,7 +1,7 @@
-"""The errors a person can do something about, each with the exit code of the command line.
+"""The errors a person can do something about, each with its exit code on the command line.
 
-A message names what is wrong, where, and what to do next. Everything else that is raised ends
-with exit code 1: a path that cannot be used, or a bug.
+A message says what is wrong, where, and what to do next. Any other exception, from a path that
+cannot be used or from a bug, ends with exit code 1.
 """
 
 from typing import ClassVar
@@ -38,6 +38,6 @@ class GateFailed(FlorilegeError):
 
 
 class SomeInputsFailed(FlorilegeError):
-    """Some inputs failed, each of them listed; the others were answered."""
+    """Some inputs failed, and each is listed; the others were answered."""
 
     exit_code = 6

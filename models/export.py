@@ -2,7 +2,7 @@
 
 The graph holds everything between the resized picture and the logits:
 ``image`` uint8 ``(batch, height, width, 3)`` -> cast -> normalise -> network -> logits.
-Its last output, ``features``, is what the head made them of: it tells photos of something else.
+Its last output, ``features``, is what the head is given: photos of something else show in it.
 """
 
 import copy
@@ -28,26 +28,26 @@ from models.heads import output_names
 from models.session import FEATURES
 
 OPSET: Final = 20
-MOST_BYTES: Final = 2**31 - 2**24  # of weights in one file of protobuf, with room for the graph
+MOST_BYTES: Final = 2**31 - 2**24  # of weights in one protobuf file, leaving room for the graph
 PARITY_BATCHES: Final = (1, 2, 5)
 RELATIVE_TOLERANCE: Final = 1e-4
 ABSOLUTE_TOLERANCE: Final = 1e-4
-ROUNDINGS: Final = 4  # of torch's own, where a network is too ill-conditioned for the two above
+ROUNDINGS: Final = 4  # times torch's own error, if a network is too ill-conditioned for the above
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """How far torch and ONNX Runtime are apart on the same pictures, over all outputs.
+    """How far apart torch and ONNX Runtime are on the same pictures, over all outputs.
 
-    The tolerance is ``1e-4 + 1e-4 max_logit``; where that is not enough, widened by four times the
-    distance of torch in float32 from torch in float64, to a hundred times as much at most.
+    The tolerance is ``1e-4 + 1e-4 max_logit``; where that is not enough, it is widened by four
+    times the distance between torch in float32 and in float64, to at most a hundred times as much.
     """
 
-    max_difference: float  # the largest of a logit, absolute
-    max_logit: float  # the largest of torch, absolute
+    max_difference: float  # the largest between logits, absolute
+    max_logit: float  # torch's largest, absolute
     tolerance: float  # largest difference allowed
     max_feature_difference: float
-    feature_tolerance: float  # as ``tolerance``, from the largest feature
+    feature_tolerance: float  # like ``tolerance``, from the largest feature
     pictures: int  # compared: random and extreme ones, in batches of 1, 2 and 5
 
     @property
@@ -60,7 +60,7 @@ class Parity:
 class PictureNetwork(nn.Module):
     """A network with the normalisation in front: uint8 NHWC pictures in, float32 logits out.
 
-    ``mean`` and ``std`` are those of each channel, red green blue, in units of 0 to 1.
+    ``mean`` and ``std`` are given per channel (red, green, blue), for values from 0 to 1.
     """
 
     mean: Tensor
@@ -83,12 +83,12 @@ class PictureNetwork(nn.Module):
 
 
 class ExportedNetwork(PictureNetwork):
-    """What is exported: the logits of every head, then the features that the head was given."""
+    """What is exported: the logits of every head, then the features that the head is given."""
 
     network: Network
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]  # one more
-        """Logits, and last the features, ``(batch, dimensions)``."""
+        """Logits, then the features, ``(batch, dimensions)``."""
         features = self.network.backbone(self.normalise(image))
         outputs = self.network.head(features)
         return (*(outputs if isinstance(outputs, tuple) else (outputs,)), features)
@@ -104,8 +104,7 @@ def export_onnx(
     Args:
         network: What ``models.backbones.build`` returns.
         image_size: Height and width of the pictures in pixels.
-        mean: See :class:`PictureNetwork`.
-        std: The same.
+        mean, std: See :class:`PictureNetwork`.
         path: The file to write; on any failure it is left as it was.
 
     Returns:
@@ -152,7 +151,7 @@ def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.Model
 def _calm() -> Iterator[None]:
     """Silence the exporter, which says nothing a user could act on, and collect no garbage.
 
-    Its many objects live to its end, so that collecting takes a tenth of the time for nothing.
+    Its many objects live until it ends, so a tenth of its time would go into collecting nothing.
     """
     logger = logging.getLogger("torch.onnx")
     level, collects = logger.level, gc.isenabled()
@@ -170,7 +169,7 @@ def _calm() -> Iterator[None]:
 
 
 def _without_origins(model: onnx.ModelProto) -> bytes:
-    """Serialise ``model`` without stack traces, source paths and other notes of the exporter."""
+    """Serialise ``model`` without the exporter's stack traces, source paths and other notes."""
     graph, functions = model.graph, model.functions
     nodes = (node for holder in (graph, *functions) for node in holder.node)
     values = (*graph.value_info, *graph.input, *graph.output, *graph.initializer)
@@ -185,7 +184,7 @@ def _without_origins(model: onnx.ModelProto) -> bytes:
 
 
 def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Parity:
-    """Run the ONNX file ``content`` and torch on the same pictures, at batch 1, 2 and 5."""
+    """Run the ONNX file ``content`` and torch on the same pictures, in batches of 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     batches = [_hard_pictures(count, image_size) for count in PARITY_BATCHES]
     ours = [_outputs(pictures, batch) for batch in batches]
@@ -196,7 +195,7 @@ def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Pa
     own = _parity([_outputs(exact, batch) for batch in batches], ours)
 
     def widened(tolerance: float, rounding: float) -> float:
-        return min(tolerance + ROUNDINGS * rounding, 100 * tolerance)  # more would check nothing
+        return min(tolerance + ROUNDINGS * rounding, 100 * tolerance)  # beyond, nothing is checked
 
     return replace(
         parity,
@@ -211,7 +210,7 @@ def _outputs(pictures: ExportedNetwork, batch: np.ndarray) -> list[np.ndarray]:
 
 
 def _parity(ours: list[list[np.ndarray]], theirs: list[list[np.ndarray]]) -> Parity:
-    """How far two sides are apart: logits and last features, a list for each batch."""
+    """How far apart two sides are; each gives a list per batch, logits first and features last."""
     compared = [list(zip(*sides, strict=True)) for sides in zip(ours, theirs, strict=True)]
     difference, largest = _worst([pair for pairs in compared for pair in pairs[:-1]])
     apart, longest = _worst([pairs[-1] for pairs in compared])
@@ -226,7 +225,7 @@ def _parity(ours: list[list[np.ndarray]], theirs: list[list[np.ndarray]]) -> Par
 
 
 def _worst(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
-    """The largest difference, and the largest number of torch."""
+    """The largest difference, and torch's largest number."""
     difference = max(_distance(ours, theirs) for ours, theirs in pairs)
     return difference, max(float(np.abs(ours).max()) for ours, _ in pairs)
 
@@ -239,7 +238,7 @@ def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def _hard_pictures(count: int, image_size: int) -> np.ndarray:
-    """Random pictures; black, white and a black-and-white noise among them, as far as they fit."""
+    """Random pictures; as far as they fit, one is black, one white, one black-and-white noise."""
     shape = (image_size, image_size, 3)
     random = np.random.default_rng(count)
     batch = random.integers(0, 256, (count, *shape), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Writing files: a crash or a full disk leaves the old content or the new one."""
+"""Writing files so that a crash or a full disk leaves either the old content or the new."""
 
 import fcntl
 import os
@@ -22,19 +22,19 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
     """
     with _naming(path):
         _write(path, content)
-    with suppress(OSError):  # the file stands already
+    with suppress(OSError):  # the file is in place already
         sync_folder(path.parent)
 
 
 def check_writable(path: Path) -> None:
-    """Raise the ``OSError`` of a path that `write_atomic` cannot write, before long work."""
+    """Raise, before long work, the ``OSError`` of a path that `write_atomic` cannot write."""
     with _naming(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
         pass
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Let errors name ``path``, not the hidden file beside it."""
+    """Make errors name ``path``, not the hidden file beside it."""
     try:
         yield
     except OSError as error:
@@ -58,7 +58,7 @@ def _write(path: Path, content: bytes | memoryview) -> None:
 
 @contextmanager
 def files_beside(folder: Path) -> Iterator[Path]:
-    """A hidden folder to write files into that move to ``folder`` where the block ends well."""
+    """A hidden folder whose files move to ``folder`` if the block ends without an error."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as beside:
         yield Path(beside)
         for file in sorted(Path(beside).iterdir()):
@@ -78,9 +78,9 @@ def sync_folder(folder: Path) -> None:
 def held(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder while the block runs.
 
-    The lock is on the file ``.lock`` inside, which names this process. It ends with this process,
-    however that ends; child processes have no part in it, and a file left by a killed process is
-    no lock. On a disk without locks nobody is kept out.
+    The lock is on the file ``.lock`` inside, which names this process. It ends when this process
+    does, however that happens; child processes do not share it, and a file left by a killed
+    process locks nothing. On a disk without locks nobody is kept out.
 
     Raises:
         UsageError: Another process holds the folder.
@@ -109,7 +109,7 @@ def _locked(path: Path) -> TextIO:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
                 return handle
-        handle.close()  # removed by its holder after it was opened here: take the one there is now
+        handle.close()  # its holder removed it after it was opened here: open the current one
 
 
 def _refusal(handle: TextIO, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Settings and the flags that fill them: one field gives flag, variable, file line, help, check."""
+"""Settings and their flags: one field gives the flag, variable, file line, help and check."""
 
 import functools
 import inspect
@@ -20,10 +20,10 @@ class FlagSettings(BaseModel):
     """Settings that are checked when they are made and never change.
 
     A field says all there is to know: type, default, bounds and, in the text below it, the help
-    of its flag. :func:`flags_of` makes the flags.
+    for its flag. :func:`flags_of` makes the flags.
 
     Raises:
-        ValueError: A value that a field refuses; the message begins with the field's name.
+        ValueError: A field refuses its value; the message begins with the field's name.
     """
 
     model_config = ConfigDict(
@@ -39,18 +39,18 @@ class FlagSettings(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """How a field looks on the command line, where that is not its own name and type."""
+    """How a field looks on the command line, where that differs from its own name and type."""
 
     name: str | None = None  # such as ``--cors-origin``
-    type: Any = None  # of what is typed; the field's validators make its value of it
-    help: str | None = None  # where the field's description is not for a command line
-    argument: bool = False  # a word of its own, not a flag
-    metavar: str | None = None  # what stands for the value in the help, such as ``DATA``
-    default: str | None = None  # what the help shows where None means "not given"
+    type: Any = None  # of what is typed, which the field's validators turn into its value
+    help: str | None = None  # if the field's description does not suit a command line
+    argument: bool = False  # a positional argument instead of a flag
+    metavar: str | None = None  # stands for the value in the help, such as ``DATA``
+    default: str | None = None  # shown in the help if None means "not given"
 
 
 def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
-    """Turn the verb's parameter of type ``model``, or a base of it, into one flag for each field.
+    """Turn the verb's parameter of type ``model``, or of a base of it, into one flag per field.
 
     Example:
         >>> from pydantic import Field
@@ -90,7 +90,7 @@ def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
 
 
 def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter]]:
-    """Each field with the parameter that Typer makes a flag of."""
+    """Each field with the parameter that Typer turns into its flag."""
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         names = () if flag.name is None else (flag.name,)
@@ -103,11 +103,8 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         )
         own = (flag.name or name).lstrip("-").replace("-", "_")
         default = inspect.Parameter.empty if field.is_required() else _default(field)
-        kind = flag.type or field.annotation
-        yield (
-            name,
-            inspect.Parameter(own, _BY_NAME, default=default, annotation=Annotated[kind, typed]),
-        )
+        kind: Any = Annotated[flag.type or field.annotation, typed]
+        yield name, inspect.Parameter(own, _BY_NAME, default=default, annotation=kind)
 
 
 def _default(field: FieldInfo) -> Any:
@@ -116,7 +113,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _complaint(error: ValidationError) -> str:
-    """What the first refused value is, and why."""
+    """The first refused value, and why it is refused."""
     first = error.errors(include_url=False)[0]
     name = ".".join(part for part in first["loc"] if isinstance(part, str))
     message = first["msg"].removeprefix("Value error, ")

@@ -1,7 +1,7 @@
 """The last layer: features ``(batch, features)`` in, logits ``(batch, classes)`` out for each head.
 
-``linear`` and ``cosine`` give ``logits``, for every loss on one head: ``cosine`` is what the margin
-losses ``ldam`` and ``imbalanced_noised_top_k`` are made for. ``two_head`` gives the pair
+``linear`` and ``cosine`` give ``logits``, for every loss on one head; ``cosine`` suits the margin
+losses ``ldam`` and ``imbalanced_noised_top_k``. ``two_head`` gives the pair
 ``(multi_label_logits, sccp_logits)``, for ``two_head_average_k`` ([A] section 4).
 """
 
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 
 class CosineHead(nn.Module):
-    """Cosines between the features and one direction a class.
+    """Cosines between the features and one direction per class.
 
     In training mode the output is the bare cosine: the margin losses subtract their margin in
-    cosine units and apply their own scale afterwards, for others the training loop applies it.
-    In evaluation mode it is ``scale`` times the cosine, so that the softmax of what is exported
-    is the one the loss trained.
+    cosine units and then apply their own scale; for other losses the training loop applies one.
+    In evaluation mode it is ``scale`` times the cosine, so that the exported network has the
+    softmax that the loss trained.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
@@ -57,10 +57,10 @@ class TwoHead(nn.Module):
 
     @torch.no_grad()
     def start_multi_label_at(self, average_k: float) -> None:
-        r"""Let every class start with probability ``average_k / classes``.
+        r"""Let every class start at probability ``average_k / classes``.
 
-        The bias becomes :math:`\log(K / (L - K))`: from zero, each logit starts at one half and
-        most of a short training goes into pushing all of them down.
+        The bias becomes :math:`\log(K / (L - K))`: from a bias of zero every class starts at one
+        half, and most of a short training goes into pushing them all down.
 
         Raises:
             ValueError: ``average_k`` is not between 0 and the number of classes.

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with time left on a terminal, on stderr; nothing elsewhere."""
+"""Progress of long work: on a terminal a bar with the time left, on stderr; elsewhere nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from rich.progress import (
 
 
 class Advance(Protocol):
-    """Say that some more steps are done, and optionally what to show beside the bar."""
+    """Report that some more steps are done, and optionally what to show beside the bar."""
 
     def __call__(self, steps: int = 1, note: str = "") -> None: ...
 

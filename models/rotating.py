@@ -4,14 +4,14 @@ import os
 from pathlib import Path
 
 DIGITS = 6
-"""Of the numbers in the names."""
+"""How many digits the numbers in the names have."""
 
 
 class RotatingFiles:
-    """Files such as ``scores-000001.log`` in ``folder``, whose ``name`` is ``scores-*.log``.
+    """Files such as ``scores-000001.log`` in ``folder``, for the ``name`` ``scores-*.log``.
 
-    A file that has reached ``max_bytes`` is full, and whoever writes begins the next; ``max_files``
-    are kept. Several processes may begin files in one folder; none gets another's.
+    A file that has reached ``max_bytes`` is full, and its writer begins the next; ``max_files`` are
+    kept. Several processes may begin files in one folder, and none gets another's.
 
     Raises:
         ValueError: A limit below 1.
@@ -26,10 +26,10 @@ class RotatingFiles:
         self.max_bytes, self.max_files = max_bytes, max_files
 
     def begin(self) -> Path:
-        """Make the next file, for its owner alone, and delete the oldest where there are enough.
+        """Make the next file, readable by its owner alone, and delete the oldest beyond the limit.
 
         Raises:
-            OSError: The folder, which is made where it is not there, or the file cannot be made.
+            OSError: The folder, which is created if missing, or the file cannot be made.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         existing = numbered_files(self.folder, self.name)
@@ -47,5 +47,5 @@ class RotatingFiles:
 
 
 def numbered_files(folder: str | Path, name: str) -> list[Path]:
-    """The files of this name in a folder, the oldest first; a star stands for the number."""
+    """The files of this name in a folder, oldest first; a star stands for the number."""
     return sorted(Path(folder).glob(name.replace("*", "[0-9]" * DIGITS)))

@@ -1,4 +1,4 @@
-"""ONNX Runtime: which of its two wheels is installed, and on what device a graph really runs."""
+"""ONNX Runtime: which of its two wheels is installed, and which device a graph really runs on."""
 
 import os
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +19,7 @@ def installed_wheels() -> dict[str, str]:
 
 
 def installed(name: str) -> str | None:
-    """The version of a distribution, or None where there is none, as in a bare checkout."""
+    """The version of a distribution, or None if it is not installed, as in a bare checkout."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -30,7 +30,7 @@ def silence_telemetry() -> None:
     """Keep ONNX Runtime from reporting to its makers; call it before anything imports it.
 
     Its Linux and macOS wheels otherwise write a device id into the user's cache folder, and they
-    hold the address that events are sent to. Whoever wants that sets ``ORT_DISABLE_TELEMETRY=0``.
+    contain the address that events go to. ``ORT_DISABLE_TELEMETRY=0`` leaves it on.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
@@ -64,7 +64,7 @@ def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
 
     Raises:
         ValueError: An unknown device.
-        UsageError: ``cuda`` with the wheel that has no CUDA.
+        UsageError: ``cuda`` is wanted, but the wheel has no CUDA.
     """
     if device not in DEVICES:
         raise ValueError(f"device must be one of {list(DEVICES)}, got {device!r}")
@@ -81,7 +81,7 @@ def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
 
 
 def demand_cuda(in_use: str) -> None:
-    """Refuse another provider: ONNX Runtime lists CUDA even without a driver, and falls back.
+    """Refuse any other provider: ONNX Runtime lists CUDA even without a driver, then falls back.
 
     Raises:
         UsageError: The graph does not run on CUDA.

@@ -11,7 +11,7 @@ from models.errors import BundleError
 from models.runtime import CPU, demand_cuda, import_runtime, wanted_providers
 
 INPUT: Final = "image"
-FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions), if there
+FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions); may be absent
 
 Floats = npt.NDArray[np.float32]
 
@@ -20,13 +20,13 @@ class Outputs(NamedTuple):
     """What the network says about some pictures."""
 
     logits: dict[str, Floats]  # by head name, (batch, classes)
-    features: Floats | None  # (batch, dimensions); None where not asked for
+    features: Floats | None  # (batch, dimensions); None if not asked for
 
 
 class Session:
     """The network of a bundle, ready to run; any number of threads may call it at once.
 
-    Nothing spins inside a call: the caller's own threads keep the cores busy.
+    Its own threads never spin while they wait: the caller's threads keep the cores busy.
 
     Args:
         bundle: What to run.
@@ -50,10 +50,10 @@ class Session:
             demand_cuda(self.provider)
         self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name
         _check_graph(self._run, bundle)
-        self.dimensions = _dimensions(self._run)  # of features; None where there are none
+        self.dimensions = _dimensions(self._run)  # of the features; None if there are none
 
     def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
-        """Run the network for its logits; arguments and errors of :meth:`outputs`."""
+        """The logits alone; arguments and errors are those of :meth:`outputs`."""
         return self.outputs(images).logits
 
     def outputs(self, images: npt.NDArray[np.uint8], *, features: bool = False) -> Outputs:
@@ -61,10 +61,10 @@ class Session:
 
         Args:
             images: uint8, shape ``(batch, image_size, image_size, 3)``, at least one.
-            features: Whether they are wanted too.
+            features: Whether features are wanted too.
 
         Raises:
-            ValueError: Another dtype or shape, no image, or features where there are none.
+            ValueError: Another dtype or shape, no image, or features that the graph does not give.
             BundleError: The network gives infinite or undefined numbers.
         """
         side, classes = self.bundle.preprocess.image_size, len(self.bundle.classes)
@@ -76,7 +76,7 @@ class Session:
         if not len(images):
             raise ValueError("images must hold at least one image, got none")
         if features and self.dimensions is None:
-            raise ValueError("features must be False, this graph gives none")
+            raise ValueError("features must be False: this graph gives none")
         wanted = [*self.heads.values(), *([FEATURES] if features else [])]
         found = self._run.run(wanted, {INPUT: np.ascontiguousarray(images)})
         logits = dict(zip(self.heads, found, strict=False))  # features come after all heads
@@ -122,7 +122,7 @@ def _load(bundle: Bundle, providers: list[str], threads: int) -> Any:
 
 
 def _check_graph(run: Any, bundle: Bundle) -> None:
-    """Refuse a graph whose input or outputs are not those the bundle promises."""
+    """Refuse a graph whose input or outputs are not what the bundle promises."""
     side, classes = bundle.preprocess.image_size, len(bundle.classes)
     inputs = [(node.name, node.type, list(node.shape[1:])) for node in run.get_inputs()]
     if inputs != [(INPUT, "tensor(uint8)", [side, side, 3])]:
@@ -142,7 +142,7 @@ def _check_graph(run: Any, bundle: Bundle) -> None:
 
 
 def _dimensions(run: Any) -> int | None:
-    """Length of a row of features; None where there are none, or they are not rows."""
+    """Length of a row of features; None if there are none, or they are not rows."""
     for node in run.get_outputs():
         if (node.name, node.type, len(node.shape)) == (FEATURES, "tensor(float)", 2):
             return node.shape[1] if isinstance(node.shape[1], int) else None

@@ -26,10 +26,10 @@ class Position:
     """Where a run stands, in plain numbers that the loop updates."""
 
     epoch: int = 0  # epochs done
-    batch: int = 0  # batches done of the epoch under way
+    batch: int = 0  # batches of the current epoch done
     step: int = 0  # optimiser steps done in all
     seconds: float = 0.0  # over all sittings
-    loss_sum: float = 0.0  # over the examples of the epoch under way
+    loss_sum: float = 0.0  # over the examples of the current epoch so far
     examples: int = 0  # how many there are
     best_score: float | None = None  # on validation, so far
     best_epoch: int | None = None  # where it was reached, counted from 1

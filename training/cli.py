@@ -71,7 +71,7 @@ def train_command(
     try:
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
-        if not folder.last.exists():  # else the loop has said how to go on
+        if not folder.last.exists():  # else the loop has said how to continue
             typer.echo("stopped before the first step: nothing to resume, start again", err=True)
         raise
     if as_json:

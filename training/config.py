@@ -174,7 +174,7 @@ class TrainConfig(Group):
     """One training run."""
 
     data: Text
-    """ImageFolder, manifest, CIFAR-100 folder, or flora."""
+    """ImageFolder, manifest, CIFAR-100 folder or flora; options such as `:noise=0.2` may follow."""
     recipe: str = "default"
     """Named starting point of the settings."""
     backbone: str = "resnet18"

@@ -43,13 +43,13 @@ def choose(device: str, precision: str) -> Compute:
     ``auto`` takes a GPU where there is one; see ``TrainConfig.precision`` for the precisions.
 
     Raises:
-        UsageError: ``cuda`` is asked for, but there is no GPU; or ``fp16`` on a CPU.
+        UsageError: ``device`` is ``cuda``, but there is no GPU; or ``fp16`` on a CPU.
     """
     gpu = torch.cuda.is_available()
     if device == "cuda" and not gpu:
         raise UsageError(
-            "device cuda is asked for, but torch sees no GPU: check the driver and that torch "
-            "is a CUDA build, or use --device cpu"
+            "device is cuda, but torch sees no GPU: check the driver and that torch is a CUDA "
+            "build, or use --device cpu"
         )
     name = ("cuda" if gpu else "cpu") if device == "auto" else device
     if precision in ("auto", "fast"):

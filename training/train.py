@@ -67,7 +67,7 @@ def train_run(
         UsageError: Settings that do not fit together, or a folder that is not empty.
         DataError: Data that cannot be read or trained on.
         BundleError: A checkpoint or weights that do not fit, or a full disk.
-        KeyboardInterrupt: Someone asked for a stop; ``last.pt`` is up to date.
+        KeyboardInterrupt: The user stopped it; ``last.pt`` is up to date.
     """
     compute = choose(config.device, config.precision)
     dataset = open_dataset(config.data, splits=["train", "val"] if config.epochs else ["train"])

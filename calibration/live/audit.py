@@ -1,8 +1,8 @@
 """How often sets hold the truth, from a small sample of requests that a person has labelled.
 
-The only one of the checks after deployment that measures accuracy. It is as good as the sample:
-requests have to be drawn at random and every one of them labelled. Feedback that people give when
-they feel like it is no such sample; its share of hits can be shown, its intervals mean nothing.
+The only check after deployment that measures accuracy. It is as good as the sample: requests have
+to be drawn at random, and every one of them labelled. Feedback that people give when they feel like
+it is not such a sample: its share of hits can be shown, but its intervals mean nothing.
 """
 
 import json
@@ -32,8 +32,8 @@ class Audit:
     hits: int  # sets among them that hold the true class
     skipped: int  # requests without a label
     hit_rate: float
-    fixed: Interval  # valid where the number of rows was fixed beforehand
-    anytime: Interval  # valid however often one looks and whenever one stops
+    fixed: Interval  # valid if the number of rows was fixed beforehand
+    anytime: Interval  # valid however often you look and whenever you stop
     level: float  # confidence of both
 
 
@@ -41,13 +41,13 @@ class Audit:
 class AuditReport:
     """What labelled requests say about a bundle.
 
-    Audits are named after the rule and value that answered, such as ``average_k k=3``, rejected
-    photos, whose set is empty, apart; ``sets`` where the rows do not say.
+    Audits are named after the rule and value that answered, such as ``average_k k=3``, or ``sets``
+    where the rows do not say. Rejected photos, whose set is empty, have audits of their own.
     """
 
     audits: dict[str, Audit]
     other_calibrations: int  # rows left out, because another calibration answered them
-    damaged: int  # lines left out, because they are torn or no JSON object
+    damaged: int  # lines left out, because they are torn or not a JSON object
 
     def to_plain(self) -> dict[str, Any]:
         """For json."""
@@ -63,11 +63,11 @@ def audit_file(
 ) -> AuditReport:
     """Measure hit rates on the requests that a person has labelled.
 
-    Of several rows with one ``request_id`` the last counts.
+    Where several rows have the same ``request_id``, the last one counts.
 
     Args:
         path: Lines of JSON, each with ``class_id`` and ``set`` as for :func:`audit`; or a folder of
-            such files (``*.jsonl``), as the server's feedback store is.
+            such files (``*.jsonl``), like the server's feedback store.
         calibration_id: Leave out rows that name another one.
         level: Confidence of the intervals, in (0, 1).
 
@@ -79,7 +79,7 @@ def audit_file(
         ours = [row for row in rows if row.get("calibration_id", calibration_id) == calibration_id]
         chosen = rows if calibration_id is None else ours
         if not any(row.get("class_id") is not None for row in chosen):
-            raise ValueError(f"no request of this calibration is labelled, of {len(rows)} rows")
+            raise ValueError(f"no request of this calibration is labelled in {len(rows)} rows")
         groups: dict[str, list[Row]] = {}
         for row in chosen:
             groups.setdefault(_rule(row), []).append(row)
@@ -99,8 +99,8 @@ def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:
     """Measure the hit rate on labelled requests.
 
     Args:
-        feedback: One mapping a request, with ``class_id``, the true class, or None where nobody
-            knows it, and ``set``, the class ids that were answered.
+        feedback: One mapping per request, with ``class_id``, the true class or None if unknown,
+            and ``set``, the class ids that were answered.
         level: Confidence, in (0, 1).
 
     Raises:
@@ -137,7 +137,7 @@ def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:
 def clopper_pearson(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     """Exact interval for a probability after a fixed number of independent trials.
 
-    Promise: it holds the true probability with at least ``level``, whatever that is.
+    Promise: it holds the true probability, whatever that is, with at least ``level``.
 
     Raises:
         ValueError: ``rows`` below 1, ``hits`` outside ``[0, rows]`` or ``level`` outside (0, 1).
@@ -157,12 +157,12 @@ def clopper_pearson(hits: int, rows: int, *, level: float = 0.95) -> Interval:
 
 
 def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
-    """Interval for a probability that one may look at after every trial.
+    """Interval for a probability that may be looked at after every trial.
 
     Promise: with probability at least ``level`` the intervals after 1, 2, 3, ... independent
-    trials *all* hold the true probability, so one may stop when one likes what one sees. Against
-    each probability ``p`` plays a player who spreads a capital evenly over all others; the
-    interval holds every ``p`` against which the capital stays below ``1 / (1 - level)``.
+    trials *all* hold the true probability, so you may stop when you like what you see. Against
+    each probability ``p`` bets a player who spreads a capital evenly over all others; the
+    interval holds every ``p`` against which that capital stays below ``1 / (1 - level)``.
 
     Raises:
         ValueError: As :func:`clopper_pearson`.
@@ -190,7 +190,7 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
 
 
 def _border(held: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Where ``held`` turns false on the way, rounded outwards."""
+    """Where ``held`` turns false between the two, rounded outwards."""
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
         if held(middle):
@@ -226,7 +226,7 @@ def _check(hits: int, rows: int, level: float) -> None:
 
 
 def _read(path: Path) -> tuple[list[Row], int]:
-    """Rows, of each request the last, and the number of damaged lines."""
+    """The last row of each request, and the number of damaged lines."""
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     latest: dict[object, Row] = {}
     damaged = 0

@@ -1,8 +1,8 @@
 """Watching a served bundle without labels: do live photos still look like the validation photos?
 
-Three things are watched at once, since each is blind to something: on blurred pictures the mean
+Several things are watched at once, since each is blind to something: on blurred pictures the mean
 set size stayed at K while accuracy fell from .87 to .41, and the scores gave it away. None of them
-measures accuracy; for that a few labels are needed (`calibration.live.audit`).
+measures accuracy, which takes a few labels (`calibration.live.audit`).
 """
 
 import json
@@ -18,12 +18,12 @@ from calibration.record import CalibrationRecord
 from models.errors import BundleError
 
 TOLERANCE_Z = 3.0
-"""Standard errors of the record's own figures within which nothing is called a change."""
+"""Changes within this many standard errors of the record's own figures are not called a change."""
 STATE_VERSION = 1
 WATCHED = {
     "set_size": "sets are larger or smaller than they were on validation photos",
     "faint_photos": "more or fewer photos than on validation have no class above the threshold",
-    "best_score": "best scores are distributed otherwise than on validation photos",
+    "best_score": "best scores are distributed differently from those of validation photos",
     "logsumexp": "logits are larger or smaller than they were on validation photos",
 }
 """What is watched, and what an alarm says."""
@@ -56,12 +56,12 @@ class Alarm:
     """A change that was noticed."""
 
     watched: str  # a name in WATCHED
-    row: int  # photos seen when it was, from 1
+    row: int  # photos seen by then, itself included
     message: str  # what a person should know
 
 
 def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expected:
-    """What ``average_k`` is expected to do on single photos, by default at the record's default K.
+    """What to expect of ``average_k`` on single photos, by default at the record's default K.
 
     Raises:
         NotCalibrated: The record has no threshold for this K.
@@ -105,20 +105,20 @@ def largest_set(classes: int, score_kind: str, lambda_val: float) -> int:
 class Monitor:
     """Watches set sizes and scores as they come.
 
-    Promise: let the photos be exchangeable with the validation photos. Then the probability that
-    it ever gives an alarm, however long it runs, is at most ``alpha`` plus the probability that
-    the record's mean size or its share of faint photos lies more than ``z`` standard errors from
-    the truth (0.5 % for both at ``z = 3``). For the size and the faint photos less is enough: that
-    the mean of each photo, given those before it, stays within that tolerance.
+    Promise: if the photos are exchangeable with the validation photos, the probability that it
+    ever gives an alarm, however long it runs, is at most ``alpha`` plus the probability that the
+    record's mean size or its share of faint photos lies more than ``z`` standard errors from the
+    truth (0.5 % for both at ``z = 3``). For the size and the faint photos it is enough that the
+    mean of each photo, given those before it, stays within that tolerance.
 
     What it does not promise: that a change which alters neither sizes nor scores is noticed, or
     that a bundle without an alarm is accurate.
 
     Args:
         expected: What the record says.
-        alpha: Largest probability of a false alarm, shared evenly by what is watched.
+        alpha: Largest probability of a false alarm, split evenly over what is watched.
         z: Tolerance in standard errors, above 0.
-        seed: Of the numbers that break ties between scores.
+        seed: For the random numbers that break ties between scores.
 
     Raises:
         ValueError: ``alpha`` outside (0, 1), or ``z`` not above 0.
@@ -143,7 +143,7 @@ class Monitor:
     def update(
         self, sizes: ArrayLike, best_scores: ArrayLike, logsumexp: ArrayLike | None = None
     ) -> list[Alarm]:
-        """Take note of some more photos; how they are cut into batches makes no difference.
+        """Add some more photos; how they are split into batches makes no difference.
 
         Args:
             sizes: Set size of each photo, shape ``(rows,)``.
@@ -152,7 +152,7 @@ class Monitor:
                 the record has its histogram.
 
         Returns:
-            New alarms. What has given one is silent from then on.
+            New alarms; whatever has given one stays silent from then on.
 
         Raises:
             ValueError: Shapes differ, a NaN, or ``logsumexp`` is missing.
@@ -178,7 +178,7 @@ class Monitor:
         return found
 
     def to_json(self) -> str:
-        """The whole state, small; :meth:`restore` goes on from it."""
+        """The whole state, which is small; :meth:`restore` continues from it."""
         state = {
             "schema_version": STATE_VERSION,
             "calibration_id": self.expected.calibration_id,
@@ -189,7 +189,7 @@ class Monitor:
         return json.dumps(state, allow_nan=False)
 
     def restore(self, text: str | bytes) -> None:
-        """Go on from what :meth:`to_json` gave.
+        """Continue from what :meth:`to_json` gave.
 
         Raises:
             BundleError: Damaged, of another version, or of another calibration.
@@ -220,14 +220,16 @@ class Monitor:
 
 def _size_test(expected: Expected, z: float) -> MeanTest:
     error = expected.size_deviation / sqrt(expected.rows)
-    tolerance = max(z * error, z * z / expected.rows)  # where all sets are of one size, Wilson's
+    tolerance = max(
+        z * error, z * z / expected.rows
+    )  # the latter, Wilson's, if sets are all of one size
     low = max(0.0, expected.mean_size - tolerance)
     largest = max(expected.largest_size, low + 1)
     return MeanTest(low=low, high=expected.mean_size + tolerance, largest=largest)
 
 
 def _faint_test(expected: Expected, z: float) -> MeanTest:
-    """Within the Wilson interval: it is never empty, even where no photo was faint."""
+    """Tolerates the Wilson interval, which is never empty, even if no photo was faint."""
     low, high = score_interval(expected.faint_rate, expected.rows, z=z)
     return MeanTest(low=low, high=high, largest=1.0)
 
@@ -235,7 +237,7 @@ def _faint_test(expected: Expected, z: float) -> MeanTest:
 def _check(seen: dict[str, NDArray[np.float64]]) -> None:
     shapes = [values.shape for values in seen.values()]
     if any(shape != shapes[0] or len(shape) != 1 for shape in shapes):
-        raise ValueError(f"sizes and scores must have one shape (rows,), got {shapes}")
+        raise ValueError(f"sizes and scores must all have the same shape (rows,), got {shapes}")
     for name, values in seen.items():
         if not isfinite(float(np.sum(values))):
             raise ValueError(f"{name} must be finite numbers, got a NaN or an infinity")

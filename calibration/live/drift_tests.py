@@ -1,14 +1,14 @@
-"""Two tests without labels that may be looked at after every photo, for as long as one likes.
+"""Two tests without labels that may be looked at after every photo, for as long as you like.
 
 Players bet against a claim. A player starts with a capital of 1 and bets on each new row at odds
 that are fair, or worse than fair, while the claim holds. Then the capital is a non-negative
 supermartingale, and by Ville's inequality the probability that it *ever* reaches ``1 / alpha`` is
-at most ``alpha``, however long one watches and whenever one stops.
+at most ``alpha``, however long you watch and whenever you stop.
 
 A plain product of gains would sink for as long as the claim holds, and a change after a quiet year
-would take as long to be noticed. So the players hold money back and start afresh at every row: the
-share ``1 / (k (k + 1))`` of the capital enters at row ``k``. The shares sum to one, the guarantee
-stays what it was, and a change after ``n`` quiet rows costs a factor of about ``n ** 2`` only.
+would take another year to be noticed. So the players hold money back and start afresh at every row:
+the share ``1 / (k (k + 1))`` of the capital enters at row ``k``. The shares sum to one, the
+guarantee still holds, and a change after ``n`` quiet rows costs only a factor of about ``n ** 2``.
 
 References:
     Ville, "Étude critique de la notion de collectif", 1939. Waudby-Smith and Ramdas, "Estimating
@@ -26,14 +26,14 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 STAKES = np.array([0.9, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005])
-"""Shares of the largest stake that cannot lead into debt: large ones notice large changes fast."""
+"""Shares of the largest stake that cannot lead to debt; large ones notice large changes quickly."""
 WAVES = np.arange(1, 5)
 SWINGS = np.array([0.9, 0.5, 0.2, 0.05])
 ROWS_AT_ONCE = 1024
 
 
 class Capital:
-    """What some players own together, each with a bet of their own and an equal start.
+    """What several players own together, each with a bet of their own and an equal start.
 
     Attributes:
         rows: Rows played so far.
@@ -66,14 +66,14 @@ class Capital:
         return np.asarray(np.logaddexp(mean, held_back))
 
     def to_plain(self) -> dict[str, Any]:
-        """What to keep between two runs."""
+        """The state to keep between two runs."""
         return {"rows": self.rows, "logs": self.logs.tolist()}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`to_plain` gave.
+        """Continue from what :meth:`to_plain` gave.
 
         Raises:
-            ValueError: It belongs to another number of players, or is not a finite number.
+            ValueError: The number of players differs, or a value is not finite.
         """
         logs = np.asarray(plain["logs"], dtype=np.float64)
         if logs.shape != self.logs.shape or not np.isfinite(logs).all():
@@ -89,16 +89,16 @@ class MeanTest(Capital):
     Promise: while the mean of every row, given the rows before it, lies in ``[low, high]``, the
     probability that the capital ever reaches ``1 / alpha`` is at most ``alpha``.
 
-    Half of the players bet on a higher mean: their stakes grow by ``1 + s (x - high)``. The other
-    half bet on a lower one: ``1 + s (low - x)``.
+    Half of the players bet on a higher mean: each row multiplies their stakes by
+    ``1 + s (x - high)``. The other half bet on a lower one: ``1 + s (low - x)``.
 
     Args:
         low: Lower end of what is claimed, at least 0.
         high: Its upper end, above 0.
-        largest: No row can be larger; larger ones are cut to it. Above ``low``.
+        largest: What larger values are cut down to; above ``low``.
 
     Raises:
-        ValueError: The three are not in this order.
+        ValueError: One of the three is out of range.
     """
 
     def __init__(self, *, low: float, high: float, largest: float) -> None:
@@ -122,8 +122,8 @@ class DistributionTest(Capital):
     """Bets against the claim that new values are drawn like those counted in a histogram.
 
     Promise: while the counted values and the new ones are exchangeable, the probability that the
-    capital ever reaches ``1 / alpha`` is at most ``alpha``. That the histogram is a sample itself
-    is part of the claim, so it needs no tolerance.
+    capital ever reaches ``1 / alpha`` is at most ``alpha``. The claim takes into account that the
+    histogram is itself a sample, so no tolerance is needed.
 
     The rank of a value among all values before it, ties broken at random, is uniform while the
     claim holds (a conformal p-value). Players bet on waves in its density, long and short.
@@ -131,7 +131,7 @@ class DistributionTest(Capital):
     Args:
         edges: Lower edges of the bins, ascending; values below the first are counted with it.
         counts: Values counted in each bin, at least one in all.
-        seed: Of the numbers that break ties.
+        seed: For the random numbers that break ties.
 
     Raises:
         ValueError: Edges and counts do not fit, or nothing was counted.
@@ -142,7 +142,7 @@ class DistributionTest(Capital):
         self.edges = np.asarray(edges, dtype=np.float64)
         self.counts = np.asarray(counts, dtype=np.int64).copy()
         if self.edges.shape != self.counts.shape or self.counts.sum() < 1 or self.counts.min() < 0:
-            raise ValueError("a histogram needs one count of at least 0 an edge, and some values")
+            raise ValueError("a histogram needs one count of at least 0 per edge, and some values")
         if (np.diff(self.edges) <= 0).any():
             raise ValueError("edges must ascend")
         self.seed = seed
@@ -160,7 +160,7 @@ class DistributionTest(Capital):
         return self.play(np.log1p(np.concatenate([bets, -bets], axis=1)))
 
     def ranks(self, values: Floats) -> Floats:
-        """Share of all values so far that are larger, each counting itself, ties at random."""
+        """Share of all values so far, itself included, that are larger; ties broken at random."""
         bins = np.maximum(np.searchsorted(self.edges, values, side="right") - 1, 0)
         rows = np.arange(len(values))
         counts = np.zeros((len(values), self.counts.size), dtype=np.int64)
@@ -173,17 +173,17 @@ class DistributionTest(Capital):
         return np.asarray((larger + broken) / total)
 
     def _chance(self, rows: int) -> Floats:
-        """One number a row that depends on the seed and the row alone, not on the batches."""
+        """One number per row, which depends on the seed and the row alone, not on the batches."""
         stream = np.random.PCG64(self.seed)
         stream.advance(self.rows)
         return np.random.Generator(stream).random(rows)
 
     def to_plain(self) -> dict[str, Any]:
-        """What to keep between two runs."""
+        """The state to keep between two runs."""
         return {**super().to_plain(), "counts": self.counts.tolist()}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`to_plain` gave; ValueError where it is of another test."""
+        """Continue from what :meth:`to_plain` gave; ValueError if that is of another test."""
         counts = np.asarray(plain["counts"], dtype=np.int64)
         if counts.shape != self.counts.shape:
             raise ValueError(f"counts must have {self.counts.size} bins, got {counts.size}")

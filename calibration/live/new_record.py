@@ -2,8 +2,8 @@
 
 What it keeps: the rules whose thresholds need no labels (``average_k`` with its guarantees,
 ``balanced_average_k`` and ``top_k``), mean sizes, histograms of sizes and scores. What it drops:
-the coverage rules, every hit rate, the figures by training images, and heads that do not serve.
-They come back with the next calibration on labelled photos.
+the coverage rules, every hit rate, the figures by training images, and heads that do not serve;
+all of this comes back with the next calibration on labelled photos.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ def record_from_traffic(
     """The record that goes into the bundle once a person has approved what was found.
 
     Args:
-        traffic: By the number of photos in a request; 1 is there. Other numbers get thresholds
-            where 500 requests of them are not left out.
-        found: What the requests of one photo say.
+        traffic: By the number of photos in a request, 1 included. Other numbers get thresholds if
+            at least 500 of their requests are not left out.
+        found: What the requests with one photo say.
     """
     record = traffic[1].record
     sure = record.point("average_k", guarantee="probability")
@@ -74,7 +74,7 @@ def record_from_traffic(
 def _tables(
     traffic: Traffic, rows: int, images: int, settings: Plan, found: TrafficThresholds
 ) -> list[Table]:
-    """Tables of the rules that need no labels; nobody knows the hits."""
+    """Tables of the rules that need no labels; hits are unknown."""
     record = traffic.record
 
     def blocks() -> Iterator[Block]:

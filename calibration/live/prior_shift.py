@@ -1,9 +1,9 @@
 """New class frequencies from unlabelled photos, and whether frequencies alone have changed.
 
-Holds where only the frequencies of the classes changed (label shift): another season, another
+Valid where only the frequencies of the classes changed (label shift), as with another season or
 region. Photos of each species must look as they did, and scores must be probabilities. It does not
 restore what blur, another camera or photos of unknown species take away; photos of unknown species
-have to be left out first, by a rule that was fixed before (`calibration.rejection.familiarity`).
+have to be left out first, by a rule fixed beforehand (`calibration.rejection.familiarity`).
 """
 
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ Floats = NDArray[np.float64]
 
 MOST_STEPS = 1000
 SMALLEST_STEP = 1e-6
-"""Steps end where all frequencies together change by no more than this."""
+"""The steps end once all frequencies together change by no more than this."""
 UNLIKELY = 0.05
 """Below this a change of frequencies does not explain the traffic."""
 OWN_ERROR = 0.03
-"""Gaps of so many standard deviations of a photo are the scores' own error and no evidence."""
+"""Gaps of this many standard deviations of one photo are the scores' own error, not evidence."""
 FEWEST_A_CLASS = 10
-"""Validation photos a class, on average, without which scores say too little of frequencies: with 9
-and with 4 a correction lowered the hit rate under every change of frequencies tried."""
+"""Validation photos per class, on average, that a correction needs: with 9 and with 4 it lowered
+the hit rate under every change of frequencies tried."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PriorShift:
     """What unlabelled photos say about the class frequencies.
 
-    ``gain`` is how much better the new frequencies explain the photos than the old ones: mean log
-    likelihood ratio of a photo, in nats; close to 0 where nothing changed.
+    ``gain`` is how much better the new frequencies explain the photos than the old ones: the mean
+    log likelihood ratio of a photo, in nats; close to 0 where nothing changed.
     """
 
     old_prior: Floats  # (classes,): the frequencies behind the scores
@@ -43,7 +43,7 @@ class PriorShift:
     rows: int  # photos used
     steps: int  # steps taken
     gain: float
-    old_rows: int | None  # photos that old_prior was estimated from, if it is not known exactly
+    old_rows: int | None  # photos that old_prior was estimated from; None if known exactly
 
     @property
     def distance(self) -> float:
@@ -63,8 +63,8 @@ class PriorShift:
         Where nothing changed, ``2 rows gain`` is about chi-squared with ``classes - 1`` degrees of
         freedom (Wilks), less for the pseudo photos, and ``1 + rows / old_rows`` times as much where
         the old frequencies are an estimate themselves; more than three standard deviations above
-        its mean is evident. On the flora, correcting for a change that was none cost .913 -> .905
-        of the hit rate with 1,000 photos.
+        its mean is evident. On the flora, correcting for a change that had not happened took
+        the hit rate from .913 to .905 with 1,000 photos.
         """
         freedom = self.old_prior.size - 1
         noise = 1.0 if self.old_rows is None else 1 + self.rows / self.old_rows
@@ -84,12 +84,12 @@ def estimate_prior(
 
     Args:
         scores: Softmax scores of unlabelled photos, shape ``(rows, classes)``.
-        old_prior: Frequencies that the scores take for granted, shape ``(classes,)``, all above
-            0; the mean validation scores serve better than label counts, since what the network
-            is biased by is then cancelled. Scaled to sum to 1.
-        old_rows: Photos that ``old_prior`` is the mean score of; None where it is known exactly.
+        old_prior: Frequencies that the scores assume, shape ``(classes,)``, all above 0; mean
+            validation scores work better than label counts, since they cancel the bias of the
+            network. Scaled to sum to 1.
+        old_rows: Photos that ``old_prior`` is the mean score of; None if it is known exactly.
         pseudo_photos: Weight of ``old_prior`` in photos, so that a class without any photo is not
-            ruled out for ever; one a class where None, 0 for the plain maximum of the likelihood.
+            ruled out for ever; None for one per class, 0 for plain maximum likelihood.
 
     Raises:
         ValueError: Shapes do not fit, or a frequency or score is out of range.
@@ -106,7 +106,7 @@ def estimate_prior(
         array([1., 0.])
     """
     old = _prior(old_prior)
-    ratios = _softmax_scores(scores, old.size) / old  # likelihood, up to a factor a row
+    ratios = _softmax_scores(scores, old.size) / old  # likelihood, up to a factor per row
     weight = float(old.size if pseudo_photos is None else pseudo_photos)
     if not 0 <= weight < np.inf:
         raise ValueError(f"pseudo_photos must be at least 0, got {pseudo_photos}")
@@ -164,8 +164,8 @@ def _prior(prior: ArrayLike) -> Floats:
     values = np.asarray(prior, dtype=np.float64)
     if values.ndim != 1 or not values.size or not ((values > 0) & (values < np.inf)).all():
         raise ValueError(
-            "old_prior must be one finite number above 0 a class: a class that was never seen "
-            "gives no hint how its score would change"
+            "old_prior must be one finite number above 0 per class: a class that was never "
+            "seen gives no hint how its score would change"
         )
     scaled: Floats = values / values.sum()
     return scaled
@@ -176,5 +176,5 @@ def _softmax_scores(scores: ArrayLike, classes: int) -> Floats:
     if values.shape[1] != classes:
         raise ValueError(f"scores must have {classes} classes, got {values.shape[1]}")
     if values.min() < 0 or np.abs(values.sum(axis=1) - 1).max() > 1e-3:
-        raise ValueError("scores must be softmax scores: from 0 up, a row summing to 1")
+        raise ValueError("scores must be softmax scores: at least 0, and each row must sum to 1")
     return values

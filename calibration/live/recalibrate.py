@@ -22,7 +22,7 @@ NOT_RESTORED = (
     "--audit)",
     "accuracy lost to blur, another camera or new species: sets of the same size hold the truth as "
     "rarely as before",
-    "the coverage rules, which need labels: calibrate on labelled photos to have them back",
+    "the coverage rules, which need labels: calibrate on labelled photos to get them back",
 )
 """What a calibration from traffic does not give, for whoever approves it."""
 ONLY_FREQUENCIES = (
@@ -31,7 +31,7 @@ ONLY_FREQUENCIES = (
 )
 NOT_EVIDENT = "no change of class frequencies is evident: scores are not corrected for one"
 NOT_EXPLAINED = (
-    "changed class frequencies do not explain its logits, so that a correction would do harm: "
+    "changed class frequencies do not explain its logits, so a correction would do harm: "
     "look for blur, another camera or new species, or leave out --correct-prior"
 )
 
@@ -42,11 +42,11 @@ class Recalibration:
 
     found: TrafficThresholds
     torn: int  # photos of the log that could not be used
-    record: CalibrationRecord | None  # the new one, now in the bundle, where it was approved
-    notes: tuple[str, ...]  # what else a person should know, one sentence each
+    record: CalibrationRecord | None  # the new one, now in the bundle, if it was approved
+    notes: tuple[str, ...]  # what else people should know, one sentence each
 
     def lines(self) -> list[str]:
-        """The difference in words."""
+        """What was found and done, in words."""
         done = "approved: the bundle now holds the new thresholds"
         if self.record is None:
             done = "nothing was changed: repeat with --approve to put this into the bundle"
@@ -85,15 +85,15 @@ def recalibrate_bundle(
     Args:
         path: The bundle's folder.
         log: Folder of the score log.
-        correct_prior: Correct the scores for changed class frequencies, where the change is
+        correct_prior: Correct the scores for changed class frequencies, if the change is
             evident and explains the logits.
         approve: Whether to replace the calibration inside the bundle.
 
     Raises:
         DataError: No log of this network, too few photos in it, or a correction for something
             other than a change of frequencies.
-        UsageError: A correction that this calibration does not allow, or another process changes
-            the bundle that is to be changed.
+        UsageError: A correction that this calibration does not allow, or another process is
+            changing the bundle that is to be changed.
         BundleError: The bundle is damaged or not calibrated.
     """
     with reserved(path) if approve else nullcontext():
@@ -130,13 +130,13 @@ def _check(record: CalibrationRecord) -> None:
     if rows < FEWEST_A_CLASS * classes:
         raise UsageError(
             f"--correct-prior: {rows} calibration photos of {classes} classes say too little about "
-            f"frequencies: {FEWEST_A_CLASS} a class are needed"
+            f"frequencies: {FEWEST_A_CLASS} per class are needed"
         )
 
 
 def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
-    """By the number of photos in a request: 1, and those in the log that are calibrated."""
-    judge = record.rejection and record.rejection.from_logits  # the log holds nothing else
+    """By the number of photos in a request: 1, and the calibrated numbers that the log holds."""
+    judge = record.rejection and record.rejection.from_logits  # the log holds only logits
     served = range(2, max(record.images, default=1) + 1)
     return {
         photos: Traffic(requests=partial(log.blocks, photos=photos), record=record, judge=judge)

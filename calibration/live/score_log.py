@@ -1,12 +1,12 @@
 """A log of what the network said about live photos: numbers only, in files of bounded size.
 
-It is there to calibrate again from traffic, since a threshold for a mean set size needs no labels.
-It holds the logits of the served head, from which scores and energies follow bit for bit. No photo,
-no name, no id, no address and no time is written.
+It serves to calibrate again from traffic, since a threshold for a mean set size needs no labels. It
+holds the logits of the served head, from which scores and energies follow bit for bit. No photo, no
+name, no id, no address and no time is written.
 
-A file is a line of JSON that says which network spoke, then one NumPy array as it stands in memory
-(``numpy.fromfile`` reads it): a record a photo, with how many photos its request had, which of them
-it is, and its logits.
+A file is a line of JSON that names the network, then one NumPy array as it lies in memory
+(``numpy.fromfile`` reads it): one record per photo, with how many photos its request had, which of
+them it is, and its logits.
 """
 
 import os
@@ -28,7 +28,7 @@ MOST_PHOTOS = 255
 
 
 class LogHeader(BaseModel):
-    """The first line of a file: which network spoke."""
+    """The first line of a file: which network the logits come from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -63,8 +63,8 @@ class ScoreLogWriter:
     """Appends the logits of requests; any number of threads may call it.
 
     A request is written by one ``write`` to a file opened for appending, so a crash can only tear
-    the end of a file, which a reader leaves out. A file that a write failed in is not written to
-    again. Several processes may share a folder: each opens files of its own. The log never holds
+    the end of a file, which a reader leaves out. After a write has failed, its file is not written
+    to again. Several processes may share a folder: each opens files of its own. The log never holds
     more than about ``max_bytes * max_files`` bytes, see :class:`models.rotating.RotatingFiles`.
     """
 
@@ -89,7 +89,7 @@ class ScoreLogWriter:
             logits: Of the served head, shape ``(photos, classes)``, 1 to 255 photos.
 
         Raises:
-            ValueError: Another shape.
+            ValueError: A wrong shape.
             OSError: It could not be written; the next request begins another file.
         """
         content = _photos(logits, self.header).tobytes()

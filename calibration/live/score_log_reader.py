@@ -24,12 +24,12 @@ class ScoreLog:
     """A log on disk, as it was when it was opened."""
 
     header: LogHeader
-    requests: dict[int, int]  # how many are whole, by their number of photos
-    torn: int  # photos left out: torn, or of a request that is not whole
-    files: tuple[tuple[Path, int], ...]  # those that are read, the oldest first, with their sizes
+    requests: dict[int, int]  # how many are complete, by their number of photos
+    torn: int  # photos left out: torn, or of an incomplete request
+    files: tuple[tuple[Path, int], ...]  # those that are read, oldest first, with their sizes
 
     def blocks(self, *, photos: int = 1) -> Iterator[Logits]:
-        """Logits of the requests with so many photos, the oldest first.
+        """Logits of the requests with this many photos, oldest first.
 
         Yields:
             float32, shape ``(requests, photos, classes)``, about 512 photos at once.
@@ -45,11 +45,11 @@ class ScoreLog:
 def open_score_log(folder: str | Path, *, model_sha256: str | None = None) -> ScoreLog:
     """Open the log in a folder and count what is in it.
 
-    The torn end of a file, which a crash leaves, is left out and counted.
+    A torn end, which a crash leaves in a file, is left out and counted.
 
     Args:
         folder: Where the server wrote it.
-        model_sha256: Of the graph that is to be calibrated; by default that of the newest file.
+        model_sha256: Hash of the graph to be calibrated; by default, that of the newest file.
 
     Raises:
         DataError: No file of this network, or one that is not a score log of this version.
@@ -63,7 +63,7 @@ def open_score_log(folder: str | Path, *, model_sha256: str | None = None) -> Sc
     matching = [header for header, _, _ in found if header.model_sha256 == wanted]
     if not matching:
         raise DataError(
-            f"the score log in {folder} was written by another network than the bundle's: "
+            f"the score log in {folder} was written by a different network from the bundle's: "
             "collect traffic with this bundle first"
         )
     header = matching[-1]
@@ -102,7 +102,7 @@ def _count(files: tuple[tuple[Path, int], ...], header: LogHeader) -> tuple[dict
 
 
 def _read(path: Path, size: int, header: LogHeader) -> Iterator[NDArray[np.void]]:
-    """The photos of a file in blocks that end with a request."""
+    """The photos of a file, in blocks that end where a request does."""
     start, kept = len(header.line()), np.empty(0, dtype=header.photo)
     left = (size - start) // header.photo.itemsize
     try:
@@ -115,17 +115,17 @@ def _read(path: Path, size: int, header: LogHeader) -> Iterator[NDArray[np.void]
         file.seek(start)
         while left > 0:
             found = np.fromfile(file, header.photo, min(left, PHOTOS_AT_ONCE))
-            left = left - len(found) if len(found) else 0  # or it was shortened since it was opened
+            left = left - len(found) if len(found) else 0  # or it has been cut short since
             block = np.concatenate([kept, found])
             ends = np.flatnonzero(block["number"] + 1 == block["photos"])
             end = int(ends[-1]) + 1 if ends.size else 0
             kept = block[end:]
             yield block[:end]
-    yield kept  # of a request that is torn
+    yield kept  # of an incomplete request
 
 
 def _whole(block: NDArray[np.void]) -> NDArray[np.intp]:
-    """Rows of the photos whose request is whole."""
+    """Rows of the photos whose request is complete."""
     rows = np.flatnonzero(block["number"] < block["photos"])
     photos = block["photos"][rows].astype(np.intp)
     request = (rows - block["number"][rows]) * 256 + photos  # where it begins, and how long it is

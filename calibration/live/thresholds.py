@@ -1,10 +1,10 @@
-"""Thresholds for the same mean set sizes from live traffic, without labels.
+"""New thresholds for the same mean set sizes, from live traffic without labels.
 
-What it restores: the mean set size, on photos like the recent ones. What it does not: the hit rate.
-On blurred photos a new threshold gave sets of K classes again, which held the truth as rarely as
-before; under label shift it gave K classes and lowered the hit rate, unless the scores were
-corrected as well. So a person has to look at the :class:`TrafficThresholds` and approve them, and
-hit rates measured before are not to be shown with thresholds chosen here.
+They restore the mean set size on photos like the recent ones, but not the hit rate. On blurred
+photos a new threshold gave sets of K classes again, which held the truth as rarely as before; under
+label shift it gave K classes and lowered the hit rate, unless the scores were corrected as well. So
+a person has to look at the :class:`TrafficThresholds` and approve them, and hit rates measured
+before must not be shown with thresholds chosen here.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from calibration.threshold import threshold_text
 
 FEWEST_REQUESTS = 500
 PRIOR_ROWS = 10_000
-"""Class frequencies are estimated from the latest so many photos, which are kept in memory."""
+"""How many of the latest photos, kept in memory, class frequencies are estimated from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +39,9 @@ class NewThreshold:
 class TrafficThresholds:
     """What traffic says about the thresholds of ``average_k``; nothing is changed yet.
 
-    ``likelihood`` says how likely the logits are if nothing but the frequencies changed, unfamiliar
-    photos included unless the record is of traffic without them. ``log_ratios`` are added to the
-    logits from now on: the change just found and those found before.
+    ``likelihood`` says how likely the logits are if nothing but the frequencies changed; unfamiliar
+    photos count, unless the record is itself from traffic without them. ``log_ratios``, to be added
+    to the logits from now on, hold the change just found and those found before.
     """
 
     calibration_id: str  # of the calibration they are compared with
@@ -54,11 +54,11 @@ class TrafficThresholds:
 
     @property
     def explained(self) -> bool:
-        """Whether changed frequencies, if any are corrected for, explain the logits."""
+        """Whether changed frequencies explain the logits, if they are corrected for at all."""
         return self.likelihood is None or self.likelihood >= UNLIKELY
 
     def lines(self) -> list[str]:
-        """What changes, in words."""
+        """What would change, in words."""
         found = [f"{self.rows:,} photos of traffic, {self.left_out:,} more left out as unfamiliar"]
         if self.shift is not None:
             certainty = "evident" if self.shift.evident else "NOT evident: do not correct for it"
@@ -80,12 +80,12 @@ def thresholds_from(
     """Choose the thresholds of ``average_k`` again, from traffic.
 
     Promise: on the photos used, mean sizes are exactly those asked for, up to ties. On new photos
-    like them, up to a standard error of ``sd(size) / sqrt(rows)``; if photos of something else
-    pass the judge, they take part in the mean.
+    like them they are so up to a standard error of ``sd(size) / sqrt(rows)``; if photos of
+    something else pass the judge, they count in the mean.
 
     Args:
-        traffic: Requests of one photo; read a few times.
-        ks: Mean sizes; those last asked for where None.
+        traffic: Requests with one photo; read a few times.
+        ks: Mean sizes; None for those last asked for.
         correct_prior: Correct the scores by the class frequencies of the traffic, estimated from
             its latest photos; softmax scores only. The old frequencies are the record's mean
             scores.
@@ -106,7 +106,7 @@ def thresholds_from(
         )
     if correct_prior:
         shift, likelihood = _shift(traffic)
-        if record.measured.split != TRAFFIC:  # the record knows photos that a judge leaves out
+        if record.measured.split != TRAFFIC:  # the record includes photos that a judge leaves out
             _, likelihood = _shift(replace(traffic, judge=None))
     log_ratios = _together(record.log_ratios, shift)
     wanted = sorted(record.asked_k if ks is None else ks)
@@ -144,8 +144,8 @@ def check_correctable(record: CalibrationRecord) -> None:
     """Raise ValueError unless scores of this record can be corrected for other frequencies.
 
     They have to be softmax scores, and the record has to say what logits look like class by class.
-    Whether it knows the frequencies well enough is another matter: with fewer than
-    ``FEWEST_A_CLASS`` calibration photos a class the command refuses.
+    Whether it knows the frequencies well enough is another matter: the command refuses with fewer
+    than ``FEWEST_A_CLASS`` calibration photos per class.
     """
     if record.score_kind != "softmax":
         raise ValueError("frequencies can be corrected for softmax scores only, these are sigmoid")
@@ -157,7 +157,7 @@ def check_correctable(record: CalibrationRecord) -> None:
 
 
 def _shift(traffic: Traffic) -> tuple[PriorShift, float]:
-    """The frequencies of the traffic, and how likely its logits are if no more has changed."""
+    """The frequencies of the traffic, and how likely its logits are if nothing else changed."""
     logits, record = traffic.latest(PRIOR_ROWS)[:, 0], traffic.record
     served, known = record.scores(logits), record.distribution
     shift = estimate_prior(served, known.mean_scores, old_rows=record.measured.rows)
@@ -168,7 +168,7 @@ def _shift(traffic: Traffic) -> tuple[PriorShift, float]:
 def _together(
     before: tuple[float, ...] | None, shift: PriorShift | None
 ) -> tuple[float, ...] | None:
-    """The correction of the record and the one just found."""
+    """The correction of the record and the one just found, added up."""
     if shift is None:
         return before
     total = shift.log_ratios if before is None else shift.log_ratios + np.array(before)

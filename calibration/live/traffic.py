@@ -13,14 +13,14 @@ from calibration.rejection.verdict import Rejection
 from calibration.scores import adjusted
 
 Requests = Callable[[], Iterator[NDArray[Any]]]
-"""Gives the logits of the served head from the start, ``(requests, photos, classes)`` each time."""
+"""Starts a fresh pass over the logits of the served head, ``(requests, photos, classes)``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Requests of one number of photos, read as often as wanted.
+    """Requests with the same number of photos, which can be read any number of times.
 
-    Those without a photo that is familiar to the judge are left out, by a rule that was fixed
+    Those without a photo that the judge finds familiar are left out, by a rule that was fixed
     before the traffic was seen; without a judge none are.
     """
 
@@ -43,12 +43,12 @@ class Traffic:
             yield fuse(served, score_kind=self.record.score_kind)
 
     def count(self) -> tuple[int, int]:
-        """Requests that are not left out, and all requests."""
+        """How many requests are not left out, and how many there are."""
         counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self.requests()]
         return sum(passed for passed, _ in counts), sum(seen for _, seen in counts)
 
     def latest(self, most: int) -> NDArray[Any]:
-        """Logits of the latest requests that are not left out, at most ``most``."""
+        """Logits of the latest requests that are not left out, at most ``most`` of them."""
         kept: list[NDArray[Any]] = []
         for logits in self.logits():
             kept.append(logits)

@@ -41,18 +41,18 @@ def calibrate_bundle(
         data: What ``--data`` takes.
         split: Name of the split, or a part of it such as ``test:0-0.3``.
         device: ``auto``, ``cpu`` or ``cuda``.
-        report: What writes about the record: entered before the bundle changes, so that a failure
-            leaves it as it was, and left afterwards.
+        report: Writes a report on the record: entered before the bundle changes, so that a failure
+            leaves the bundle as it was, and left afterwards.
         settings: The fields of :class:`calibration.offline.settings.CalibrationSettings`, such as
-            ``ks=[1, 3]``. Where ``head`` and ``score_kind`` are named the photos choose nothing,
-            and coverage can be a guarantee.
+            ``ks=[1, 3]``. If ``head`` and ``score_kind`` are named, the photos choose nothing, and
+            coverage can be a guarantee.
 
     Returns:
-        The record that now stands in the bundle.
+        The record that is now in the bundle.
 
     Raises:
-        UsageError: A K, a coverage or another setting out of range, or another process changes
-            the bundle.
+        UsageError: A K, a coverage or another setting out of range, or another process is
+            changing the bundle.
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or cannot be written.
     """
@@ -85,23 +85,23 @@ def calibrate_bundle(
 
 
 def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
-    """Whether the split also chose the checkpoint; None where ``provenance.json`` is silent.
+    """Whether the split also chose the checkpoint; None where ``provenance.json`` does not say.
 
-    Photos trained on did, whatever split chose among the epochs.
+    Training photos count as having done so, whichever split chose among the epochs.
     """
     told = bundle.read_object(PROVENANCE)
     if CHOSEN_ON not in told:
         return None
-    return split_name(split) in (TRAIN, told[CHOSEN_ON])  # null where no split chose
+    return split_name(split) in (TRAIN, told[CHOSEN_ON])  # null if no split chose
 
 
 def genera(classes: ClassTable) -> list[str]:
-    """Genus of each class; a class without one is alone in its group."""
+    """Genus of each class; a class without one is a group of its own."""
     return [f"genus {c.genus}" if c.genus else f"class {c.id}" for c in classes]
 
 
 def cautions(record: CalibrationRecord) -> list[str]:
-    """What a person should know about a calibration, one sentence each."""
+    """What people should know about a calibration, one sentence each."""
     found, rows = [], record.measured.rows
     if rows < FEW_ROWS:
         found.append(

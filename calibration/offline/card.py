@@ -25,7 +25,7 @@ class Papers(NamedTuple):
 
 
 def read_papers(bundle: Bundle) -> Papers:
-    """Model card and metrics of a bundle; a bare card where it has none.
+    """Model card and metrics of a bundle; a bare card if it has none.
 
     Raises:
         BundleError: One of them is damaged.
@@ -38,7 +38,7 @@ def read_papers(bundle: Bundle) -> Papers:
 
 
 def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]:
-    """Everything in the bundle that a new calibration changes, the rest of it untouched."""
+    """The files that a new calibration changes; whatever else they hold is left untouched."""
     points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
     measured = record.measured
     metrics = {

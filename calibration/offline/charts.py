@@ -136,8 +136,8 @@ def by_shots(groups: Sequence[ShotGroup], record: CalibrationRecord) -> Figure:
 def write_pictures(record: CalibrationRecord, folder: str | Path) -> list[Path]:
     """Write every picture as png and svg; equal records give equal bytes.
 
-    Without a hit rate, after a calibration from traffic, or without groups by training images
-    their picture is left out. The folder is made where it is not there.
+    There is no picture of hit rates after a calibration from traffic, nor one by training images
+    where their numbers are unknown. The folder is made if it does not exist.
 
     Raises:
         OSError: A file cannot be written.
@@ -194,7 +194,7 @@ def _axes(title: str, record: CalibrationRecord) -> tuple[Figure, Axes]:
 
 
 def _columns(record: CalibrationRecord, rule: str) -> Columns | None:
-    """The figures of a served rule for single photos; None where it is not there."""
+    """The figures of a served rule for single photos; None if the record lacks it."""
     wanted = (rule, record.head, record.score_kind, record.temperature, 1)
     for table in record.tables:
         served = (table.rule, table.head, table.score_kind, table.temperature, table.images)

@@ -1,4 +1,4 @@
-"""Evaluating a bundle: what its calibrated sets hold on photos it was not calibrated on."""
+"""Evaluating a bundle: what its sets hold on photos it was not calibrated on."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ class Evaluation:
         data_sha256: Over the photos of the split and their class ids.
         rows: Its photos.
         rules: One result for each rule and value.
-        guaranteed: The same with the guarantees that a rule has only where it is asked for them.
+        guaranteed: The same for guarantees that a rule gives only when asked for them.
     """
 
     bundle: str
@@ -72,7 +72,7 @@ def evaluate_bundle(
 
 
 def evaluation_of(found: BundleOutputs) -> Evaluation:
-    """What :func:`evaluate_bundle` gives, for outputs that are there already."""
+    """What :func:`evaluate_bundle` returns, from outputs that are there already."""
     bundle, record, outputs = found
     asked_for, promised = asked_points(record), promised_points(record)
     points = [*asked_for, *promised]
@@ -104,12 +104,12 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
 
 
 def asked_points(record: CalibrationRecord) -> list[OperatingPoint]:
-    """Every rule at every value last given to ``--k`` and ``--coverage`` that it has."""
+    """Every rule, at the values last given to ``--k`` and ``--coverage`` that it has."""
     return [point for rule in record.rules for point in _points(record, rule, None)]
 
 
 def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
-    """The same for the guarantees that a rule has only where it is asked for them."""
+    """The same for guarantees that a rule gives only when asked for them."""
     return [point for promise in record.promises for point in _points(record, *promise)]
 
 
@@ -124,7 +124,7 @@ def asked(point: OperatingPoint) -> tuple[str, float]:
 def _points(
     record: CalibrationRecord, rule: str, guarantee: Guarantee | None
 ) -> list[OperatingPoint]:
-    """Of a rule with a guarantee, the values asked for, ascending."""
+    """A rule with a guarantee at the values asked for, ascending."""
     calibrated = record.ks(rule, guarantee=guarantee)
     if RULES[rule].asks == "coverage":
         levels = [level for level in sorted(record.asked_coverage) if level in calibrated]

@@ -21,7 +21,7 @@ from calibration.rejection.verdict import Rejection, fit_rejection, parts
 from calibration.rules import class_weights
 from calibration.scores import ScoreKind, scores
 
-SWOLLEN = 1.05  # times K: sets so much larger hit more for their size, not for their scores
+SWOLLEN = 1.05  # times K: sets larger than this hit more for their size, not their scores
 Advance = Callable[[int], object]
 """Called with the number of rows after each block."""
 
@@ -39,15 +39,15 @@ def fit_record(
     """Calibrate every rule, choose what serves, and measure it all.
 
     Args:
-        outputs: Of the calibration split.
+        outputs: Those of the calibration split.
         plan: What is asked for.
-        class_counts: Training images a class, shape ``(classes,)``; where None, the photos of
-            the split itself are counted.
-        chose_checkpoint: Whether the split also chose the checkpoint, where known.
+        class_counts: Training images per class, shape ``(classes,)``; None to count the photos of
+            the split itself.
+        chose_checkpoint: Whether the split also chose the checkpoint, if known.
         class_groups: Group of each class, such as its genus, shape ``(classes,)``; for
             ``class_coverage`` where small classes get the threshold of their group.
-        reference: What features are compared with, for the rejection methods that need it; then
-            the outputs hold features.
+        reference: What features are compared with, for the rejection methods that need it; the
+            outputs then have to hold features.
         advance: Called with the number of rows after each block; in all
             ``passes(outputs, plan)`` times the rows.
     """
@@ -112,14 +112,14 @@ def fit_record(
 
 
 def passes(outputs: SplitOutputs, plan: Plan) -> int:
-    """How often :func:`fit_record` reads all rows; each number of photos counts as once."""
+    """How often :func:`fit_record` reads all rows; each number of photos counts once."""
     return 2 * len(plan.candidates(outputs.heads)) + 7 + len(plan.images)
 
 
 def single_photos(
     outputs: SplitOutputs, head: str, kind: ScoreKind, temperature: float, *, advance: Advance
 ) -> Source:
-    """The scores of single photos, read as often as wanted."""
+    """The scores of single photos, which can be read any number of times."""
 
     def blocks() -> Iterator[Block]:
         for (logits,), labels in outputs.blocks(head):
@@ -134,8 +134,8 @@ def single_photos(
 def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
     """The candidates whose hits may be compared: their sets hold K on average.
 
-    Where many scores are equal, as those of a network that has hardly learned, ties at the cut
-    swell the sets, and larger sets hit more. If all are swollen, the least swollen is left.
+    Where many scores are equal, as with a network that has hardly learned, ties at the cut swell
+    the sets, and larger sets hit more. If all are swollen, the least swollen is left.
 
     Example:
         >>> comparable([38.1, 3.0, 3.02], 3.0)
@@ -148,14 +148,14 @@ def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
 def _familiarity(
     outputs: SplitOutputs, served: Source, plan: Plan, reference: Reference | None, advance: Advance
 ) -> tuple[Distribution, Rejection | None]:
-    """How the scores are distributed, and below what familiarity a photo is suspect."""
+    """How the scores are distributed, and below which familiarity a photo is suspect."""
     gathered, found, kind = DistributionOf(), list[NDArray[np.float64]](), served.score_kind
     method = plan.rejection_method
     names = (served.head, FEATURES) if method in FEATURE_METHODS else (served.head,)
     for (logits, *features), labels in outputs.blocks(*names):
         gathered.update(logits, scores(logits, kind, temperature=served.temperature))
         if features:
-            assert reference is not None  # whoever asks for such a method brings one
+            assert reference is not None  # a method that needs features comes with one
             found.append(parts(logits, kind, features[0], reference))
         elif method is not None:
             found.append(METHODS[method](logits, kind)[:, np.newaxis])

@@ -32,10 +32,10 @@ Asked = tuple[str, float | None, float | None]
 class Gate:
     """What a new bundle may lose; the content of ``gate.yaml``.
 
-    With the proof ``worse`` it is closed where the whole interval lies beyond what is allowed, so
-    that an equally good bundle is stopped in about 1 of 40 cases by each of the two figures. With
-    ``no_worse`` it is closed unless the whole interval lies within, so that a bundle worse than
-    allowed passes in about 1 of 40 cases at most; with few photos it stops good ones too.
+    With the proof ``worse`` it closes if the whole interval lies beyond what is allowed, so each of
+    the two figures stops an equally good bundle in about 1 of 40 cases. With ``no_worse`` it closes
+    unless the whole interval lies within, so a bundle worse than allowed passes in about 1 of 40
+    cases at most; with few photos it stops good ones too.
 
     Raises:
         ValueError: A value out of range.
@@ -59,10 +59,10 @@ class Gate:
 
     @classmethod
     def from_plain(cls, plain: object) -> "Gate":
-        """From what a yaml file gives; what it leaves out keeps its default.
+        """From the content of a yaml file; what it leaves out keeps its default.
 
         Raises:
-            UsageError: No mapping, an unknown key, or a value out of range.
+            UsageError: Not a mapping, an unknown key, or a value out of range.
         """
         allowed = [field.name for field in fields(cls)]
         entries: Any = {} if plain is None else plain
@@ -158,15 +158,15 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
 
     Returns:
         One comparison for each rule and value that both can answer: first ``average_k`` at the new
-        bundle's default K, which a gate looks at, where the old one has it; then everything last
-        asked for of the new one.
+        bundle's default K, which a gate looks at, if the old one has it; then everything last
+        asked of the new one.
 
     Raises:
-        DataError: The two were shown other photos.
+        DataError: The two were shown different photos.
     """
     asked = _common(new.record, old.record)
     if new.outputs.data_sha256 != old.outputs.data_sha256:
-        raise DataError("the two bundles were shown other photos: did the data change meanwhile?")
+        raise DataError("the two bundles were shown different photos: did the data change?")
     pairs = zip(asked, _sets(old, asked), _sets(new, asked), strict=True)
     return [compare(before, after, rule=_named(which)) for which, before, after in pairs]
 
@@ -177,7 +177,7 @@ def _asked(record: CalibrationRecord) -> list[Asked]:
 
 
 def _common(record: CalibrationRecord, older: CalibrationRecord) -> list[Asked]:
-    """What is compared: all that was last asked for of ``record`` and that ``older`` has too."""
+    """What is compared: all that was last asked of ``record`` and that ``older`` has too."""
     return [asked for asked in _asked(record) if _has(older, asked)]
 
 

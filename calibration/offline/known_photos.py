@@ -1,4 +1,4 @@
-"""Which training photos a bundle compares others with."""
+"""The training photos that a bundle compares others with."""
 
 from contextlib import closing
 from typing import NamedTuple
@@ -22,8 +22,9 @@ from models.session import Session
 
 TRAIN = "train"
 MOST_PHOTOS = 1000
-"""Or one a class where there are more classes. With 2,000 or 4,000 the area grew by .002 or .006 on
-average over eight networks, the work of a server in proportion: 0.1 ms a photo for 1,000."""
+"""Or one per class, if there are more classes. With 2,000 or 4,000 the area under the ROC curve
+grew by .002 or .006 on average over eight networks, and the work of a server, 0.1 ms per photo with
+1,000, in proportion."""
 SEED = 0
 
 
@@ -34,7 +35,7 @@ class Known(NamedTuple):
     photos: list[bytes]  # the hash of each
 
     def reference(self, calibrated: SplitOutputs) -> Reference:
-        """The reference they make, without photos that are also calibrated on."""
+        """The reference they make up, without photos that are also calibrated on."""
         seen = set(calibrated.photos)
         rows = [row for row, photo in enumerate(self.photos) if photo not in seen]
         if not rows:
@@ -49,10 +50,10 @@ def training_photos(
 ) -> tuple[str | None, Split | None]:
     """The rejection method to use, and the training photos that it needs; none are read yet.
 
-    The photos of ``part``, which are calibrated on, are not among them.
+    The photos of ``part``, which are calibrated on, are left out.
 
     Raises:
-        UsageError: The method needs features of training photos, which cannot be had.
+        UsageError: The method needs features of training photos, and there are none.
     """
     if method not in (DEFAULT_METHOD, *FEATURE_METHODS):
         return method, None
@@ -76,7 +77,7 @@ def known_features(session: Session, photos: Split) -> Known:
 
 
 def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
-    """Rows of at most ``most`` photos, dealt to the classes in turn; always the same, ascending.
+    """Rows of at most ``most`` photos, from each class in turn; always the same, ascending.
 
     Example:
         >>> labels = np.repeat([0, 1, 2], [90, 7, 3])

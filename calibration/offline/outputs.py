@@ -1,7 +1,7 @@
 """What the network says about the photos of a split: computed, kept in files, read in blocks.
 
-One photo at a time goes through decoder and network, the way the server does it: no batch that
-could change a last digit, and the very code that answers requests.
+Photos go through decoder and network one at a time, as they do in the server: by the same code that
+answers requests, and not in a batch, which could change a last digit.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ FEATURES = "features"
 
 ROWS_AT_ONCE = 512
 NUMBERS_AT_ONCE = 1 << 19
-"""With many columns this means fewer rows: whoever reads a block makes several copies of it."""
+"""With many columns this means fewer rows, since readers make several copies of a block."""
 NAMES_SHOWN = 10
 
 
@@ -45,19 +45,19 @@ class SplitOutputs:
     """Outputs of a network for the photos of a split, such as the logits of each head.
 
     They are appended row by row and kept in temporary files, so that memory grows neither with
-    the rows nor with the classes. ``close()`` deletes them; so does forgetting the object.
+    the rows nor with the classes. ``close()`` deletes them, as does losing the last reference.
 
     Attributes:
         labels: True class indices, shape ``(rows,)``.
         split: Name of the split.
         model_sha256: Of ``model.onnx``.
-        observations: One id a row, shared by photos of one plant; None where unknown.
+        observations: One id per row, shared by photos of one plant; None where unknown.
         data_sha256: Over the bytes and class ids of all photos, in order.
         photos: Hash of each photo's bytes, in order.
 
     Args:
-        columns: Numbers in a row of each output, by its name: the heads, and :data:`FEATURES`
-            where they are wanted.
+        columns: Width of each output, by name: the heads, and :data:`FEATURES` where they are
+            wanted.
         labels: Of the rows to come.
 
     Raises:
@@ -103,10 +103,7 @@ class SplitOutputs:
             raise _no_room(error) from error
 
     def blocks(self, *names: str) -> Iterator[tuple[tuple[FloatRows, ...], Labels]]:
-        """Outputs of the same rows, ``(batch, columns)`` each, and their labels, all in order.
-
-        What belongs together is read together: a block has the same rows of every output.
-        """
+        """Blocks of all rows in order: the named outputs, ``(batch, columns)``, and the labels."""
         step = self.rows_at_once(*names)
         for start in range(0, len(self.labels), step):
             labels = self.labels[start : start + step]
@@ -118,7 +115,7 @@ class SplitOutputs:
         return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // columns))
 
     def rows(self, name: str, rows: NDArray[np.int64]) -> FloatRows:
-        """Some rows of an output in the order asked for, ``(rows, columns)``."""
+        """Some rows of an output, in the order asked for, ``(rows, columns)``."""
         found = np.empty((len(rows), self._columns[name]), dtype=np.float32)
         for place, row in enumerate(rows.tolist()):
             found[place] = self._read(name, row, 1)
@@ -136,7 +133,7 @@ def outputs_of(session: Session, split: Split, *, features: bool = False) -> Spl
     Args:
         session: The network.
         split: The photos; labels index the classes of its bundle.
-        features: Whether features are kept too; the graph must give them.
+        features: Whether to keep features too; the graph must give them.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -186,7 +183,7 @@ class BundleOutputs(NamedTuple):
 def bundle_outputs(
     path: str | Path, data: str, split: str, *, device: str = "auto"
 ) -> Iterator[BundleOutputs]:
-    """Show a split, or a part of it, to a calibrated bundle; outputs are there until the end.
+    """Show a split, or a part of it, to a calibrated bundle; outputs last as long as the context.
 
     Args:
         path: The bundle's folder.

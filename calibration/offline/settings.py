@@ -1,4 +1,4 @@
-"""What a calibration is asked for: each field is a flag of ``florilege calibrate``."""
+"""What is asked of a calibration: each field is a flag of ``florilege calibrate``."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -31,7 +31,7 @@ NO_METHOD = "none"
 
 
 def _numbers(text: Any) -> Any:
-    """The numbers in a text such as ``1,2.5``, or in a sequence; each once, in their order."""
+    """The numbers in a text such as ``1,2.5``, or in a sequence; each once, in that order."""
     try:
         parts = text.split(",") if isinstance(text, str) else text
         return text if text is None else tuple(dict.fromkeys(float(part) for part in parts))
@@ -44,7 +44,7 @@ Method = Annotated[str | None, BeforeValidator(lambda name: None if name == NO_M
 
 
 class CalibrationSettings(FlagSettings):
-    """What a calibration is asked for, whatever the bundle; :class:`Plan` is for a bundle."""
+    """What is asked of a calibration, whatever the bundle; :class:`Plan` is for one bundle."""
 
     ks: Annotated[Numbers | None, Flag(name="--k", type=str | None)] = Field(
         default=None,
@@ -70,10 +70,10 @@ class CalibrationSettings(FlagSettings):
     )
     rejection_method: Annotated[Method, Flag(type=str)] = Field(
         default=DEFAULT_METHOD,
-        description="What tells photos of something else: auto, a method, or none.",
+        description="How to recognise photos of something else: auto, a method, or none.",
     )
     suspect_share: float = Field(
-        default=DEFAULT_SHARE, description="Share of these photos that is to be suspect."
+        default=DEFAULT_SHARE, description="Share of these photos to treat as suspect."
     )
     delta: float = Field(
         default=DEFAULT_DELTA,
@@ -97,7 +97,7 @@ class CalibrationSettings(FlagSettings):
             check_temperature(temperature)
         if not self.temperatures or (self.score_kind == "sigmoid" and self.temperatures != (1.0,)):
             raise ValueError(
-                f"temperatures must be some numbers, for sigmoid 1 alone, got {self.temperatures}"
+                f"temperatures must be some numbers, only 1 for sigmoid, got {self.temperatures}"
             )
         if self.rejection_method not in (None, DEFAULT_METHOD, *FEATURE_METHODS, *METHODS):
             raise ValueError(
@@ -111,7 +111,7 @@ class CalibrationSettings(FlagSettings):
 
 
 class Plan(CalibrationSettings):
-    """What is asked for of a bundle: checked against its classes, with a method of rejection."""
+    """What is asked of one bundle: checked against its classes, with a method of rejection."""
 
     classes: int
     ks: Numbers = ()  # by default as many of 1, 2, 3, 5 and 10 as there are classes
@@ -129,7 +129,7 @@ class Plan(CalibrationSettings):
     @model_validator(mode="after")
     def _check_with_classes(self) -> Self:
         if self.rejection_method == DEFAULT_METHOD:
-            raise ValueError(f"rejection_method {DEFAULT_METHOD} is chosen by the data before")
+            raise ValueError(f"rejection_method {DEFAULT_METHOD} must be settled first")
         if not self.ks:
             raise ValueError("at least one K is needed")
         for k in self.ks:
@@ -145,10 +145,10 @@ class Plan(CalibrationSettings):
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
         """Heads with kinds of score and temperatures that are compared.
 
-        For ``sigmoid`` 1 is the only temperature: no other changes a set of ``average_k``.
+        For ``sigmoid`` 1 is the only temperature: no other would change a set of ``average_k``.
 
         Raises:
-            ValueError: There is no head of the name asked for.
+            ValueError: There is no head with the name asked for.
         """
         if self.head not in (None, *heads):
             raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}")

@@ -26,7 +26,7 @@ from calibration.rules import RULES
 from calibration.scores import adjusted
 
 MARGINAL_GROUPS = 2000
-"""Top-k marginals take long, and ``top_k`` needs no threshold: so many are enough to measure it."""
+"""Top-k marginals are slow, and ``top_k`` needs no threshold: this many suffice to measure it."""
 
 
 def group_tables(
@@ -34,11 +34,9 @@ def group_tables(
 ) -> list[Table]:
     """Tables of every rule for groups of ``images`` photos, at the K and coverages asked for.
 
-    Groups are of one plant where the data know plants, else of one species; the tables say which.
-    Memory does not grow with the groups times classes.
-
-    They are for what serves, ``single``; there are none where there are fewer than 100 groups.
-    ``weights`` are those of the balanced rules, shape ``(classes,)``.
+    Groups are of one plant where the data name plants, else of one species; the tables say which.
+    They are for what serves, ``single``; with fewer than 100 groups there are none. Memory does not
+    grow with groups times classes. ``weights`` are those of the balanced rules, ``(classes,)``.
     """
     groups = groups_of(outputs.labels, size=images, observations=outputs.observations)
     if len(groups) < FEWEST_GROUPS:

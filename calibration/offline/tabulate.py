@@ -1,4 +1,4 @@
-"""Thresholds of every rule for scores that are read block by block, and what they do."""
+"""The thresholds of every rule, for scores read block by block, and what they do."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from calibration.sets import SetRule
 from calibration.threshold import next_above
 
 Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
-"""Scores ``(batch, classes)``, and labels ``(batch,)`` where somebody knows them."""
+"""Scores ``(batch, classes)``, and labels ``(batch,)`` where they are known."""
 NO_SCORE = next_above(1.0)
 """No softmax or sigmoid score reaches it: only the best class of each photo is left."""
 
@@ -32,9 +32,9 @@ NO_SCORE = next_above(1.0)
 class Source:
     """Scores of one head, kind and temperature, of single photos or of groups."""
 
-    blocks: Callable[[], Iterator[Block]]  # gives the scores from the start each time; read twice
-    rows: int  # rows they have in all
-    head: str  # which head
+    blocks: Callable[[], Iterator[Block]]  # starts a fresh pass over the scores; called twice
+    rows: int  # rows in all
+    head: str  # whose scores they are
     score_kind: ScoreKind  # how its logits become scores
     temperature: float  # what they are divided by first
     images: int = 1  # photos in a group
@@ -43,9 +43,9 @@ class Source:
 
 
 class Wanted(NamedTuple):
-    """One table to be: its rules, the K or coverage each is for, and what they promise.
+    """One table to make: its rules, the K or coverage each is for, and what they promise.
 
-    Where ``guarantee`` is None that is what the rule promises anyway.
+    With ``guarantee`` None that is what the rule promises anyway.
     """
 
     rules: Sequence[SetRule]
@@ -70,11 +70,11 @@ def tabulate(
     weights: NDArray[np.float64] | None = None,
     fixed: bool = True,
 ) -> Tabulated:
-    """Calibrate and measure every rule: with weights the balanced ones, else the others.
+    """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
     Args:
         ks: Mean set sizes, with the default K among them; ascending.
-        weights: Factor of each class, shape ``(classes,)``, or None.
+        weights: A factor for each class, shape ``(classes,)``, or None.
         fixed: Whether ``top_k`` is measured on these scores too.
     """
     balanced = weights is not None
@@ -84,7 +84,7 @@ def tabulate(
         for spec in RULES.values()
         if spec.choose is not None and spec.balanced == balanced
         for asked in [ks if spec.asks == "k" else plan.coverages]
-    ]  # average_k or its balanced form first, which is watched
+    ]  # average_k or its balanced form, which is watched, comes first
     del evidence  # it takes more memory than what follows
     if fixed and not balanced:
         wanted.append(top_k_rules(ks, source.rows))
@@ -94,14 +94,14 @@ def tabulate(
 def promised_tables(
     source: Source, plan: Plan, *, class_groups: Sequence[str] | None = None
 ) -> list[Table]:
-    """Tables of ``average_k`` with both guarantees, ``coverage`` with probability, and of single
-    photos ``class_coverage``; at the K and coverages asked for.
+    """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
+    photos, ``class_coverage``; at the K and coverages asked for.
 
-    Memory is that of ``rules.evidence.Evidence`` for the largest K, and two bytes for each of the
+    Memory is that of ``rules.evidence.Evidence`` for the largest K, plus two bytes for each of the
     ``max_size`` best scores of a row.
 
-    ``class_groups``, such as genera, shape ``(classes,)``, are for the small classes under the
-    policy ``group``.
+    ``class_groups``, such as genera, shape ``(classes,)``, matter to small classes under the policy
+    ``group``.
     """
     return _measured(source, plan, _promises(source, plan, class_groups)).tables
 
@@ -161,7 +161,7 @@ def row_of(measurement: Measurement, index: int, value: float) -> Row:
 def _measured(
     source: Source, plan: Plan, wanted: Sequence[Wanted], *, watched: Sequence[int] = ()
 ) -> Tabulated:
-    """Measure all rules in one pass; tables without a rule are left out."""
+    """Measure all rules in one pass; a table without rules is left out."""
     rules = [rule for table in wanted for rule in table.rules]
     measurement = Measurement(rules, plan.classes, watched=watched)
     for scores, labels in source.blocks():
@@ -175,7 +175,7 @@ def _measured(
 
 
 def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[Wanted]:
-    """The rules with what they promise; the evidence is forgotten."""
+    """The rules and what they promise; the evidence for them is not kept."""
     evidence, labels = _evidence(source, plan, plan.compared[-1], max_size=plan.largest_set)
     promises = [_sizes(evidence, plan, "mean"), _sizes(evidence, plan, "probability")]
     levels = sorted(plan.coverages)
@@ -195,7 +195,7 @@ def _evidence(
     class_weights: NDArray[np.float64] | None = None,
     max_size: int | None = None,
 ) -> tuple[Evidence, NDArray[np.int64]]:
-    """What the rules need to know about all scores, and the labels there are."""
+    """What the rules need to know about all scores, and the labels, if there are any."""
     evidence = Evidence(
         rows=source.rows,
         classes=plan.classes,

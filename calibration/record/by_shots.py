@@ -1,4 +1,4 @@
-"""Set sizes and hits apart for species with few, a medium number and many training images."""
+"""Set sizes and hit rates for species with few, a medium number and many training images."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ from calibration.metrics import shot_groups
 
 @dataclass(frozen=True, kw_only=True)
 class ShotGroup:
-    """What sets do on photos of one group of species.
+    """How the sets do on photos of one group of species.
 
     Attributes:
         name: ``few``, ``medium`` or ``many``.
-        classes: Species of the group that have a photo.
-        rows: Their photos.
+        classes: Number of species in the group that have a photo.
+        rows: Number of their photos.
         mean_size: Mean set size, and ``size_ci95`` its interval.
-        hit_rate: Share of sets with the truth, each photo counting the same, and ``hit_ci95`` its
-            interval.
+        hit_rate: Share of sets with the true species, each photo counting the same, and
+            ``hit_ci95`` its interval.
     """
 
     name: str
@@ -35,19 +35,19 @@ class ShotGroup:
 def measure_by_shots(
     sizes: ArrayLike, hits: ArrayLike, labels: ArrayLike, class_counts: ArrayLike
 ) -> tuple[ShotGroup, ...]:
-    """Measure each group that has a photo.
+    """Measure each group that has photos.
 
     Args:
         sizes: Set size of each photo, shape ``(rows,)``.
         hits: Whether its set holds the truth, bool, shape ``(rows,)``.
         labels: True class indices, shape ``(rows,)``.
-        class_counts: Training images a class, shape ``(classes,)``.
+        class_counts: Training images per class, shape ``(classes,)``.
 
     Returns:
-        ``few``, ``medium`` and ``many``, without those that have no photo.
+        ``few``, ``medium`` and ``many``, leaving out those without a photo.
 
     Raises:
-        ValueError: Shapes do not fit.
+        ValueError: The shapes differ.
 
     Example:
         >>> groups = measure_by_shots([2, 4, 6], [True, True, False], [0, 1, 1], [500, 5])

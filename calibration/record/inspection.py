@@ -20,7 +20,7 @@ def card(bundle: Bundle) -> dict[str, Any]:
     """Everything worth knowing about a bundle at a glance.
 
     Raises:
-        BundleError: One of its json files is damaged.
+        BundleError: One of its JSON files is damaged.
     """
     counts = bundle.classes.counts
     return {
@@ -59,7 +59,7 @@ def opening_fault(path: Path) -> str | None:
     """Why a bundle whose files are right cannot answer; None where it can.
 
     Its classes and preprocessing are read, its network is started on the CPU and compared with
-    them, and its calibration, where it has one, must belong to that network.
+    them, and its calibration, if it has one, must belong to that network.
 
     Raises:
         UsageError: ONNX Runtime is missing or installed twice.
@@ -80,7 +80,7 @@ def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
     """What changed from ``one`` to ``other``: classes, thresholds, metrics, files.
 
     Raises:
-        BundleError: A json file of one of them is damaged.
+        BundleError: A JSON file of either is damaged.
     """
     return {
         "a": _identity(one),
@@ -108,12 +108,12 @@ def _fault(path: Path, name: str, digest: str) -> str | None:
 
 
 def _plain(bundle: Bundle, name: str) -> dict[str, Any] | None:
-    """A json file of the bundle, None where it has none."""
+    """A JSON file of the bundle; None where it lacks that file."""
     return bundle.read_object(name) if bundle.has(name) else None
 
 
 def _calibration(bundle: Bundle) -> dict[str, Any] | None:
-    """What serves, and for each rule its thresholds by K or coverage."""
+    """What serves, and the thresholds of each rule by K or coverage."""
     if not bundle.has(CALIBRATION):
         return None
     record = parse_record(bundle)
@@ -132,13 +132,12 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
 
 
 def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
-    """Thresholds by rule; a second table of a rule is one with a guarantee, and named after it."""
+    """Thresholds by rule; a rule's second table has a guarantee and is named after it."""
     found: dict[str, list[dict[str, Any]]] = {}
     for (rule, guarantee, images), table in record.served.items():
         if images == 1:
-            columns = [getattr(table.columns, name) for name in SHOWN]
-            rows = zip(*columns, strict=True)
-            points = [dict(zip(SHOWN, row, strict=True)) for row in rows]
+            rows = map(table.columns.row, range(len(table.columns.value)))
+            points = [{name: getattr(row, name) for name in SHOWN} for row in rows]
             found[f"{rule}, {guarantee}" if rule in found else rule] = points
     return found
 
@@ -154,7 +153,7 @@ def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
 
 
 def _lambda_changes(one: Bundle, other: Bundle) -> list[dict[str, Any]]:
-    """The thresholds of ``average_k`` at every K that one of the two offers."""
+    """The thresholds of ``average_k`` at every K that either bundle offers."""
     before, after = _average_k(one), _average_k(other)
     return [{"k": k, "a": before.get(k), "b": after.get(k)} for k in sorted(before.keys() | after)]
 
@@ -176,7 +175,7 @@ def _number_changes(one: Any, other: Any) -> list[dict[str, Any]]:
 
 
 def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """Each number inside nested json under its dotted name."""
+    """Each number inside nested JSON, with its dotted name."""
     if isinstance(value, Mapping):
         for key, entry in value.items():
             yield from _numbers(entry, f"{name}.{key}" if name else str(key))

@@ -12,13 +12,13 @@ class Origin:
 
     Attributes:
         split: Name of the split; ``traffic`` for photos without labels from a score log.
-        rows: Its photos.
-        classes_seen: Classes with at least one of them; None where nobody labelled them.
+        rows: Number of its photos.
+        classes_seen: Number of classes among them; None where they are not labelled.
         data_sha256: Over the bytes and class ids of all of them, in order.
         model_sha256: Of the graph that gave the scores.
-        chose_checkpoint: Whether the split also chose the checkpoint; None where nobody wrote it
-            down.
-        chose_head: Whether the split also chose among heads and kinds of score.
+        chose_checkpoint: Whether the split was also used to choose the checkpoint; None where that
+            was not recorded.
+        chose_head: Whether it was also used to choose among heads and kinds of score.
     """
 
     split: str
@@ -36,10 +36,10 @@ class Selection:
 
     Attributes:
         k: Mean set size at which they were compared.
-        candidates: How many pairs of head and kind were compared; 1 where they were named.
+        candidates: How many pairs of head and kind were compared; 1 where both were given.
         hit_rate: Of the best pair on the rows that chose it.
-        honest_hit_rate: Of choosing this way, on rows that did not choose: see
-            :mod:`calibration.nested`.
+        honest_hit_rate: Of a pair chosen in the same way, on rows that had no part in choosing it,
+            see :mod:`calibration.nested`.
     """
 
     k: float

@@ -18,7 +18,7 @@ from calibration.scores import ScoreKind, adjusted
 from calibration.sets import SetRule
 
 
-class NotCalibrated(ValueError):  # the name says what is the matter
+class NotCalibrated(ValueError):
     """No threshold was calibrated for what is asked.
 
     Attributes:
@@ -45,17 +45,18 @@ class OperatingPoint(SetRule):
     """A calibrated rule in use, with what it was made from.
 
     Attributes:
-        table: Where its threshold stands: for which head, scores and number of photos, with what
-            promise.
+        table: The table its threshold is from, which says for which head, kind of score and number
+            of photos it is, and what it promises.
         row: The threshold and its figures.
-        measured: On what.
-        unpromised_classes: For ``class_coverage``: classes it promises nothing for by themselves.
-        guaranteed: Whether the promise holds: the split chose neither checkpoint nor head, and
-            traffic did not correct the scores; for several photos, the groups must also be of one
-            plant.
+        measured: What the figures were measured on.
+        unpromised_classes: For ``class_coverage``: number of classes without a promise of their
+            own.
+        guaranteed: Whether the promise holds: the split was used to choose neither checkpoint nor
+            head, and the scores are not corrected for traffic; with several photos, each group must
+            also show a single plant.
         log_ratios: What is added to the logits before they become scores, float64, shape
             ``(classes,)``: logs of how much more frequent each class is now
-            (:mod:`calibration.live.prior_shift`); None for nothing.
+            (:mod:`calibration.live.prior_shift`); None where nothing is added.
     """
 
     table: Table
@@ -67,12 +68,12 @@ class OperatingPoint(SetRule):
 
     @property
     def head(self) -> str:
-        """Head of the network whose logits are scored."""
+        """Head of the network whose logits become scores."""
         return self.table.head
 
     @property
     def score_kind(self) -> ScoreKind:
-        """How they are scored, see :func:`calibration.scores.scores`."""
+        """How they become scores, see :func:`calibration.scores.scores`."""
         return self.table.score_kind
 
     @property
@@ -92,7 +93,7 @@ class OperatingPoint(SetRule):
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What was chosen to be promised: the coverage, or a mean size of at most ``k``."""
+        """The kind of promise asked for: on the coverage, or on a mean size of at most ``k``."""
         return self.table.guarantee
 
     @property
@@ -112,7 +113,7 @@ class OperatingPoint(SetRule):
 
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
-        """The figures of an answer by their names there; None for one that was not measured."""
+        """The figures of an answer by their names there; None for any that was not measured."""
         found = dict[str, Estimate | None]()
         for name, figure in ANSWERED.items():
             value, (low, high) = self.row.with_interval(figure)
@@ -141,24 +142,24 @@ class OperatingPoint(SetRule):
         return statement(self)
 
     def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
-        """Logits ``(..., classes)`` of the :attr:`head` at the temperature, and corrected."""
+        """Logits ``(..., classes)`` of the :attr:`head`, scaled by temperature and corrected."""
         return adjusted(logits, temperature=self.table.temperature, log_ratios=self.log_ratios)
 
     def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
 
-        For one photo these are :func:`calibration.scores.scores`, bit for bit. At a threshold of
-        single photos several may be given too: then the mean of their scores, which nothing was
-        calibrated for.
+        For one photo these are :func:`calibration.scores.scores`, bit for bit. A threshold for
+        single photos accepts several too: it is then compared with the mean of their scores, for
+        which it was not calibrated.
 
         Args:
-            logits: Of the :attr:`head`, shape ``(photos, classes)``; in any order.
+            logits: Of the :attr:`head`, shape ``(photos, classes)``; the photos in any order.
 
         Returns:
             float64, shape ``(classes,)``.
 
         Raises:
-            ValueError: Another shape, no photo, or logits that are NaN or +inf.
+            ValueError: A wrong shape, no photo, or logits that are NaN or +inf.
         """
         values = self.adjusted(logits)[np.newaxis]
         k = self.top_k if self.fusion == "mean_marginal" else None

@@ -32,20 +32,20 @@ def read_record(bundle: Bundle) -> CalibrationRecord:
     ours = (len(bundle.classes), bundle.manifest.files[MODEL])
     if (record.classes, record.measured.model_sha256) != ours or record.head not in bundle.heads:
         raise BundleError(
-            f"{CALIBRATION} of {bundle.path} belongs to another network than its {MODEL}: run "
-            f"`florilege calibrate {bundle.path} --data DATA`"
+            f"{CALIBRATION} of {bundle.path} belongs to another network and not to its {MODEL}: "
+            f"run `florilege calibrate {bundle.path} --data DATA`"
         )
     return record
 
 
 def open_reference(bundle: Bundle, sha256: str | None, dimensions: int | None) -> Reference | None:
-    """The training photos that a bundle compares with, None where its rejection needs none.
+    """The training photos that new ones are compared with; None where the rejection needs none.
 
-    ``sha256`` is what the rejection names, ``dimensions`` the length of a row of features of the
-    graph, None where that gives none.
+    ``sha256`` is the one that the rejection names. ``dimensions`` is the number of features that
+    the graph gives for a photo, None where it gives none.
 
     Raises:
-        BundleError: It is missing, damaged, or does not belong to calibration or graph.
+        BundleError: It is missing or damaged, or belongs to another calibration or graph.
     """
     if sha256 is None:
         return None
@@ -62,6 +62,6 @@ def open_reference(bundle: Bundle, sha256: str | None, dimensions: int | None) -
     if found.dimensions != dimensions:
         raise BundleError(
             f"{REFERENCE} of {bundle.path} holds features of {found.dimensions} numbers, the graph "
-            f"gives {dimensions}: calibrate the bundle again"
+            f"gives {dimensions or 'none'}: calibrate the bundle again"
         )
     return found

@@ -1,7 +1,7 @@
 """The calibration record: every threshold of a bundle, what it was measured to do, and on what.
 
 ``calibration.json`` is this record. Floats are written with all their digits, so that reading the
-file gives the very thresholds that were chosen.
+file gives exactly the thresholds that were chosen.
 """
 
 import hashlib
@@ -46,8 +46,8 @@ class CalibrationRecord:
     """Everything that ``calibration.json`` holds.
 
     Attributes:
-        schema_version: Of the file.
-        calibration_id: Names this calibration; another one has another name.
+        schema_version: Version of the file's format.
+        calibration_id: Identifies this calibration and no other.
         created: UTC time in ISO 8601.
         classes: Number of classes.
         head: The head that serves.
@@ -55,22 +55,21 @@ class CalibrationRecord:
         temperature: What logits are divided by before they become scores.
         asked_k: The values last given to ``--k``.
         asked_coverage: The values last given to ``--coverage``.
-        measured: Where the figures come from.
+        measured: What the figures were measured on.
         selection: How head, kind of score and temperature were chosen. A calibration from traffic
-            keeps it; its hit rates are then of the labelled photos before and of none of the
-            traffic.
-        class_counts: Images a class, for the balanced rules.
+            keeps the earlier choice, with its hit rates on the labelled photos of that time.
+        class_counts: Images per class, for the balanced rules.
         class_counts_from: ``train``, or the split itself where training counts are not known.
         micro_weight: ``w`` of the balanced rules.
         size_bins: Lower edges of the bins of the set-size histograms.
         distribution: How the served scores were distributed.
         rejection: Which photos are suspect; None where that is not judged.
         log_ratios: Logs of how much more frequent each class is in the traffic the scores are
-            corrected for; None for none.
+            corrected for; None where they are not corrected.
         shots: Sizes and hits at the default K for species with few, a medium number and many
-            training images; empty where these are not known.
-        tables: All thresholds; the full grid for single photos and what serves, the asked values
-            for several photos, other heads, kinds of score and temperatures.
+            training images; empty where the numbers of training images are not known.
+        tables: All thresholds: the full grid for single photos with what serves, and only the
+            values asked for with several photos or another head, kind of score or temperature.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -97,7 +96,7 @@ class CalibrationRecord:
     def __post_init__(self) -> None:
         columns = (self._weights, self.mean_scores, self.log_ratios or self.class_counts)
         if any(len(column) != self.classes for column in columns):
-            raise ValueError(f"counts, mean scores or log ratios are not of {self.classes} classes")
+            raise ValueError(f"counts, mean scores or log ratios are not {self.classes} long")
         if self._table("average_k", 1) is None:
             raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
         for table in self.tables:
@@ -113,7 +112,7 @@ class CalibrationRecord:
 
     @cached_property
     def served(self) -> dict[Asked, Table]:
-        """The tables of what serves: its head, kind of score and temperature."""
+        """The tables for the head, kind of score and temperature that serve."""
         serves = (self.head, self.score_kind, self.temperature)
         found = dict[Asked, Table]()
         for table in self.tables:
@@ -133,7 +132,7 @@ class CalibrationRecord:
 
     @property
     def promises(self) -> tuple[tuple[str, Guarantee], ...]:
-        """Rules with the further guarantees they were calibrated with, for one photo."""
+        """Rules with each further guarantee they were calibrated with, for one photo."""
         return tuple(
             (rule, guarantee)
             for rule, guarantee, images in self.served
@@ -142,7 +141,7 @@ class CalibrationRecord:
 
     @property
     def small_classes(self) -> SmallClasses | None:
-        """What ``class_coverage`` gives classes with too few photos; None where it is not there."""
+        """What ``class_coverage`` gives classes with too few photos; None without that rule."""
         policies = (t.by_class.small_classes for t in self.served.values() if t.by_class)
         return next(policies, None)
 
@@ -153,7 +152,7 @@ class CalibrationRecord:
 
     @property
     def mean_scores(self) -> NDArray[np.float64]:
-        """Mean served score of each class: the frequencies that the scores take for granted."""
+        """Mean served score of each class: the class frequencies that the scores assume."""
         return np.array(self.distribution.mean_scores)
 
     def ks(self, rule: str, *, images: int = 1, guarantee: Guarantee | None = None) -> list[float]:
@@ -177,8 +176,9 @@ class CalibrationRecord:
             k: Wanted size; by default :attr:`default_k`, or the first calibrated value.
             coverage: Wanted coverage, for the coverage rules; by default the first one asked for.
             images: Photos of one plant in the request.
-            guarantee: What the threshold promises about new photos; by default what the rule does
-                anyway: coverage on average over calibrations (``mean``), sizes nothing.
+            guarantee: What the threshold promises about new photos; by default what the rule
+                promises anyway: coverage on average over calibrations (``mean``), and nothing about
+                sizes.
 
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the values there are.
@@ -197,7 +197,7 @@ class CalibrationRecord:
         return found
 
     def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
-        """Logits ``(..., classes)`` of the served head at the temperature, and corrected."""
+        """Logits ``(..., classes)`` of the served head, scaled by temperature and corrected."""
         return adjusted(logits, temperature=self.temperature, log_ratios=self.log_ratios)
 
     def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
@@ -228,9 +228,9 @@ class CalibrationRecord:
         """Read ``calibration.json``.
 
         Raises:
-            BundleError: Damaged, incomplete, or of a newer schema.
+            BundleError: Damaged, incomplete, or of another schema version.
         """
-        from pydantic_core import from_json  # here, so that the library takes NumPy alone
+        from pydantic_core import from_json  # here, so that the library needs only NumPy
 
         try:
             version = from_json(text)["schema_version"]
@@ -244,7 +244,7 @@ class CalibrationRecord:
         return found
 
     def named(self) -> "CalibrationRecord":
-        """The same record with the ``calibration_id`` that its content gives."""
+        """The same record with the ``calibration_id`` that follows from its content."""
         blank = replace(self, calibration_id="")
         return replace(blank, calibration_id=hashlib.sha256(blank.to_json().encode()).hexdigest())
 
@@ -254,7 +254,7 @@ class CalibrationRecord:
 
     @property
     def _chose_nothing(self) -> bool:
-        """Whether the photos calibrated on chose neither the network nor what its scores are."""
+        """Whether the calibration photos were used to choose neither the network nor its scores."""
         chosen = self.measured.chose_head or self.log_ratios is not None
         return self.measured.chose_checkpoint is False and not chosen
 
@@ -306,7 +306,7 @@ class CalibrationRecord:
 
 @cache
 def _reader() -> Any:
-    """What reads a record, every entry of exactly the type it is declared with."""
+    """Reads a record; every entry must be of exactly its declared type."""
     from pydantic import ConfigDict, TypeAdapter
 
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)

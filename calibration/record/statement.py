@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def statement(point: "OperatingPoint") -> str:
     """Say in plain words what sets of this rule hold on photos like those of the split.
 
-    Everything in it was measured; what was promised is called a guarantee only where the split did
-    not choose the network.
+    Everything in it was measured; a promise is called a guarantee only where the split was not
+    used to choose the network.
     """
     row = point.row
     if point.top_k is not None:
@@ -74,10 +74,10 @@ def _wanted(point: "OperatingPoint") -> str:
 
 def _why(point: "OperatingPoint") -> str:
     if point.made_from == "same_class":
-        return "requests like these were not there to calibrate on"
+        return "there were no such requests to calibrate on"
     if point.measured.split == TRAFFIC:
-        return "the same traffic corrected the scores"
-    return "the split may have chosen the network too"
+        return "the scores were corrected for the same traffic"
+    return "the split may also have been used to choose the network"
 
 
 def _candidates(size: float) -> str:

@@ -28,9 +28,9 @@ def _figure(
         name: What commands call it.
         ends: The fields with its 95 % interval.
         only: The one command that prints it; both by default.
-        answer: What it is called in answers of the server, for a figure with an interval; in none
-            by default.
-        description: What the documentation of the server says it is.
+        answer: What the server's answers call it, for a figure with an interval; by default they
+            leave it out.
+        description: How the server's documentation describes it.
     """
     answered = {"answer": answer, "description": description}
     return field(metadata={"name": name, "ends": ends, "only": only, **answered})
@@ -40,8 +40,8 @@ def _figure(
 class Row:
     """One threshold and what it does.
 
-    A figure is added here, and measured in :func:`calibration.offline.tabulate.row_of`. The record
-    (:class:`Columns`), what commands print (:meth:`figures`) and the answers of the server
+    A new figure is added here and measured in :func:`calibration.offline.tabulate.row_of`; the
+    record (:class:`Columns`), what commands print (:meth:`figures`) and the server's answers
     (:data:`ANSWERED`) follow.
 
     Attributes:
@@ -49,12 +49,12 @@ class Row:
         lambda_val: The threshold; None for ``top_k``.
         size: Mean set size, ``size_low`` and ``size_high`` its 95 % interval.
         size_deviation: Standard deviation of the set size.
-        hit_rate: Share of sets with the truth, ``hit_low`` and ``hit_high`` its 95 % interval;
-            None where it was not measured, because nobody labelled the photos.
+        hit_rate: Share of sets with the true class, ``hit_low`` and ``hit_high`` its 95 % interval;
+            None where the photos have no labels to measure it with.
         macro_hit_rate: The same class by class, then the mean over classes.
         empty_rate: Share of empty sets.
         ties: Scores kept beyond the rank.
-        size_histogram: Sets in each bin, without the zeros at its end.
+        size_histogram: Sets in each bin, without the trailing zeros.
     """
 
     value: float
@@ -84,7 +84,7 @@ class Row:
     size_histogram: tuple[int, ...]
 
     def figures(self, verb: Verb) -> dict[str, Any]:
-        """What a command prints of it: each figure by its name, an interval as ``NAME_ci95``."""
+        """What a command prints: each figure by its name, its interval as ``NAME_ci95``."""
         found = dict[str, Any]()
         for entry in fields(self):
             if entry.metadata and entry.metadata["only"] in (None, verb):
@@ -103,7 +103,7 @@ class Row:
 ANSWERED = {
     entry.metadata["answer"]: entry for entry in fields(Row) if entry.metadata.get("answer")
 }
-"""The figures that are part of an answer of the server, by what they are called there."""
+"""The figures in the server's answers, by their names there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,13 +138,13 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class ByClass:
-    """Thresholds of ``class_coverage``, one a class for each coverage.
+    """Thresholds of ``class_coverage``: one per class for each coverage.
 
     Attributes:
-        small_classes: What classes with too few photos for a threshold of their own got.
+        small_classes: What was done about classes with too few photos for a threshold of their own.
         small: How many these are, for each coverage.
-        thresholds: For each coverage what is taken off each class's score before the comparison
-            with ``lambda_val``, which is 0.
+        thresholds: For each coverage, what is subtracted from each class's score before it is
+            compared with ``lambda_val``, which is 0.
     """
 
     small_classes: SmallClasses
@@ -152,7 +152,7 @@ class ByClass:
     thresholds: tuple[tuple[float, ...], ...]
 
     def unpromised(self, index: int) -> int:
-        """Classes without a promise of their own; those in every set have one."""
+        """Number of classes without a promise of their own; those in every set have one."""
         return 0 if self.small_classes == "always" else self.small[index]
 
     @cached_property
@@ -172,11 +172,11 @@ class Table:
         rows: Photos, or groups of ``images`` photos, that it was measured on.
         made_from: What photos of one group have in common, see
             :class:`calibration.photo_groups.PhotoGroups`; None for single photos.
-        guarantee: What is promised about new photos; None where figures are measured only.
+        guarantee: What is promised about new photos; None where figures are only measured.
         delta: For ``probability``: how often a calibration may break the promise.
-        max_size: Larger sets are cut down to this many best classes; None for no such bound.
+        max_size: Larger sets are cut down to this many best classes; None for no limit.
         by_class: Thresholds of ``class_coverage``; None for the other rules.
-        columns: One value a threshold in each; ``value`` is K or the coverage, ascending.
+        columns: Each with one entry per threshold; ``value`` is K or the coverage, ascending.
     """
 
     rule: str

@@ -1,1 +1,1 @@
-""" "Not one of ours": how familiar a photo looks, and what is said about it."""
+"""How familiar a photo looks, and whether it is judged to be "not one of ours"."""

@@ -1,8 +1,8 @@
 """How familiar a photo looks to the network: the number that tells "not one of ours".
 
-Higher is more familiar. What :data:`METHODS` hold needs the logits of a photo and nothing else.
-``combined`` also needs its features, what the last layer is given, and those of some training
-photos, see :mod:`calibration.rejection.reference`; it tells strangers better.
+Higher is more familiar. The :data:`METHODS` need only the logits of a photo. ``combined`` also
+needs its features, the input of the last layer, and those of some training photos (see
+:mod:`calibration.rejection.reference`); it is better at recognising strangers.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ LOGITS_METHOD = "generalised_entropy"
 COMBINED = "combined"
 FEATURE_METHODS = (COMBINED,)
 DEFAULT_SHARE = 0.01
-"""Share of validation photos that is suspect."""
+"""Share of validation photos that come out suspect."""
 ENTROPY_POWER = 0.1
 ENTROPY_CLASSES = 100
 
@@ -32,8 +32,8 @@ ENTROPY_CLASSES = 100
 def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind = "softmax") -> Floats:
     """Minus the generalised entropy of the best 100 scores, shape ``(rows,)``.
 
-    Adds up ``-(p (1 - p)) ** 0.1``: it looks at how all the leading classes share the score, where
-    the best score looks at one of them.
+    It adds up ``-(p (1 - p)) ** 0.1``, and so depends on how all the leading classes share the
+    score, where the best score depends on one of them.
 
     References:
         Liu, Lochman and Zach, "GEN: pushing the limits of softmax-based out-of-distribution
@@ -59,7 +59,7 @@ METHODS: Mapping[str, Callable[[ArrayLike, ScoreKind], Floats]] = MappingProxyTy
 def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> float:
     """The familiarity below which a photo is suspect.
 
-    Promise: of ``n`` validation photos at most ``floor(share n)`` lie below, and exactly so many
+    Promise: of ``n`` validation photos at most ``floor(share n)`` lie below, and exactly that many
     where familiarities do not tie at the threshold. A new photo drawn like them is suspect with a
     probability of at most ``(floor(share n) + 1) / (n + 1)``, over validation and photo together.
 
@@ -77,7 +77,7 @@ def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> f
     values = np.asarray(familiarity, dtype=np.float64)
     if values.ndim != 1 or not values.size or np.isnan(values).any():
         raise ValueError(
-            f"familiarity must be one number a row and no NaN, got shape {values.shape}"
+            f"familiarity must be one number per row and no NaN, got shape {values.shape}"
         )
     check_share(share)
     rank = floor(as_fraction(share) * Fraction(values.size))
@@ -85,6 +85,6 @@ def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> f
 
 
 def check_share(share: float) -> None:
-    """Raise ValueError unless ``0 <= share < 1``."""
+    """Raise a ``ValueError`` unless ``0 <= share < 1``."""
     if not 0 <= share < 1:
         raise ValueError(f"share must be in [0, 1), got {share}")

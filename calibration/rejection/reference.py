@@ -1,8 +1,8 @@
 """What a photo's features are compared with: those of training photos, kept beside the network.
 
-Features are looked at along the few directions, the axes, that training photos use most. Two
-numbers come of it, both higher for the more familiar: the cosine to the nearest training photo
-along the axes, and minus the length of what the features have off them.
+Features are split into a part along a few axes, the directions that training photos use most, and
+the rest. This gives two numbers, both higher for more familiar photos: the cosine to the nearest
+training photo along the axes, and minus the length of the rest.
 """
 
 import hashlib
@@ -16,28 +16,28 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
 MOST_AXES = 128
-"""Or half as many as a row of features has numbers, where that is less."""
+"""Or half the number of features, where that is less."""
 MOST_FOR_AXES = 1000
-"""Photos that the axes are computed from; more change little and take long."""
+"""Photos that the axes are computed from; more would change little and take long."""
 LEAST_USE = 1e-9
-"""Of the most used axis: directions used less than this cannot be told from rounding."""
+"""As a share of the most used axis; directions used less cannot be told from rounding errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
     """Features of training photos.
 
-    A row of the results is the same whatever stands beside it, so that what is calibrated in
-    blocks is what is served one by one. Any number of threads may ask at once: products go row by
-    row, for which no linear algebra library starts threads of its own.
+    The result for a photo is the same whichever photos come with it, so that what is calibrated in
+    blocks is what is served one by one. Any number of threads may use it at once: products are
+    taken row by row, for which no linear algebra library starts threads of its own.
 
     Attributes:
         axes: Orthogonal directions of length 1, float32 ``(axes, dimensions)``.
-        directions: Of the photos along the axes, of length 1, float32 ``(photos, axes)``, rounded
-            to half precision.
+        directions: Directions of the photos along the axes, of length 1, float32
+            ``(photos, axes)``, rounded to half precision.
 
     Raises:
-        ValueError: The shapes do not fit, there is no photo, or a number is not finite.
+        ValueError: The shapes do not match, there is no photo, or a number is not finite.
     """
 
     axes: Singles
@@ -54,11 +54,11 @@ class Reference:
 
     @classmethod
     def of(cls, features: ArrayLike) -> "Reference":
-        """The reference that training photos make: one or more, ``(photos, dimensions)``, finite.
+        """The reference of one or more training photos: features ``(photos, dimensions)``, finite.
 
         References:
             Wang, Li, Feng and Zhang, "ViM: out-of-distribution with virtual-logit matching",
-            CVPR 2022, for what lies off the axes; these go through zero and not through the mean.
+            CVPR 2022, for what lies off the axes; here these go through zero, not the mean.
         """
         values = np.asarray(features, dtype=np.float64)
         axes = _axes(values)
@@ -69,7 +69,7 @@ class Reference:
 
     @property
     def dimensions(self) -> int:
-        """Numbers in a row of features."""
+        """Number of features of a photo."""
         return int(self.axes.shape[1])
 
     def nearest(self, features: ArrayLike) -> Floats:
@@ -85,7 +85,7 @@ class Reference:
         return np.array([_products(self.directions, row).max() for row in rows], dtype=np.float64)
 
     def residual(self, features: ArrayLike) -> Floats:
-        """Minus the length of each photo's features off the axes, shape ``(rows,)``."""
+        """Minus the length of what each photo's features have off the axes, shape ``(rows,)``."""
         values = self._checked(features)
         along = _along(self.axes, values)
         squares = np.vecdot(values, values) - np.vecdot(along, along)
@@ -109,7 +109,7 @@ class Reference:
         """Read what :meth:`to_bytes` wrote.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: It is not that.
         """
         file = io.BytesIO(content)
         try:
@@ -117,9 +117,9 @@ class Reference:
                 np.load(file, allow_pickle=False).astype(np.float32) for _ in range(2)
             )
         except (EOFError, OSError, ValueError) as error:
-            raise ValueError(f"no reference ({error})") from error
+            raise ValueError(f"not a reference ({error})") from error
         if file.read(1):
-            raise ValueError("no reference (something follows its end)")
+            raise ValueError("not a reference (something follows its end)")
         return cls(axes=axes, directions=directions)
 
     def _checked(self, features: ArrayLike) -> Floats:
@@ -130,7 +130,7 @@ class Reference:
             )
         if not np.isfinite(values).all():
             row = np.argwhere(~np.isfinite(values))[0][0]
-            raise ValueError(f"features must be finite, those of row {row} are not")
+            raise ValueError(f"features must be finite, but those of row {row} are not")
         return values
 
 

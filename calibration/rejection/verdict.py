@@ -1,8 +1,8 @@
 """Whether a request shows one of our classes: what a calibration record says about it."""
 
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,16 +28,16 @@ class Rejection:
     Attributes:
         method: ``combined``, or a name in :data:`calibration.rejection.familiarity.METHODS`.
         threshold: Below it a photo is suspect.
-        share: Share of the calibration photos asked to be suspect.
+        share: Share of the calibration photos that are to be suspect.
         rows: Calibration photos.
         head: Head whose logits are judged.
         score_kind: How they become scores.
         centres: For ``combined``, the mean of each part over the calibration photos.
-        scales: The standard deviation of each.
+        scales: For ``combined``, their standard deviations.
         reference_sha256: Of the file with the :class:`calibration.rejection.reference.Reference`
             that photos are compared with; None where logits are enough.
         by_logits: How to judge where only logits are at hand, as in a score log; None where this
-            very rejection does.
+            rejection needs no more than those.
 
     Raises:
         ValueError: An unknown method, or a threshold, centre or scale that is not finite.
@@ -95,7 +95,7 @@ class Rejection:
             reference: What they are compared with.
 
         Raises:
-            ValueError: Another shape, logits that are NaN or +inf, or features are missing.
+            ValueError: A wrong shape, logits that are NaN or +inf, or missing features.
         """
         if not self.needs_features:
             return METHODS[self.method](logits, self.score_kind)
@@ -115,14 +115,14 @@ class Rejection:
 
         Promise: a photo drawn like the calibration photos is suspect with a probability of at most
         ``(floor(share rows) + 1) / (rows + 1)``, over calibration and photo together; for
-        ``combined``, whose scales come from the same photos, up to terms that vanish with
-        ``rows``. Of several photos each would have to be suspect, so a request of several is
-        suspect no more often.
+        ``combined``, whose scales come from the same photos, up to terms that vanish as
+        ``rows`` grows. A request of several photos is suspect only if each of them is, and so no
+        more often.
 
         Arguments are those of :meth:`familiarity`, for the photos of one request.
 
         Raises:
-            ValueError: As there, or there is no photo.
+            ValueError: As there, or if there is no photo.
         """
         found = self.familiarity(logits, features, reference)
         if not found.size:
@@ -136,9 +136,8 @@ def parts(
 ) -> Floats:
     """What ``combined`` adds up, shape ``(photos, 3)``; each is higher for the more familiar.
 
-    The cosine to the nearest training photo, minus what the features have off the directions that
-    training photos use most, and minus the generalised entropy of the scores. Each misses
-    strangers that another sees.
+    They are the cosine to the nearest training photo, minus the length of what the features have
+    off the axes, and minus the generalised entropy. Each misses strangers that another sees.
     """
     columns = (
         reference.nearest(features),
@@ -159,26 +158,21 @@ def fit_rejection(
 ) -> Rejection:
     """The rejection by which ``share`` of the calibration photos are suspect.
 
-    ``found`` has a row for each of them, shape ``(rows, columns)``: what the method says, one
-    column; for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
+    ``found`` has a row for each of them, shape ``(rows, columns)``: one column with what the method
+    says, or for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
     """
-    shared: dict[str, Any] = {
-        "share": share, "rows": len(found), "head": head, "score_kind": score_kind
-    }  # fmt: skip
+    rejection = partial(Rejection, share=share, rows=len(found), head=head, score_kind=score_kind)
     if method not in FEATURE_METHODS:
-        return Rejection(method=method, threshold=suspect_threshold(found[:, 0], share), **shared)
+        return rejection(method=method, threshold=suspect_threshold(found[:, 0], share))
     centres, scales = found.mean(axis=0), found.std(axis=0)
     scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant except for rounding
-    return Rejection(
+    return rejection(
         method=method,
         threshold=suspect_threshold(_combined(found, centres, scales), share),
-        **shared,
         centres=tuple(centres.tolist()),
         scales=tuple(scales.tolist()),
         reference_sha256=reference_sha256,
-        by_logits=fit_rejection(
-            LOGITS_METHOD, share, found[:, -1:], head=head, score_kind=score_kind
-        ),
+        by_logits=rejection(method=LOGITS_METHOD, threshold=suspect_threshold(found[:, -1], share)),
     )
 
 

@@ -1,4 +1,4 @@
-"""One conformal threshold a class, and what to do about classes with too few rows for one."""
+"""One conformal threshold per class, and what to do about classes with too few rows for one."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -52,8 +52,8 @@ def class_thresholds(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Threshold of each class, and which classes were too small for one of their own.
 
-    A class needs ``1/(1 - coverage) - 1`` rows. So does a group, or all rows together; where they
-    have fewer the class is in every set.
+    A threshold needs ``1/(1 - coverage) - 1`` rows, be they of the class, of its group or of all
+    classes; where there are fewer, the class is in every set.
 
     Args:
         true_scores: Score of the true class of each row, shape ``(rows,)``; ``+inf`` where it is
@@ -62,13 +62,13 @@ def class_thresholds(
         classes: Number of classes.
         coverage: Wanted probability, in (0, 1).
         small_classes: What small classes get.
-        groups: Group of each class, such as its genus, shape ``(classes,)``; for ``group``.
+        groups: For ``group``: the group of each class, such as its genus, shape ``(classes,)``.
 
     Returns:
         Thresholds, ``-inf`` for a class in every set, and a mask; both of shape ``(classes,)``.
 
     Raises:
-        ValueError: An unknown policy, or ``group`` without one group a class.
+        ValueError: An unknown policy, or ``group`` without a group for each class.
     """
     if small_classes not in SMALL_CLASSES:
         raise ValueError(
@@ -82,7 +82,7 @@ def class_thresholds(
         membership = np.asarray([] if groups is None else groups)
         if membership.shape != (classes,):
             raise ValueError(
-                f"groups must name one group a class, shape ({classes},), got {membership.shape}"
+                f"groups must name one group per class, shape ({classes},), got {membership.shape}"
             )
         for group in np.unique(membership[small]):
             inside = membership == group

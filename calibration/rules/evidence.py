@@ -27,12 +27,12 @@ class Evidence:
         max_average_k: The largest mean set size that will be asked for.
         min_size: 1 where every set holds its best class, else 0.
         class_weights: Factor of each class's score, shape ``(classes,)``, or None.
-        max_size: For guarantees of the mean size, in place of sizes without one: the largest set,
-            at least ``max_average_k``.
+        max_size: The largest set, at least ``max_average_k``, if mean sizes are to be guaranteed;
+            those without a guarantee can then no longer be asked for.
 
     Raises:
         ValueError: ``min_size`` is not 0 or 1, ``max_average_k`` or ``max_size`` is out of range,
-            or there is not one weight a class.
+            or there is not one weight per class.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Evidence:
         if class_weights is not None and class_weights.shape != (classes,):
             raise ValueError(
                 f"class_weights must have shape ({classes},), got {class_weights.shape}: is there "
-                "one count a class?"
+                "one count per class?"
             )
         if max_size is not None and not max_average_k <= max_size <= classes:
             raise ValueError(f"max_size must be in [{max_average_k}, {classes}], got {max_size}")
         self.rows, self.classes, self.min_size, self.max_size = rows, classes, min_size, max_size
         self.class_weights = class_weights
-        cut = as_fraction(max_average_k) - min_size  # what the threshold has to choose, a row
+        cut = as_fraction(max_average_k) - min_size  # scores per row for the threshold to choose
         self._top = TopScores(rows, cut if max_size is None else 0)
         self._best = None
         if max_size is not None:
@@ -73,7 +73,7 @@ class Evidence:
 
         Args:
             scores: Shape ``(batch, classes)``, not weighted yet.
-            labels: True class indices, shape ``(batch,)``; needed for coverage only.
+            labels: True class indices, shape ``(batch,)``; needed only for coverage.
 
         Raises:
             ValueError: Wrong shapes, a NaN or +inf, or more rows than announced.
@@ -91,8 +91,9 @@ class Evidence:
         best = best_class(values)[:, np.newaxis]  # (batch, 1)
         self._smallest = min(self._smallest, float(values.min()))
         self._largest = max(self._largest, float(np.take_along_axis(values, best, axis=1).max()))
-        rest = values.copy() if self.min_size else values
+        rest = values
         if self.min_size:
+            rest = values.copy()
             np.put_along_axis(rest, best, -np.inf, axis=1)
         self._top.update(rest)
         if self._best is not None:
@@ -143,7 +144,7 @@ class Evidence:
     def coverage(
         self, coverage: RealNumber, *, delta: float | None = None, rule: str = "coverage"
     ) -> SetRule:
-        """Rule for sets that hold the true class with probability ``coverage`` at least.
+        """Rule for sets that hold the true class with a probability of at least ``coverage``.
 
         Raises:
             ValueError: A value out of range, or rows were added without labels.
@@ -165,11 +166,11 @@ class Evidence:
         """
         true = np.concatenate([np.empty(0), *self._true])
         if true.size != self._top.rows_seen or not true.size:
-            raise ValueError("coverage needs the labels of every row, got some without")
+            raise ValueError("coverage needs the labels of every row, but some came without")
         return true
 
     def finite(self, quantile: float) -> float:
-        """A threshold that keeps as much as a quantile of true scores, but is finite."""
+        """A finite threshold that keeps as much as a quantile of true scores does."""
         if quantile == -np.inf:  # too few rows for this level: every class is in every set
             return 0.0 if self._smallest >= 0 else LOWEST
         if quantile == np.inf:  # the best class alone is enough

@@ -1,10 +1,10 @@
 """The set rules, each calibrated on scores, and what each of them promises.
 
 A rule is calibrated with its ``min_size``: with 1, the default, every set holds its best class,
-and the threshold makes up for it. Adding the best class to empty sets afterwards would make the
+and the threshold allows for that. Adding the best class to empty sets afterwards would make the
 sets larger than asked for: 1.10 classes instead of 1.00 at K = 1 on one of our data sets.
 
-:data:`RULES` is the one table of them: everything else that depends on the rule looks there.
+:data:`RULES` is the one table of them: everything else that depends on a rule looks there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,10 +42,10 @@ def average_k(
 ) -> SetRule:
     """Sets of ``average_k`` classes on average, at one threshold for all classes.
 
-    Promise: on the calibration scores the mean size is ``floor(K n) / n`` plus ``ties / n``,
-    exactly, and needs no labels. On new photos drawn like them it is K up to a standard error of
-    ``sd(size) sqrt(1/n + 1/n_new)``; half of all calibrations lie above. Nothing is promised
-    about the share of sets that hold the true class, which is measured instead.
+    Promise: on the calibration scores, which need no labels, the mean size is exactly
+    ``floor(K n) / n`` plus ``ties / n``. On new photos drawn like them it is K up to a standard
+    error of ``sd(size) sqrt(1/n + 1/n_new)``; with half of all calibrations it is larger. Nothing
+    is promised about the share of sets that hold the true class, which is measured instead.
 
     With ``guarantee="mean"`` the expected size of a new photo's set is at most K, for photos
     exchangeable with the calibration rows (conformal risk control): on average over calibrations.
@@ -60,7 +60,8 @@ def average_k(
         guarantee: None, ``mean`` or ``probability``.
         delta: For ``probability``: how often the mean size may exceed K, in (0, 1).
         max_size: With a guarantee: the largest set, ``average_k <= max_size <= classes``; by
-            default 50, or the number of classes where there are fewer. A smaller one wastes less.
+            default 50, or the number of classes where there are fewer. The smaller it is, the
+            nearer the mean size comes to K.
         seed: Of the order in which ``probability`` looks at the rows.
     """
     values = as_scores(scores)
@@ -74,7 +75,7 @@ def average_k(
 
 
 def top_k(scores: ArrayLike, *, k: int) -> SetRule:
-    """The ``k`` best classes of every photo; of equal scores the first classes.
+    """The ``k`` best classes of every photo; among equal scores, the first classes.
 
     Promise: exactly ``k`` classes, nothing to calibrate; how often they hold the true class is
     measured.
@@ -107,8 +108,8 @@ def coverage(
     too few rows for a level (``1/(1 - coverage) - 1`` without ``delta``) every class is in every
     set.
 
-    Arguments and errors are those of :func:`calibrate`; ``delta`` is in (0, 1), None for on
-    average.
+    Arguments and errors are those of :func:`calibrate`; ``delta`` is in (0, 1), or None for a
+    promise on average.
     """
     evidence = _evidence(scores, labels, largest=min_size, min_size=min_size)
     return evidence.coverage(coverage, delta=delta)
@@ -124,7 +125,7 @@ def balanced_average_k(
 ) -> SetRule:
     """Sets of ``average_k`` classes on average that give rare classes a better chance.
 
-    Promise: the size as for ``average_k``. With exact posteriors no rule of this mean size has a
+    Promise: the same size as ``average_k``. With exact posteriors no rule of this mean size has a
     higher ``w * micro + (1 - w) * macro`` accuracy (``min_size`` 0).
 
     Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
@@ -144,9 +145,9 @@ def balanced_coverage(
     micro_weight: float = 0.5,
     min_size: int = 1,
 ) -> SetRule:
-    """Sets with a coverage promise over all photos that spend more of their room on rare classes.
+    """Sets with a coverage promise over all photos that leave more of their room to rare classes.
 
-    Promise: the probability as for :func:`coverage`, over all photos, not class by class.
+    Promise: the same probability as :func:`coverage`, over all photos, not class by class.
 
     Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
     is the best after weighting.
@@ -169,11 +170,11 @@ def class_coverage(
     groups: Sequence[str] | ArrayLike | None = None,
     min_size: int = 1,
 ) -> SetRule:
-    """Sets with a coverage promise for each class, at one threshold a class.
+    """Sets with a coverage promise for each class, at one threshold per class.
 
     Promise: for photos of a class that are exchangeable with its calibration rows, and a network
     chosen without them, ``P(true class in set | class) >= coverage``. A class with fewer than
-    ``1/(1 - coverage) - 1`` rows cannot have it for less than a place in every set, which is what
+    ``1/(1 - coverage) - 1`` rows can only have it through a place in every set, which is what
     ``small_classes="always"`` gives; on a long tail that makes sets of half of all classes.
     ``marginal`` gives it the threshold of all rows, and ``group`` that of its group's rows: both
     keep the promise over all small classes (of a group) only as far as they resemble the rest.
@@ -182,7 +183,7 @@ def class_coverage(
 
     Args:
         small_classes: ``always``, ``marginal`` or ``group``.
-        groups: Group of each class, such as its genus, shape ``(classes,)``; for ``group``.
+        groups: For ``group``: the group of each class, such as its genus, shape ``(classes,)``.
 
     Returns:
         The rule; its ``small_classes`` says how many classes had too few rows.
@@ -199,12 +200,12 @@ def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray
     ``w * micro + (1 - w) * macro`` accuracy at a given mean set size (Neyman and Pearson).
 
     Args:
-        class_counts: Training images a class, shape ``(classes,)``. A class without any counts as
-            one image, so that its factor stays finite.
+        class_counts: Training images per class, shape ``(classes,)``. A class with none counts as
+            if it had one, so that its factor stays finite.
         micro_weight: ``w`` in [0, 1]: 1 is the rule without weights, 0 favours rare classes most.
 
     Raises:
-        ValueError: ``micro_weight`` out of range, or counts that are not whole numbers from 0.
+        ValueError: ``micro_weight`` out of range, or counts that are negative or not whole.
 
     Example:
         >>> class_weights([3, 1], 0.0).round(3)
@@ -222,23 +223,23 @@ def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray
 class RuleSpec:
     """What there is to know about a rule.
 
-    ``choose`` is None for a rule that needs no threshold, or more than evidence for it. Of several
-    photos ``top_k`` takes the marginals, the others the scores: so it came out on simulated plants,
-    clean, noisy, and with photos of something else among them. The marginals of a row sum to ``k``,
-    which flattens the differences of ambiguity between rows that a threshold lives on.
+    ``choose`` is None for a rule that needs no threshold, or more than evidence to choose one. With
+    several photos ``top_k`` uses their marginals, the others their scores: that did best on
+    simulated plants, with clean photos, noisy ones, and strangers among them. The marginals of a
+    row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
     """
 
     calibrate: Callable[..., SetRule]  # chooses its threshold from the scores of an array
     choose: Callable[[Evidence, RealNumber], SetRule] | None = None  # from evidence, in batches
-    takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` it goes by
+    takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` that it needs
     balanced: bool = False  # whether scores are weighted so that rare classes count
     by_class: bool = False  # whether each class has a threshold of its own
-    promises: tuple[Guarantee, ...] = ()  # for one photo at least
+    promises: tuple[Guarantee, ...] = ()  # guarantees on offer, at least for one photo
     fusion: Fusion = "mean_score"  # how the scores of several photos become one row
 
     @property
     def asks(self) -> Literal["k", "coverage"]:
-        """What a request or a command asks it for."""
+        """What a request or a command asks for: a size or a coverage."""
         return "coverage" if self.takes == "coverage" else "k"
 
     @property
@@ -317,18 +318,18 @@ def calibrate(
         k: Wanted size of every set, for ``top_k``.
         coverage: Wanted probability of holding the true class, in (0, 1), for the coverage rules.
         min_size: 1 to keep the best class in every set, else 0.
-        class_counts: Training images a class for the balanced rules; by default how often each
-            class stands in ``labels``.
+        class_counts: Training images per class, for the balanced rules; by default how often each
+            class occurs in ``labels``.
         micro_weight: For the balanced rules, from 0 (macro) to 1 (micro).
-        options: What one rule alone takes, such as ``guarantee``, ``delta`` or
-            ``small_classes``; see the rule.
+        options: What only that rule takes, such as ``guarantee``, ``delta`` or
+            ``small_classes``; see its function.
 
     Returns:
         The rule, with ``lambda_val`` and ``sets(scores)``.
 
     Raises:
-        ValueError: An unknown rule, an argument it needs that is missing or one that belongs to
-            another rule, a value out of range, or a NaN or +inf among the scores.
+        ValueError: An unknown rule, an argument that is missing or belongs to another rule, a
+            value out of range, or a NaN or +inf among the scores.
         TypeError: An option that the rule does not take.
 
     Example:
@@ -368,7 +369,7 @@ def _evidence(
     min_size: int,
     **options: Any,
 ) -> Evidence:
-    """Of all rows at once, for mean sizes up to ``largest``; options are those of Evidence."""
+    """Evidence of all rows at once, for mean sizes up to ``largest``."""
     array = as_scores(scores)
     rows, classes = array.shape
     evidence = Evidence(

@@ -1,6 +1,6 @@
 """Drawing one picture of the flora, 48 x 48, antialiased.
 
-Only the visible traits and chance decide what is drawn; the species is not known here. Organs
+Only the visible traits and chance decide what is drawn; the species plays no part. Organs
 never touch each other and stems pass behind them, so every visible trait can be read.
 """
 
@@ -27,7 +27,7 @@ GROUNDS = np.array(
     [[134, 156, 92], [184, 166, 116], [124, 156, 172], [160, 138, 114], [154, 176, 132]],
     dtype=np.float64,
 )
-FEW = np.full(len(GROUNDS), 0.6)  # below 1: some grounds prevail in a picture
+FEW = np.full(len(GROUNDS), 0.6)  # below 1, so that some grounds prevail in a picture
 ALL = np.ones(len(GROUNDS))
 
 _ACROSS = np.linspace(-1.0, 1.0, SIDE, dtype=np.float32)
@@ -58,7 +58,7 @@ def draw(observed: Sequence[int], chance: np.random.Generator) -> NDArray[np.uin
 
 
 def background(chance: np.random.Generator) -> Image.Image:
-    """Soft spots of the colours of the ground, ``SIDE * SCALE`` pixels square."""
+    """Soft spots in the colours of the ground, ``SIDE * SCALE`` pixels square."""
     mix = 0.6 * chance.dirichlet(FEW) + 0.4 * chance.dirichlet(ALL, size=(3, 3))
     spots = mix @ GROUNDS + chance.normal(0.0, 5.0, size=(3, 3, 1))
     small = Image.fromarray(spots.clip(0, 255).astype(np.uint8))
@@ -67,7 +67,7 @@ def background(chance: np.random.Generator) -> Image.Image:
 
 
 def organ_places(visible: Sequence[int], chance: np.random.Generator) -> list[list[float]]:
-    """Centre and radius of each visible organ, in drawn pixels: inside and apart."""
+    """Centre and radius of each visible organ, in enlarged pixels: in the picture and apart."""
     if not visible:
         return []
     size = chance.uniform(*SIZES[len(visible)], size=len(visible))
@@ -104,7 +104,7 @@ def draw_stems(brush: Brush, places: Sequence[Sequence[float]]) -> None:
 
 
 def under_light(picture: Image.Image, chance: np.random.Generator) -> NDArray[np.uint8]:
-    """A slope of light, a faint tint, and noise."""
+    """The picture under sloping light, faintly tinted, with noise."""
     slope = chance.uniform(-0.07, 0.07, size=2).astype(np.float32)
     shade = chance.uniform(0.92, 1.08) + slope[0] * _ACROSS[:, None] + slope[1] * _ACROSS
     tint = chance.uniform(0.96, 1.04, size=3).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Flora: pictures of invented plants whose true P(species | picture) is known exactly.
+"""Floras by seed and number of pictures, and how ``--data`` names one.
 
 A picture shows a flower, a leaf and a fruit, or some of them. Which of them is independent of the
-species; a colour or pattern is now and then not the species' own; everything else
+species; a colour or pattern is occasionally not the species' own; everything else
 (place, size, turn, background, light, noise) is chance. `data.flora.species` has the species,
 `data.flora.posterior` what can be known of them, `data.flora.drawing` the drawing.
 """
@@ -25,12 +25,12 @@ from models.classes import ClassTable
 from models.errors import DataError
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
-MOST_PICTURES = 10_000_000  # of a split: their species are drawn together, 120 bytes a picture
-_LABELS, _PICTURE = 0, 1  # streams of chance of one split
+MOST_PICTURES = 10_000_000  # per split: their species are drawn together, 120 bytes each
+_LABELS, _PICTURE = 0, 1  # random streams of one split
 
 
 class Sample(NamedTuple):
-    """What is drawn for the pictures of a split before a pixel is."""
+    """What is chosen at random for the pictures of a split before any pixel is drawn."""
 
     labels: NDArray[np.int64]  # species, (rows,)
     observed: Observed  # visible traits, (rows, 5); see `data.flora.posterior`
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Flora:
-    """One flora: picture ``i`` of a split depends on the seed, the split and ``i`` alone.
+    """One flora: picture ``i`` of a split depends only on the seed, the split and ``i``.
 
     So a smaller split is the beginning of a larger one, and workers agree.
 
@@ -47,7 +47,7 @@ class Flora:
     """
 
     seed: int = 0  # 0 or more
-    rows: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_ROWS))  # a split
+    rows: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_ROWS))  # per split
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -103,8 +103,8 @@ def parse_flora(source: str) -> Flora:
     """The flora that ``flora[:train=4000,val=500,test=500,seed=3]`` names.
 
     Raises:
-        DataError: An unknown option, one given twice, or a value that is not a whole number from 0,
-            or too large.
+        DataError: An option is unknown or given twice, or its value is not a whole number of 0 or
+            more, or is too large.
     """
     given: dict[str, int] = {}
     for option in filter(None, (part.strip() for part in source.partition(":")[2].split(","))):
@@ -113,10 +113,11 @@ def parse_flora(source: str) -> Flora:
         if name not in (*DEFAULT_ROWS, "seed") or name in given:
             raise DataError(
                 f"{source}: {'repeated' if name in given else 'unknown'} option {key!r}; "
-                "flora takes train=, val=, test= (pictures) and seed=, each once"
+                "flora takes train=, val=, test= (pictures) and seed=, and as any source noise=, "
+                "noise_seed=, fraction=, imbalance= and sample_seed=, each once"
             )
         if not (text.isascii() and text.isdigit()):
-            raise DataError(f"{source}: {key} must be a whole number from 0 up, got {text!r}")
+            raise DataError(f"{source}: {key} must be a whole number of 0 or more, got {text!r}")
         given[name] = int(text)
         if name != "seed" and given[name] > MOST_PICTURES:
             raise DataError(f"{source}: {key} must be at most {MOST_PICTURES:,}, got {text}")
@@ -125,7 +126,7 @@ def parse_flora(source: str) -> Flora:
 
 
 def list_flora(source: str) -> Listing:
-    """List what `parse_flora` makes of ``source``; no picture is drawn before it is read."""
+    """List what `parse_flora` makes of ``source``; each picture is drawn only when it is read."""
     flora = parse_flora(source)
     classes = flora.classes
     splits = {name: _records(flora, name) for name in SPLITS if flora.rows[name]}
@@ -166,7 +167,7 @@ def _sample(seed: int, split: str, rows: int) -> Sample:
 def _read(
     true: NDArray[np.int64], values: tuple[str, ...], chance: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """The value seen: the true one, or with probability ``MISREAD`` any of the others."""
+    """The value seen: the true one or, with probability ``MISREAD``, any of the others."""
     step = 1 + (chance[:, 1] * (len(values) - 1)).astype(np.int64)  # 1 .. len(values) - 1
     return np.where(chance[:, 0] < MISREAD, (true + step) % len(values), true)
 

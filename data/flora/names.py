@@ -1,6 +1,6 @@
-"""Names of the flora's species. All invented: no plant is called so.
+"""Names of the flora's species, all of them invented.
 
-The epithet, and the common names with it, say in which trait a species differs from the type
+The epithet and the common names say in which trait a species differs from the type
 species of its genus: *rubriflora* has red flowers, *maculata* spotted leaves.
 """
 
@@ -30,7 +30,7 @@ DIFFERENCES = {
     "fruit white": ("leucocarpa", "white-berried {}", "{} à baies blanches"),
 }
 
-# One family for each petal form.
+# One family per petal form.
 FAMILIES = {
     "rosette": "Dorvilanthaceae",
     "star": "Calverisaceae",

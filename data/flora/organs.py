@@ -39,7 +39,7 @@ EDGE = 0.72  # lightness of the edge of a petal
 
 @dataclass(frozen=True)
 class Brush:
-    """What organs are drawn with, on an enlarged picture; ``chance`` gives turn and jitter."""
+    """What organs are drawn with, on an enlarged picture; ``chance`` gives rotation and jitter."""
 
     canvas: ImageDraw.ImageDraw
     chance: np.random.Generator
@@ -139,13 +139,13 @@ def _trumpet(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> N
 
 
 def _placing(x: float, y: float, matrix: Points) -> Callable[[Points], Points]:
-    """Takes unit coordinates to the picture's."""
+    """What takes unit coordinates to those of the picture."""
     return lambda points: points @ matrix + (x, y)
 
 
 @cache
 def petal_shapes() -> dict[str, tuple[Points, int, float]]:
-    """Petal pointing right in the unit circle, number of petals, radius of the centre."""
+    """By petal form: a petal pointing right in the unit circle, how many, radius of the centre."""
     t = np.linspace(0, 2 * np.pi, 21)[:-1]
     rosette = _points(0.6 + 0.4 * np.cos(t), 0.34 * np.sin(t))
     star = _blade(0.05, 1.0, 0.2, 0.9)

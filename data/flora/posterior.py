@@ -24,7 +24,7 @@ from data.flora.species import (
 )
 
 VISIBLE = (0.70, 0.65, 0.40)  # P(flower), P(leaf), P(fruit) in the picture, whatever the species
-MISREAD = 0.10  # P(a visible colour or pattern is not the species'), each alone
+MISREAD = 0.10  # P(a visible colour or pattern is not the species'), independently
 HIDDEN = -1
 
 COLUMNS = ("petal_form", "flower", "leaf_form", "leaf", "fruit")
@@ -70,7 +70,7 @@ def expected_hit_rate(sets: NDArray[np.bool_], posterior: NDArray[np.float64]) -
 
 
 def bayes_top_k_accuracy(k: int) -> float:
-    """The best hit rate any rule with exactly ``k`` species, 1 to 85, a picture can have."""
+    """The best hit rate of any rule with exactly ``k`` species per picture, 1 to 85."""
     if not 1 <= k <= SPECIES:
         raise ValueError(f"k must be in [1, {SPECIES}], got {k}")
     joint = _patterns()
@@ -78,7 +78,7 @@ def bayes_top_k_accuracy(k: int) -> float:
 
 
 def bayes_average_k_accuracy(k: float) -> float:
-    """The best hit rate any rule with ``k`` species, 0 to 85, a picture on average can have.
+    """The best hit rate of any rule with ``k`` species per picture on average, 0 to 85.
 
     Species enter in the order of their posterior; at the cut, a tie is split at random.
     """
@@ -141,7 +141,7 @@ def _joint(observed: Observed) -> NDArray[np.float64]:
 def _reading(
     seen: NDArray[np.int64], true: NDArray[np.int64], values: tuple[str, ...]
 ) -> NDArray[np.float64]:
-    """P(this value is seen | the species' value), the organ being visible."""
+    """P(this value is seen | the species' value), where the organ is visible."""
     return np.where(seen == true, 1 - MISREAD, MISREAD / (len(values) - 1))
 
 

@@ -32,7 +32,7 @@ class Genus:
     ranks: tuple[int, ...]  # of each species among all by frequency, 1 the most common
 
 
-# One genus, a few lines: forms, type species, how the others differ, ranks.
+# For each genus: forms, type species, how the others differ, ranks.
 # fmt: off
 GENERA = (
     Genus("Aldovera", "bell", "lance", "blue", "plain", "yellow",
@@ -125,7 +125,7 @@ def species_traits() -> Traits:
 
 @cache
 def prior() -> NDArray[np.float64]:
-    """P(species), shape ``(species,)``: Zipf's law, 1/rank up to a factor; .199 down to .0023."""
+    """P(species), shape ``(species,)``: Zipf's law, 1/rank up to a factor; from .199 to .0023."""
     ranks = np.array([rank for genus in GENERA for rank in genus.ranks], dtype=np.float64)
     weights = 1.0 / ranks
     weights /= weights.sum()

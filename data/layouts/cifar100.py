@@ -1,7 +1,7 @@
 """The standard CIFAR-100 archive for Python: a folder with the pickles train, test and meta.
 
-A pickle can run code when it is read. These are read by an unpickler that makes NumPy arrays and
-plain values and refuses everything else.
+A pickle can run code when it is read. These are read by an unpickler that makes only NumPy arrays
+and plain values and refuses everything else.
 """
 
 import pickle
@@ -40,10 +40,10 @@ def list_cifar100(root: Path, source: str) -> Listing:
     """List the archive; val is cut from train, one picture in ten of each class, always the same.
 
     Raises:
-        DataError: A file is damaged, holds other things than arrays and plain values, or is not
-            a CIFAR-100 file.
+        DataError: A file is damaged, is not a CIFAR-100 file, or holds anything but arrays and
+            plain values.
     """
-    names = _class_names(root / "meta")
+    names = _names(root / "meta", "fine_label_names")
     train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
     held_out = val_rows(train)
     kept = np.setdiff1d(np.arange(len(train)), held_out)
@@ -53,7 +53,8 @@ def list_cifar100(root: Path, source: str) -> Listing:
         "test": _records(root / "test", np.arange(len(test)), test, names),
     }
     known = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
-    return Listing(source=source, splits=splits, known=known, order=names)
+    groups = _groups(root, [names[label] for label in train])
+    return Listing(source=source, splits=splits, known=known, order=names, groups=groups)
 
 
 def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
@@ -67,7 +68,7 @@ def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class CifarReader:
-    """``read`` for one split; the pixels are loaded once a process, at the first picture."""
+    """``read`` for one split; each process loads the pixels once, at the first picture."""
 
     path: Path
     rows: NDArray[np.int64]  # those of the pickle that belong to the split
@@ -87,8 +88,8 @@ def _records(
     )
 
 
-def _class_names(path: Path) -> list[str]:
-    names = _field(path, "fine_label_names")
+def _names(path: Path, field: str) -> list[str]:
+    names = _field(path, field)
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
         raise DataError(
             f"{path} is not a CIFAR-100 meta file: its class names are not a list of text"
@@ -96,19 +97,37 @@ def _class_names(path: Path) -> list[str]:
     return [name.decode() if isinstance(name, bytes) else name for name in names]
 
 
+def _groups(root: Path, class_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The coarse labels of each class of train; empty where the archive has none."""
+    labels = _field(root / "train", "coarse_labels", needed=False)
+    if labels is None:
+        return {}
+    names = _names(root / "meta", "coarse_label_names")
+    _check_labels(root / "train", labels, len(names), len(class_ids))
+    found = sorted(set(zip(class_ids, labels, strict=True)))
+    groups = defaultdict[str, list[str]](list)
+    for class_id, label in found:
+        groups[class_id].append(names[label])
+    return groups
+
+
 def _labels(path: Path, classes: int) -> list[int]:
     labels = _field(path, "fine_labels")
+    _check_labels(path, labels, classes, len(_pixels(path)))
+    assert isinstance(labels, list)
+    return labels
+
+
+def _check_labels(path: Path, labels: Any, classes: int, pictures: int) -> None:
     if not isinstance(labels, list) or not all(
         isinstance(label, int) and 0 <= label < classes for label in labels
     ):
         raise DataError(f"{path}: labels must be whole numbers in [0, {classes - 1}]")
-    pictures = len(_pixels(path))
     if len(labels) != pictures:
         raise DataError(
             f"{path}: {count_of(len(labels), 'label', 'labels')} for "
             f"{count_of(pictures, 'picture', 'pictures')}; unpack the archive again"
         )
-    return labels
 
 
 @lru_cache(maxsize=2)
@@ -124,7 +143,7 @@ def _pixels(path: Path) -> NDArray[np.uint8]:
     return pixels
 
 
-def _field(path: Path, name: str) -> Any:
+def _field(path: Path, name: str, *, needed: bool = True) -> Any:
     try:
         with path.open("rb") as file:
             content = _PlainUnpickler(file, encoding="bytes").load()
@@ -135,11 +154,13 @@ def _field(path: Path, name: str) -> Any:
     for key in (name.encode(), name):
         if key in content:
             return content[key]
+    if not needed:
+        return None
     raise DataError(f"{path} is not a CIFAR-100 file: it has no {name!r}")
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in an old pickle protocol."""
+    """``_codecs.encode``, which bytes of Python 3 need in an old pickle protocol."""
     if encoding not in {"latin1", b"latin1"}:
         raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
     return text.encode("latin1")

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data.dataset import FileReader, split_name
+from data.layouts.class_file import NAME as CLASS_FILE
+from data.layouts.class_file import read_class_file
 from data.records import Listing, Records
 from models.errors import DataError
 from models.images.sniff import ENDINGS
 
-# The last four are meant as pictures, although the decoder takes none: `data check` lists them.
+# The last four are meant as pictures, but the decoder accepts none: `data check` lists them.
 SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
 
 
@@ -22,17 +24,24 @@ def list_folder(root: Path, source: str) -> Listing:
     """List an ImageFolder without opening a picture.
 
     The name of a folder inside a split is the class id; photos may lie deeper inside it. Hidden
-    entries are passed over; other files that are not named like pictures are passed over too
-    and kept in ``ignored``. Messages call the folder ``source``.
+    entries are skipped, and so are files not named like pictures, which
+    ``ignored`` then lists. Messages call the folder ``source``. What ``classes.csv`` beside the
+    splits says about the classes is taken from there.
 
     Raises:
-        DataError: Two folders mean the same split.
+        DataError: Two folders mean the same split, or ``classes.csv`` is damaged.
         OSError: A folder cannot be listed.
     """
     ignored: list[str] = []
     folders = _split_folders(root, source, ignored)
     found = {name: _records(root, path, ignored) for name, path in folders.items()}
-    return Listing(source=source, splits=found, ignored=ignored)
+    about = read_class_file(root)
+    if about is None:
+        return Listing(source=source, splits=found, ignored=ignored)
+    ignored.remove(CLASS_FILE)
+    return Listing(
+        source=source, splits=found, known=about.known, ignored=ignored, groups=about.groups
+    )
 
 
 def list_classes(root: Path) -> Records:

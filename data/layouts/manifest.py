@@ -1,12 +1,13 @@
-"""A manifest: one line a picture in a CSV or Parquet file.
+"""A manifest: one line per picture in a CSV or Parquet file.
 
 Columns ``path`` (relative to the manifest's folder), ``class_id`` and ``split``; optional
-``observation_id``; and about the class ``scientific_name``, ``genus``, ``family``, ``gbif`` and
-``common_name:xx`` (``xx`` a language; several names separated by ``|``). Others are passed over.
+``observation_id``; and about the class ``scientific_name``, ``genus``, ``family``, ``gbif``,
+``group`` (within which label noise stays) and ``common_name:xx`` (``xx`` a language; several names
+separated by ``|``). Others are ignored.
 """
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from models.errors import DataError
 REQUIRED = ("path", "class_id", "split")
 TAXON = ("scientific_name", "genus", "family", "gbif")
 COMMON_NAME = "common_name:"
+GROUP = "group"
 
 
 def is_manifest(path: Path) -> bool:
@@ -30,8 +32,9 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
     """List a manifest; the pictures of ``splits`` (all by default) must exist.
 
     Raises:
-        DataError: Not readable; a column is missing; empty class ids or paths, unknown splits,
-            paths given twice, contradicting taxa or missing files, the first five of them named.
+        DataError: It is not readable or lacks a column; or there are empty class ids or paths,
+            unknown splits, paths given twice, contradictory taxa or missing files, of which the
+            message names the first five.
     """
     table, root = read_table(path), path.parent
     demand_columns(source, table, REQUIRED)
@@ -54,8 +57,13 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
     for split, records in found.items():
         if splits is None or split in splits:
             missing = [name for name in records.names if not (root / name).is_file()]
-            _refuse(source, f"missing files (paths start from {root})", missing)
-    return Listing(source=source, splits=found, known=known_classes(source, table, class_ids))
+            _refuse(source, f"missing files (paths are relative to {root})", missing)
+    return Listing(
+        source=source,
+        splits=found,
+        known=known_classes(source, table, class_ids),
+        groups=class_groups(table, class_ids),
+    )
 
 
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
@@ -74,7 +82,7 @@ def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     paths = [text.strip() for text in table["path"]]
     class_ids = [text.strip() for text in table["class_id"]]
     if not paths:
-        raise DataError(f"{source} lists no picture")
+        raise DataError(f"{source} lists no pictures")
     _refuse(source, "paths with a null character", [text for text in paths if "\0" in text])
     _refuse(source, "empty paths", [f"row {row}" for row, text in enumerate(paths, 1) if not text])
     bare = [path for path, class_id in zip(paths, class_ids, strict=True) if not class_id]
@@ -85,7 +93,7 @@ def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
 
 
 def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
-    """The observation of each picture, its own path where the cell is empty; None without any."""
+    """The observation of each picture, or its path where the cell is empty; None without any."""
     if "observation_id" not in table:
         return None
     cells = zip(table["observation_id"], paths, strict=True)
@@ -106,8 +114,19 @@ def known_classes(source: str, table: Table, class_ids: Sequence[str]) -> dict[s
             cell = text.strip()
             if cell and values[class_id].setdefault(name, cell) != cell:
                 clashes[f"{class_id}: {name}"] = None
-    _refuse(source, "classes with contradicting columns", list(clashes))
+    _refuse(source, "classes with contradictory columns", list(clashes))
     return {class_id: _class_info(class_id, cells) for class_id, cells in values.items()}
+
+
+def class_groups(table: Table, class_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The groups that the rows of each class name in the column ``group``, each once."""
+    if GROUP not in table:
+        return {}
+    named = defaultdict[str, dict[str, None]](dict)
+    for class_id, text in zip(class_ids, table[GROUP], strict=True):
+        if group := text.strip():
+            named[class_id][group] = None
+    return {class_id: list(groups) for class_id, groups in named.items()}
 
 
 def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
@@ -128,4 +147,4 @@ def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
 
 def _refuse(source: str, what: str, found: Sequence[str]) -> None:
     if found:
-        raise DataError(f"{source}: {len(found):,} {what}: {first(found)}")
+        raise DataError(f"{source}: {what}: {first(found)}")

@@ -18,7 +18,8 @@ from models.classes import ClassInfo
 from models.errors import DataError
 
 METADATA = "plantnet300K_metadata.json"
-NAMES = ("plantnet300K_species_id_2_name.json", "plantnet300K_species_names.json")  # old copies
+# The second is what old copies have.
+NAMES = ("plantnet300K_species_id_2_name.json", "plantnet300K_species_names.json")
 # Genus, hybrid sign, epithet, and the epithet of a subspecies, variety or form; then the authors.
 _BINOMIAL = re.compile(
     r"[A-Z][\w-]+(?: [x\u00d7])?(?: \u00d7?[a-z][\w-]+)(?: (?:subsp\.|var\.|f\.) [a-z][\w-]+)?"
@@ -33,7 +34,7 @@ def is_plantnet(root: Path) -> bool:
 def list_plantnet(root: Path, source: str) -> Listing:
     """List the photos under ``images`` with their observations and species names.
 
-    A photo the metadata do not know counts as an observation of its own.
+    A photo missing from the metadata counts as an observation of its own.
 
     Raises:
         DataError: ``images`` or the names file is missing, or a JSON file is damaged.
@@ -62,7 +63,7 @@ def _known(names: Mapping[str, Any]) -> dict[str, ClassInfo]:
     return {
         class_id: ClassInfo(
             id=class_id,
-            # Two ids may differ in the author alone: then the author is what tells them apart.
+            # Names may differ only in the author, who then tells them apart.
             scientific_name=name if uses[name] == 1 else full[class_id],
             genus=name.split(" ")[0] or None,
         )

@@ -1,4 +1,4 @@
-"""Tables of text in CSV or Parquet files: column name to one string a row."""
+"""Tables of text in CSV or Parquet files: a column name to one string per row."""
 
 import csv
 import io
@@ -23,8 +23,8 @@ def read_table(path: Path) -> Table:
     Commas, semicolons or tabs separate the cells of a CSV, whichever its header line has most of.
 
     Raises:
-        DataError: Not readable, no header, a column twice, or a line with too many or too few
-            cells; for Parquet also: the extra ``report`` is not installed.
+        DataError: It is not readable, has no header or a column twice, or a line has too many or
+            too few cells; or Parquet is read without the extra ``report``.
     """
     try:
         return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
@@ -33,11 +33,11 @@ def read_table(path: Path) -> Table:
 
 
 def write_table(path: Path, table: Table) -> None:
-    """Write a table, all of it or nothing.
+    """Write a table, either all of it or nothing.
 
     Raises:
-        DataError: Neither ``.csv`` nor ``.parquet``; for Parquet also: the extra ``report`` is
-            not installed.
+        DataError: It is neither ``.csv`` nor ``.parquet``, or Parquet is written without the extra
+            ``report``.
         OSError: The disk is full or the folder cannot be written.
     """
     if path.suffix.lower() == ".parquet":
@@ -63,7 +63,7 @@ def _read_csv(path: Path) -> Table:
             file.seek(0)
             rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is no CSV file in UTF-8: {error}") from error
+        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
     if not rows:
         raise DataError(f"{path} is empty; its first line must name the columns")
     header = [name.strip() for name in rows[0]]
@@ -71,8 +71,8 @@ def _read_csv(path: Path) -> Table:
     ragged = [str(number) for number, row in enumerate(rows, 1) if len(row) != len(header)]
     if ragged:
         raise DataError(
-            f"{path}: {len(ragged)} rows do not have the header's {len(header)} cells, separated "
-            f"by {delimiter!r}: row {first(ragged)}"
+            f"{path}: these rows do not have the header's {len(header)} cells, separated by "
+            f"{delimiter!r}: {first(ragged)}"
         )
     columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
     return dict(zip(header, columns, strict=True))
@@ -83,7 +83,7 @@ def _read_parquet(path: Path) -> Table:
     try:
         table = parquet.read_table(path)
     except pyarrow.ArrowException as error:
-        raise DataError(f"{path} is no Parquet file: {error}") from error
+        raise DataError(f"{path} is not a Parquet file: {error}") from error
     _refuse_twice(path, table.column_names)
     columns = ((name, table[name].to_pylist()) for name in table.column_names)
     return {name: ["" if cell is None else str(cell) for cell in cells] for name, cells in columns}

@@ -1,4 +1,4 @@
-"""Networks in torch: built by name, and started from weights of other people."""
+"""Networks in torch: built by name, and started from existing weights."""
 
 from models.backbones.networks import Network as Network
 from models.backbones.networks import available as available

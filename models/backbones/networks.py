@@ -16,7 +16,7 @@ SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "resnet18_small": resnet18_small,
     "tiny": tiny,
 }
-# By the beginning of a name: the smallest side of pictures, and what sides are multiples of.
+# By the beginning of a name: the smallest side of a picture, and what its side is a multiple of.
 # fmt: off
 _SIDES: Final[Mapping[str, tuple[int, int]]] = {
     "alexnet": (63, 1), "convnext_": (32, 1), "densenet1": (29, 1), "densenet2": (29, 1),
@@ -80,7 +80,7 @@ def available() -> list[str]:
 
 
 def side_taken(name: str, at_least: int) -> int:
-    """The smallest side of pictures in pixels, from ``at_least`` on, that a network takes.
+    """The smallest side in pixels, but no less than ``at_least``, of pictures a network takes.
 
     Example:
         >>> side_taken("vit_b_16", 50), side_taken("vgg11", 16), side_taken("resnet18", 50)
@@ -103,16 +103,16 @@ def build(
         name: One of :func:`available`.
         classes: Number of classes, the length of a row of logits.
         head: ``linear``, ``cosine`` or ``two_head``, see ``models.heads``.
-        weights: None, or what ``weights.open_weights`` takes. The last layer is taken
-            where it has the same kind and number of rows; ``weights.warm_start`` on the
-            finished network goes by class id and says what it took.
+        weights: None, or what ``weights.open_weights`` takes. The last layer is taken if it has
+            the same kind and number of rows; ``weights.warm_start`` on the finished network goes
+            by class id and says what it took.
         image_size: Side of the pictures in pixels, checked against what the network takes;
             ``vit_*`` and ``maxvit_t`` are built for it.
 
     Raises:
         ValueError: Unknown ``name`` or ``head``, ``classes < 1``, or an ``image_size`` that the
             network does not take.
-        BundleError: The weights belong to another architecture or cannot be had.
+        BundleError: The weights belong to another architecture or cannot be found or read.
     """
     if image_size is not None and side_taken(name, image_size) != image_size:
         smallest, step = _side(name)
@@ -142,7 +142,7 @@ def _torchvision_backbone(name: str, image_size: int | None) -> tuple[nn.Module,
 
 
 def _arguments(name: str, image_size: int | None) -> dict[str, object]:
-    if name in _WITH_AUXILIARY_HEADS:  # its own weights were trained on pictures in -1 to 1
+    if name in _WITH_AUXILIARY_HEADS:  # torchvision's weights expect values from -1 to 1
         return {"aux_logits": False, "init_weights": True, "transform_input": True}
     if image_size is not None and name.startswith("vit_"):
         return {"image_size": image_size}

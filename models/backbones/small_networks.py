@@ -1,4 +1,4 @@
-"""Networks for small pictures that torchvision does not have: features only, no last layer.
+"""Networks for small pictures that torchvision lacks: features only, without a last layer.
 
 Each function returns the features part and the length of its feature vector.
 """
@@ -13,8 +13,8 @@ def tiny() -> tuple[nn.Module, int]:
     """A compact network for 32 to 64 px pictures that trains in minutes on two CPU cores.
 
     Five convolutions with batch norm; 0.4 M parameters and 23 M multiply-adds at 48 px, most of
-    them on maps of a quarter of the side. The mean and the maximum over the picture are
-    both features: a trait is often one small object, which a mean alone dilutes.
+    them on maps of a quarter of the side. The features are both the mean and the maximum over the
+    picture: a trait is often one small object, which a mean alone dilutes.
     """
     return _Tiny(), 320
 

@@ -1,4 +1,4 @@
-"""Weights from files and downloads, and how they are fitted into a network."""
+"""Weights from files and downloads, and fitting them into a network."""
 
 import pickle
 import re
@@ -38,7 +38,7 @@ class Weights:
 
     origin: str  # what messages call them
     state: State  # by our names (`backbone.*`, `head.*`) or those of the plain torchvision network
-    classes: Sequence[str] | None  # the id of each row of the last layer; None where nothing tells
+    classes: Sequence[str] | None  # the class id of each row of the last layer; None if unknown
 
 
 def open_weights(weights: str, backbone: str) -> Weights:
@@ -89,7 +89,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     except OSError as error:
         raise BundleError(f"cannot read weights from {path}: {error.strerror}") from error
     except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
-        raise BundleError(  # torch's own words advise opening it unsafely
+        raise BundleError(  # torch's own message advises loading it unsafely
             f"{path} is not a file of weights, is damaged, or holds more than tensors and plain "
             "values"
         ) from error
@@ -126,7 +126,7 @@ def read_imagenet(name: str) -> Weights:
     except (OSError, RuntimeError) as error:
         raise BundleError(
             f"the ImageNet weights of {name} could not be downloaded ({error}). Download "
-            f"{weights.url} where there is a network and name the file as weights"
+            f"{weights.url} on a machine with a network and name the file as weights"
         ) from error
     origin = f"the ImageNet weights of {name}"
     return Weights(origin=origin, state=state, classes=weights.meta["categories"])
@@ -136,8 +136,8 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
     """Fill ``network`` with ``state``, which must fit in every name and shape.
 
     Raises:
-        BundleError: ``origin`` does not fit; names the weights that are missing, not known, or of
-            another shape.
+        BundleError: ``origin`` does not fit; the message names weights that are missing, unknown
+            or of another shape.
     """
     expected = network.state_dict()
     problems = [
@@ -152,18 +152,18 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
         raise BundleError(
             f"{origin} belongs to another architecture, {len(problems)} weights differ: {shown}"
         )
-    for key, value in expected.items():  # load_state_dict may ask for metadata that no file keeps
+    for key, value in expected.items():  # load_state_dict may want metadata that no file keeps
         value.copy_(state[key])
 
 
 def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | None = None) -> str:
-    """Fill ``network`` with the weights of a network trained before, maybe for other classes.
+    """Fill ``network`` with the weights of one trained before, perhaps for other classes.
 
     The backbone must fit; older names, missing counters of batch norm, auxiliary heads and the
-    position embeddings of a vision transformer for another picture size are taken care of. Of the
-    last layer the rows of classes known on both sides are taken, if it is of the same kind; the
-    others stay as they are. Where one side does not know its classes (``classes`` holds the id of
-    each row of logits of ``network``), all rows are taken if there are as many.
+    position embeddings of a vision transformer for another picture size are taken care of. If the
+    last layer is of the same kind, its rows for classes known on both sides are taken; the others
+    stay as they are. If one side does not know its classes (``classes`` holds the id of each row of
+    logits of ``network``), all rows are taken, provided there are as many.
 
     Returns:
         One line that says what was taken.
@@ -199,7 +199,7 @@ def _our_names(state: State, classifier: str) -> dict[str, Tensor]:
 def _last_layer(
     expected: State, found: State, theirs: Sequence[str] | None, ours: Sequence[str] | None
 ) -> tuple[dict[str, Tensor], str]:
-    """The head of ``expected`` with the rows that ``found`` has for it, and what to say of it."""
+    """The head of ``expected`` with the rows that ``found`` has for it, and a note for the user."""
     head = {key: value.clone() for key, value in expected.items() if key.startswith("head.")}
     rows_of = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
     known = {key: value for key, value in found.items() if key.startswith("head.")}
@@ -216,7 +216,7 @@ def _last_layer(
         pairs = {row: row for row in range(rows)}
         said = (
             f"and the last layer row by row: no classes.json beside it names its {rows} classes, "
-            "which are believed to be yours in the same order"
+            "which are assumed to be yours in the same order"
         )
     else:
         row_of = {name: row for row, name in enumerate(theirs)}
@@ -238,7 +238,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _fit_positions(network: nn.Module, expected: State, found: dict[str, Tensor]) -> None:
-    """Stretch the position embeddings of a vision transformer to the picture size of ours."""
+    """Interpolate a vision transformer's position embeddings to the picture size of ours."""
     key = f"backbone.{_POSITIONS}"
     if key not in expected or key not in found or expected[key].shape == found[key].shape:
         return
@@ -247,5 +247,5 @@ def _fit_positions(network: nn.Module, expected: State, found: dict[str, Tensor]
         found[key] = interpolate_embeddings(
             transformer.image_size, transformer.patch_size, {_POSITIONS: found[key]}
         )[_POSITIONS]
-    except (ValueError, RuntimeError):  # other rows than a square of patches
-        return  # refused with all that differs
+    except (ValueError, RuntimeError):  # the rows are not a square of patches
+        return  # load_into refuses them, with all else that differs

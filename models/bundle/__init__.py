@@ -1,4 +1,4 @@
-"""The bundle: a folder with one network and its papers, hashed, and exchanged in one step."""
+"""The bundle: a folder with one network and all it needs, hashed, and replaced in one step."""
 
 from models.bundle.bundle import Bundle as Bundle
 from models.bundle.bundle import open_bundle as open_bundle

@@ -1,7 +1,7 @@
-"""The bundle: the folder that holds one network and all that answering with it needs.
+"""The bundle: the folder that holds one network and everything needed to answer with it.
 
-``bundle.json`` names every file with its hash, so it alone says which bundle this is; how a bundle
-is replaced in one step is told in ``models/bundle/staging.py``.
+``bundle.json`` names every file with its hash, so it alone says which bundle this is;
+``models/bundle/staging.py`` says how a bundle is replaced in one step.
 """
 
 import json
@@ -23,7 +23,7 @@ MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
-REFERENCE: Final = "reference.npy"  # what features are compared with, where calibration needs it
+REFERENCE: Final = "reference.npy"  # what features are compared with, if calibration needs it
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 
 
@@ -31,7 +31,7 @@ _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 class Bundle:
     """An opened bundle whose files were all found with the right content.
 
-    The properties give what ``bundle.json`` says; ``sha256`` is the ``bundle_sha256`` of elsewhere.
+    The properties give what ``bundle.json`` says; elsewhere ``sha256`` is called ``bundle_sha256``.
     """
 
     path: Path  # its folder
@@ -64,15 +64,15 @@ class Bundle:
         return name in self.manifest.files
 
     def path_of(self, name: str) -> Path:
-        """Where a file lies now, its content verified; a :class:`BundleError` where it is not."""
+        """Where a file lies now, its content verified; a :class:`BundleError` if that fails."""
         return staging.find_file(self.path, name, self._digest(name))
 
     def read(self, name: str) -> bytes:
-        """Content of a file, the very bytes that were verified."""
+        """Content of a file: the very bytes that were verified."""
         return staging.read_file(self.path, name, self._digest(name))
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """The JSON object in a file; an empty one where the bundle has no such file."""
+        """The JSON object in a file; an empty one if the bundle has no such file."""
         if not self.has(name):
             return {}
         try:
@@ -106,7 +106,7 @@ def open_bundle(path: str | Path) -> Bundle:
             latest = staging.read_manifest(folder)
             if latest == manifest:
                 raise
-            manifest = latest  # replaced meanwhile: look at the new one
+            manifest = latest  # replaced in the meantime: look at the new one
 
 
 def write_bundle(
@@ -117,14 +117,14 @@ def write_bundle(
     version: str,
     heads: Mapping[str, str],
 ) -> Bundle:
-    """Write a new bundle, or replace the one that stands at ``path``; all of it or nothing.
+    """Write a new bundle, or replace the one at ``path``: all of it or nothing.
 
     Args:
         path: The folder: absent, empty, or a bundle.
         files: Content by file name, or the file to copy it from; ``model.onnx``, ``classes.json``
             and ``preprocess.json`` are required.
-        name: What the model is called.
-        version: Of the model.
+        name: Name of the model.
+        version: Version of the model.
         heads: ONNX output name by head name.
 
     Raises:
@@ -157,10 +157,10 @@ def write_bundle(
 def reserved(path: str | Path) -> Iterator[None]:
     """Keep other processes out of a bundle while the block prepares a change that takes long.
 
-    Where no bundle stands there is nothing to reserve.
+    Without a bundle at ``path`` there is nothing to reserve.
 
     Raises:
-        UsageError: Another process prepares a change.
+        UsageError: Another process is preparing a change.
         BundleError: The folder cannot be written.
     """
     folder = Path(path)
@@ -174,13 +174,13 @@ def reserved(path: str | Path) -> Iterator[None]:
 def replace_files(
     path: str | Path, files: Mapping[str, bytes], *, without: Collection[str] = ()
 ) -> Bundle:
-    """Replace or add files of a bundle, such as its calibration; all of them or none.
+    """Replace or add files of a bundle, such as its calibration: all of them or none.
 
-    ``files`` gives their content by name; ``without`` names files that it is no longer to hold.
+    ``files`` gives their content by name; ``without`` names files to leave out of it from now on.
 
     Raises:
         ValueError: A name is not plain.
-        BundleError: ``path`` is not a valid bundle, or writing failed and the old one stands.
+        BundleError: ``path`` is not a valid bundle, or writing failed and the old one remains.
     """
     folder = Path(path)
     staging.read_manifest(folder)  # refuses what is not a bundle

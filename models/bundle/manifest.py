@@ -1,4 +1,4 @@
-"""``bundle.json``: what a bundle is called, its heads, and the hash of each of its files."""
+"""``bundle.json``: the name of a bundle, its heads, and the hash of each of its files."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ class Manifest:
     """The content of ``bundle.json``."""
 
     name: str  # of the model
-    version: str  # of the model, chosen by whoever exports it
+    version: str  # of the model, as given at export
     created: str  # UTC time in ISO 8601
     heads: Mapping[str, str]  # ONNX output name by head name
     files: Mapping[str, str]  # SHA-256 in hexadecimal by file name
@@ -40,7 +40,7 @@ class Manifest:
 
     @property
     def sha256(self) -> str:
-        """The identity of the bundle: SHA-256 of the canonical content, whatever its layout."""
+        """The identity of the bundle: SHA-256 of its canonical content, however it is laid out."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -52,7 +52,7 @@ class Manifest:
         """Read ``bundle.json``.
 
         Raises:
-            BundleError: Damaged, or of a newer schema; ``where`` is named.
+            BundleError: It is damaged or of a newer schema; the message names ``where``.
         """
         try:
             entry = json.loads(text)
@@ -76,14 +76,14 @@ def _maps_texts(value: object) -> bool:
 
 
 def check_file_name(name: str) -> None:
-    """Raise ``ValueError`` for a name that leaves the folder, is hidden or a staging name."""
+    """Raise ``ValueError`` for a name that leaves the folder, is hidden or is a staging name."""
     plain = name and name == Path(name).name and name.isprintable() and "\\" not in name
     if not plain or name.startswith(".") or name == MANIFEST or ".new-" in name:
         raise ValueError(f"files: a plain file name is expected, got {name!r}")
 
 
 def sha256_of(source: bytes | Path) -> str:
-    """SHA-256 in hexadecimal of bytes or of a file's content."""
+    """SHA-256 of bytes or of a file's content, in hexadecimal."""
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest()
     with source.open("rb") as file:

@@ -1,8 +1,9 @@
 """Files of a bundle under their own names or staging names, and the steps that exchange them.
 
 A change is written beside the old files under staging names (``calibration.json.new-1a2b3c4d``),
-then ``bundle.json`` is replaced in one step, and only then are the staged files renamed. Killed
-before that step the old bundle stands, after it the new one: a file is found under either name.
+then ``bundle.json`` is replaced in one step, and only then are the staged files renamed. A process
+killed before that step leaves the old bundle, and after it the new one, because a file is found
+under either name.
 """
 
 import fcntl
@@ -36,7 +37,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def old_manifest(folder: Path) -> Manifest | None:
-    """What stands there, or None where it is too damaged to be worth keeping."""
+    """What is there, or None if it is too damaged to be worth keeping."""
     try:
         return read_manifest(folder)
     except BundleError:
@@ -47,7 +48,7 @@ def find_file(folder: Path, name: str, digest: str) -> Path:
     """Path of the file with this SHA-256, under its own or its staging name.
 
     Raises:
-        BundleError: It is missing, unreadable, or has another content.
+        BundleError: It is missing or unreadable, or its content differs.
     """
     own = folder / name
     for candidate in (own, folder / _staged_name(name, digest)):
@@ -67,7 +68,7 @@ def find_file(folder: Path, name: str, digest: str) -> Path:
 
 
 def read_file(folder: Path, name: str, digest: str) -> bytes:
-    """Content of the file with this SHA-256; errors as of :func:`find_file`."""
+    """Content of the file with this SHA-256; errors as in :func:`find_file`."""
     for _attempt in range(3):  # a staged file may be renamed between finding and reading
         with suppress(FileNotFoundError):
             content = find_file(folder, name, digest).read_bytes()
@@ -82,7 +83,7 @@ def _staged_name(name: str, digest: str) -> str:
 
 @contextmanager
 def failures_named(folder: Path) -> Iterator[None]:
-    """A failure of the disk becomes a :class:`BundleError` that says what stands."""
+    """Turn a failure of the disk into a :class:`BundleError` that says what is left."""
     try:
         yield
     except OSError as error:
@@ -94,7 +95,7 @@ def failures_named(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """One writer at a time; a failure of the disk becomes a :class:`BundleError`."""
+    """Allow one writer at a time, with :func:`failures_named`."""
     with failures_named(folder):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -117,7 +118,7 @@ def build(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
-    with suppress(OSError):  # the bundle stands already
+    with suppress(OSError):  # the bundle is in place already
         sync_folder(folder.parent)
 
 
@@ -126,8 +127,8 @@ def exchange(
 ) -> None:
     """Stage what changes, replace ``bundle.json`` in one step, then rename the staged files.
 
-    The folder is locked by :func:`writing`; where the disk fails the old bundle stands. ``old`` is
-    None where it is too damaged to keep; ``files`` holds the new files, and maybe others.
+    Call it inside :func:`writing`; if the disk fails, the old bundle remains. ``old`` is None if it
+    is too damaged to keep; ``files`` holds at least the files that are new.
     """
     if old is not None:
         _settle(folder, old)
@@ -143,7 +144,7 @@ def exchange(
             raise
         if not isinstance(error, OSError):
             raise
-    with suppress(OSError):  # the new bundle stands already, only tidying is left
+    with suppress(OSError):  # the new bundle is in place, only tidying is left
         _settle(folder, new)
         for name in set(old.files if old else ()) - set(new.files):
             (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""From the bytes of a photo to the pixels a network sees, for everything that looks at photos."""
+"""From the bytes of a photo to the pixels a network sees, for all code that looks at photos."""
 
 from models.images.decoding import MAX_PIXELS as MAX_PIXELS
 from models.images.decoding import Preprocess as Preprocess

@@ -22,7 +22,7 @@ from models.images.headers import Header, orientation, read_header
 from models.images.sniff import Kind
 
 MAX_PIXELS: Final = 50_000_000
-STRIP: Final = 64  # rows of the shrunk picture made at a time; at once would take twice more memory
+STRIP: Final = 64  # rows of the shrunk picture made at a time; all at once takes far more memory
 
 _RESAMPLE: Final = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _TURNS: Final = {
@@ -34,7 +34,7 @@ _TURNS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# The classes themselves and not `Image.open`: that would judge the size again, with a warning.
+# The classes themselves, not `Image.open`, which would check the size again and warn.
 _PLUGINS: Final[dict[Kind, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
     "jpeg": JpegImagePlugin.JpegImageFile,
     "png": PngImagePlugin.PngImageFile,
@@ -50,7 +50,7 @@ class Preprocess:
 
     The centre square of side ``crop_fraction`` times the short side is resized to
     ``image_size`` x ``image_size`` with antialiasing. The network itself normalises with
-    ``mean`` and ``std``: they are inside the exported graph and stand here for the record.
+    ``mean`` and ``std``: they are inside the exported graph and are kept here for the record.
     """
 
     image_size: int  # pixels of the side, 1 to 4096
@@ -86,7 +86,7 @@ class Preprocess:
         """Read ``preprocess.json``.
 
         Raises:
-            BundleError: Damaged, or with a key this version does not know.
+            BundleError: It is damaged or has a key that this version does not know.
         """
         try:
             entry = json.loads(text)
@@ -111,27 +111,27 @@ def load(
     """Decode a picture into the input of a network.
 
     Args:
-        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture; or its header, where that has
-            been read already.
+        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture; or its header, if that has been
+            read already.
         preprocess: Size and crop.
-        max_pixels: Refuse more pixels than this, from the header alone.
+        max_pixels: More pixels than this are refused, from the header alone.
 
     Returns:
-        RGB values, uint8, shape ``(image_size, image_size, 3)``. A picture that has this size
-        already comes out unchanged when ``crop_fraction`` is 1.
+        RGB values, uint8, shape ``(image_size, image_size, 3)``. A picture that already has this
+        size comes out unchanged when ``crop_fraction`` is 1.
 
     Raises:
-        ImageError: Whatever the bytes are, one of its three kinds.
+        ImageError: One of its three kinds, whatever the bytes are.
     """
     picture = _open(data, preprocess.resize_side, max_pixels)
-    # Square and centred, so turning afterwards gives the same picture for a fraction of the work.
+    # The crop is a centred square, so turning it afterwards gives the same for far less work.
     return np.array(_turned(_resized(picture, preprocess), picture.turn))
 
 
 def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode a whole picture, upright and in RGB, as large as resizing to ``target`` wants it.
+    """Decode a whole picture, upright and in RGB, large enough to be resized to ``target``.
 
-    A picture of more than four times ``target`` on its short side is shrunk by a whole number to
+    A picture of more than four times ``target`` on its short side is shrunk by a whole factor to
     no less than twice ``target``, a JPEG while it is decoded. Other arguments and errors are
     those of :func:`load`.
     """
@@ -140,9 +140,9 @@ def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -
 
 
 class _Picture(NamedTuple):
-    """A decoded picture in RGB, as stored, maybe shrunk."""
+    """A decoded picture in RGB, as stored, perhaps shrunk."""
 
-    image: Image.Image  # where shrinking does not come out even, the last pixels cover less
+    image: Image.Image  # if shrinking does not come out even, the last pixels cover less
     width: float  # of the whole picture, exact, in pixels of `image`
     height: float
     turn: int  # EXIF orientation still to be applied
@@ -157,9 +157,9 @@ def _open(data: bytes | Header, target: int, max_pixels: int) -> _Picture:
         return _decoded(header, target, max_pixels)
     except ImageError:
         raise
-    except (MemoryError, Image.DecompressionBombError) as error:  # the latter for huge WebP only
+    except (MemoryError, Image.DecompressionBombError) as error:  # the latter only for huge WebP
         raise ImageTooLarge("decoding this picture needs more memory than there is") from error
-    except Exception as error:  # decoders raise nearly anything on damaged input
+    except Exception as error:  # decoders raise almost anything on damaged input
         raise DamagedImage(f"the {header.kind} picture is damaged or cut short") from error
 
 
@@ -200,7 +200,7 @@ def _is_rgb(image: Image.Image) -> bool:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """RGB from any mode; what is transparent shows white."""
+    """RGB from any mode; transparent parts become white."""
     if image.mode.startswith("I;16"):
         image = _eight_bit(image)
     if _is_rgb(image):
@@ -214,7 +214,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """The high byte of 16-bit grey, as Pillow does for 16-bit colour; its own convert clips."""
+    """The high byte of 16-bit grey, as Pillow does for 16-bit colour; for grey, Pillow clips."""
     values = np.asarray(image).astype(np.uint16)
     grey = (values >> 8).astype(np.uint8)
     key = image.info.get("transparency")

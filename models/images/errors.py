@@ -4,13 +4,13 @@ from typing import ClassVar
 
 
 class ImageError(ValueError):
-    """Base of the three: these bytes give no picture. The message is fit for the sender."""
+    """Base of the three: these bytes give no picture. The message may be shown to the sender."""
 
     code: ClassVar[str] = "image_unreadable"  # stable, for machines
 
 
 class UnsupportedImage(ImageError):
-    """The bytes are of no accepted image type; the message names those that are."""
+    """The bytes are not of an accepted image type; the message names those that are."""
 
     code = "unsupported_image_type"
 
@@ -22,8 +22,8 @@ class ImageTooLarge(ImageError):
 
     def __init__(self, message: str, *, limit: int | None = None) -> None:
         super().__init__(message)
-        self.limit = limit  # in the unit the message names; None where memory ran out
+        self.limit = limit  # in the unit the message names; None if memory ran out
 
 
 class DamagedImage(ImageError):
-    """An accepted type by its first bytes, but broken or cut short."""
+    """The first bytes are of an accepted type, but the picture is broken or cut short."""

@@ -1,7 +1,7 @@
 """Reading a picture's size and orientation from its header, before anything is decoded.
 
 Each reader also returns the bytes to hand to the decoder: the same picture without text, EXIF,
-thumbnails and animation control. So a decoder never sees what could make it warn, unpack a
+thumbnails and animation control, so a decoder never sees what could make it warn, unpack a
 compressed comment or believe a second header.
 """
 
@@ -21,10 +21,10 @@ MAX_BYTES: Final = 100_000_000
 class Header:
     """What a picture says about itself."""
 
-    kind: Kind  # told by the bytes
-    width: int  # pixels a row, as stored: before the orientation is applied
+    kind: Kind  # according to the bytes
+    width: int  # in pixels, as stored: before the orientation is applied
     height: int
-    orientation: int | None  # EXIF's, 1 to 8; None where only the decoder can tell (HEIC, AVIF)
+    orientation: int | None  # EXIF's, 1 to 8; None if only the decoder can tell (HEIC, AVIF)
     pixels: bytes  # to be decoded
     shrinks: bool = False  # while it is decoded, never held whole: a JPEG that is not progressive
 
@@ -34,7 +34,7 @@ def read_header(data: bytes) -> Header:
 
     Raises:
         ImageTooLarge: More than 100 MB.
-        UnsupportedImage: No accepted type.
+        UnsupportedImage: It is of no accepted type.
         DamagedImage: The header is cut short or contradicts itself.
     """
     if len(data) > MAX_BYTES:
@@ -50,11 +50,11 @@ def read_header(data: bytes) -> Header:
 
 
 _Part = TypeVar("_Part")
-MOST_PARTS: Final = 100_000  # reading that many takes a tenth of a second
+MOST_PARTS: Final = 100_000  # reading this many takes a tenth of a second
 
 
 def _counted(parts: Iterable[_Part]) -> Iterator[_Part]:
-    """The parts of a file, refused where a hostile one has millions."""
+    """The parts of a file; refuses a hostile file of millions."""
     for number, part in enumerate(parts):
         if number >= MOST_PARTS:
             raise DamagedImage(f"the file consists of more than {MOST_PARTS} parts")
@@ -68,10 +68,10 @@ _SHORT: Final = 3
 
 
 def orientation(exif: bytes) -> int:
-    """Orientation tag of an EXIF block, 1 to 8; 1 (upright) where absent or damaged.
+    """Orientation tag of an EXIF block, 1 to 8; 1 (upright) if it is absent or damaged.
 
     ``exif`` is a TIFF structure, with or without the leading ``Exif\\0\\0``. Only its first
-    directory is read: Pillow's reader warns about oddities in tags nobody asked for.
+    directory is read; Pillow's own reader warns about oddities in tags that nobody needs.
     """
     tiff = exif.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4], "")
@@ -100,8 +100,8 @@ _BARE: Final = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a length
 _START_OF_SCAN: Final = 0xDA
 _END: Final = 0xD9
 _EXIF: Final = 0xE1
-_DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn but JFIF and Adobe; comments
-MOST_SCANS: Final = 100  # photos have up to about 20; each further one costs a pass over all pixels
+_DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn bar JFIF and Adobe; comments
+MOST_SCANS: Final = 100  # photos have up to about 20; each scan costs a pass over all pixels
 
 
 def _read_jpeg(data: bytes) -> Header:
@@ -120,13 +120,10 @@ def _read_jpeg(data: bytes) -> Header:
         raise DamagedImage("the jpeg has no frame header")
     if data.count(b"\xff\xda", scan) > MOST_SCANS:
         raise DamagedImage(f"the jpeg has more than {MOST_SCANS} scans")
+    height, width = size
+    pixels = b"".join((*kept, data[scan:]))
     return Header(
-        kind="jpeg",
-        width=size[1],
-        height=size[0],
-        orientation=turn,
-        pixels=b"".join((*kept, data[scan:])),
-        shrinks=shrinks,
+        kind="jpeg", width=width, height=height, orientation=turn, pixels=pixels, shrinks=shrinks
     )
 
 
@@ -163,7 +160,7 @@ def _read_png(data: bytes) -> Header:
         raise DamagedImage("the png does not begin with its header")
     kept, turn = [data[:33]], 1
     for name, start, end in _counted(_chunks(data, 33)):
-        # Pillow shortens 16-bit colours to 8 bits before it would compare them with this key.
+        # Pillow cuts 16-bit colours to 8 bits before comparing them with this key.
         colour_key = name == b"tRNS" and colour == _TRUE_COLOUR and depth == 16
         if name == b"IHDR":
             raise DamagedImage("the png has two headers")
@@ -176,7 +173,7 @@ def _read_png(data: bytes) -> Header:
 
 
 def _chunks(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
-    """Name, start and end of each chunk; the last may be cut short."""
+    """Name, start and end of each chunk, of which the last may be cut short."""
     while at + 8 <= len(data):
         length, name = struct.unpack_from(">I4s", data, at)
         end = min(at + 12 + length, len(data))
@@ -228,7 +225,7 @@ _DEEPEST: Final = 6
 
 
 def _read_boxes(data: bytes, kind: Kind) -> Header:
-    """The largest picture inside counts; EXIF items are renamed, since they must not turn it."""
+    """The largest picture inside counts; EXIF items are renamed so that they cannot turn it."""
     sizes, pixels = [], bytearray(data)
     for name, start, end in _counted(_boxes(data, 0, len(data))):
         if name == b"ispe":
@@ -247,7 +244,7 @@ def _read_boxes(data: bytes, kind: Kind) -> Header:
 def _boxes(
     data: bytes | bytearray, at: int, end: int, depth: int = 0
 ) -> Iterator[tuple[bytes, int, int]]:
-    """Name, start and end of the content of each box, those inside containers too."""
+    """Name, start and end of the content of each box, including those inside containers."""
     while at + 8 <= end:
         size, name = struct.unpack_from(">I4s", data, at)
         start = at + 8

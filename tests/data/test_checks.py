@@ -1,10 +1,12 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from data.checks import Finding, Report, check
+from data.checks import Finding, Noise, Report, Thinned, check
+from data.sources import open_dataset
 from models.errors import DataError
 from tests.data.pictures import png, write_folder
 
@@ -167,3 +169,32 @@ def test_the_report_is_the_same_however_many_pictures_are_looked_at_together(
     assert "image_unreadable" not in _kinds(whole.errors)
     assert _kinds(whole.errors)["unsupported_image_type"][0].startswith("train/a/000.png: ")
     assert _kinds(whole.warnings)["duplicates"] == ["train/a/003.png = train/b/003.png"]
+
+
+def test_what_options_do_to_the_training_split_is_told(tmp_path: Path) -> None:
+    counts = {"Rosa alba": 40, "Rosa gallica": 20, "Acer rubrum": 4}
+    root = write_folder(tmp_path, dict.fromkeys(("train", "val", "test"), counts))
+    plain = _check(root)
+    assert (plain.thinned, plain.noise) == (None, None)
+    report = check(f"{root}:fraction=0.5,noise=1,noise_seed=1", threads=2)
+    assert report.thinned == Thinned(pictures=64, kept=32)
+    assert report.noise is not None
+    labels = open_dataset(f"{root}:fraction=0.5,noise=1,noise_seed=1").split("train").labels
+    clean = open_dataset(f"{root}:fraction=0.5").split("train").labels
+    changed = int((labels != clean).sum())
+    assert report.noise == Noise(labels=32, changed=changed, groups=2, classes=3)
+    assert changed > 0
+    assert report.rows == {"train": 32, "val": 64, "test": 64}
+    taught = [each["train"] for each in report.counts.values()]
+    assert taught == np.bincount(labels, minlength=3).tolist()
+    assert [each["val"] for each in report.counts.values()] == [4, 40, 20]
+
+
+def test_noise_does_not_make_copies_of_one_class_look_like_two(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, {"train": {"Rosa alba": 20, "Rosa gallica": 20}})
+    for index in range(20):
+        copy = (root / f"train/Rosa alba/{index:03d}.png").read_bytes()
+        (root / f"train/Rosa alba/copy{index}.png").write_bytes(copy)
+    report = check(f"{root}:noise=1", threads=2)
+    assert "duplicates" in _kinds(report.warnings)
+    assert "duplicates_across_classes" not in _kinds(report.warnings)

@@ -90,3 +90,23 @@ def test_split_refuses_shares_and_names_that_cannot_be(tmp_path: Path) -> None:
     wrong = ["split", source, "--out", str(tmp_path / "file/m.csv")]
     assert isinstance(RUNNER.invoke(app, wrong).exception, DataError)
     assert not (tmp_path / "m.csv").exists()
+
+
+def test_check_says_what_options_do_to_the_training_split() -> None:
+    source = "flora:train=60,val=3,test=3,fraction=0.5,noise=0.9"
+    said = RUNNER.invoke(app, ["check", source]).stdout
+    assert "of 60 pictures kept" in said
+    assert "labels changed" in said
+    assert "within 16 groups of 85 classes" in " ".join(said.split())
+    found = json.loads(RUNNER.invoke(app, ["check", source, "--json"]).stdout)
+    assert found["thinned"]["pictures"] == 60
+    assert 0 < found["noise"]["changed"] < found["noise"]["labels"] == found["thinned"]["kept"]
+
+
+def test_split_takes_no_options_of_the_training_split(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "photos", GOOD)
+    given = ["split", f"{root}:noise=0.2", "--out", str(tmp_path / "m.csv")]
+    result = RUNNER.invoke(app, given)
+    assert isinstance(result.exception, DataError)
+    assert "cut from pictures as they are" in str(result.exception)
+    assert not (tmp_path / "m.csv").exists()

@@ -15,7 +15,7 @@ def test_what_does_not_exist_is_refused_with_what_is_accepted(tmp_path: Path) ->
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data.xlsx"
     path.write_bytes(b"x")
-    with pytest.raises(DataError, match=r"no \.csv or \.parquet"):
+    with pytest.raises(DataError, match=r"neither a \.csv nor a \.parquet file"):
         open_dataset(str(path))
 
 
@@ -26,7 +26,7 @@ def test_a_folder_without_splits_is_pointed_to_the_split_command(tmp_path: Path)
 
 
 def test_an_empty_name_is_not_the_current_folder() -> None:
-    with pytest.raises(DataError, match="no data are named"):
+    with pytest.raises(DataError, match="no data source is named"):
         open_dataset("")
 
 

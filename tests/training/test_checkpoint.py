@@ -108,7 +108,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_what_to_do(
 
 def test_weights_are_written_as_they_are(tmp_path: Path) -> None:
     network: Any = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
-    save_weights(tmp_path / "w.safetensors", network)
+    save_weights(tmp_path / "w.safetensors", network.state_dict())
     found = load_file(tmp_path / "w.safetensors")
     assert torch.equal(found["weight"], network.weight)
     assert found.keys() == {"weight", "bias"}

@@ -4,9 +4,9 @@ Every function takes ``logits``, raw class scores, floating point, ``(batch, cla
 ``labels``, true class indices, int64 ``(batch,)``, or soft targets ``(batch, classes)``, which
 mean ``sum_c t_c loss(., c)``; its parameters are keywords. It returns one loss per example,
 ``(batch,)``, or a scalar where the loss is defined on the whole batch: in float32 for
-half-precision logits, in the type of the logits otherwise. A parameter out of range and tensors
-that do not fit are a ``ValueError``. A function defined on the whole batch also takes ``weight``
-and ``ignore_index``, which every module does; :class:`Loss` says what they mean. A docstring says
+half-precision logits, in the type of the logits otherwise. A parameter out of range or tensors
+that do not fit raise a ``ValueError``. A function defined on the whole batch also takes ``weight``
+and ``ignore_index``, as every module does; :class:`Loss` says what they mean. Each docstring says
 what is particular to its loss.
 
 A module has the parameters of its function and the options of :class:`Loss`.
@@ -17,7 +17,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from training.losses.base import Head, Loss
-from training.losses.entropy import CrossEntropy, Focal, cross_entropy, focal
+from training.losses.entropy import (
+    CrossEntropy,
+    Focal,
+    GeneralisedCrossEntropy,
+    cross_entropy,
+    focal,
+    generalised_cross_entropy,
+)
 from training.losses.hinges import (
     CalibratedTopKHinge,
     ConvexTopKHinge,
@@ -49,6 +56,7 @@ from training.losses.two_heads import TwoHeadAverageK, two_head_average_k
 LOSSES: Mapping[str, type[Loss]] = {
     "cross_entropy": CrossEntropy,
     "focal": Focal,
+    "generalised_cross_entropy": GeneralisedCrossEntropy,
     "ldam": Ldam,
     "top_k_hinge": TopKHinge,
     "convex_top_k_hinge": ConvexTopKHinge,
@@ -68,7 +76,7 @@ def build(name: str, **given: Any) -> Loss:
     """Make the loss called ``name``.
 
     Raises:
-        ValueError: There is no such loss, it has no such parameter, or it misses one.
+        ValueError: There is no such loss, it has no such parameter, or a parameter is missing.
 
     Example:
         >>> build("cross_entropy", label_smoothing=0.1).head
@@ -91,9 +99,10 @@ def build(name: str, **given: Any) -> Loss:
 
 __all__ = [
     "LOSSES", "AssumeNegative", "CalibratedTopKHinge", "ConvexTopKHinge", "CrossEntropy",
-    "ExpectedPositive", "Focal", "Head", "ImbalancedNoisedTopK", "Ldam", "Loss", "NoisedTopK",
-    "PositiveBce", "Role", "SmoothTopK", "TopKHinge", "TwoHeadAverageK", "assume_negative", "build",
-    "calibrated_top_k_hinge", "convex_top_k_hinge", "cross_entropy", "expected_positive", "focal",
-    "imbalanced_noised_top_k", "ldam", "noised_kth_largest", "noised_top_k", "positive_bce", "role",
-    "smooth_top_k", "top_k_hinge", "top_k_probabilities", "two_head_average_k",
+    "ExpectedPositive", "Focal", "GeneralisedCrossEntropy", "Head", "ImbalancedNoisedTopK", "Ldam",
+    "Loss", "NoisedTopK", "PositiveBce", "Role", "SmoothTopK", "TopKHinge", "TwoHeadAverageK",
+    "assume_negative", "build", "calibrated_top_k_hinge", "convex_top_k_hinge", "cross_entropy",
+    "expected_positive", "focal", "generalised_cross_entropy", "imbalanced_noised_top_k", "ldam",
+    "noised_kth_largest", "noised_top_k", "positive_bce", "role", "smooth_top_k", "top_k_hinge",
+    "top_k_probabilities", "two_head_average_k",
 ]  # fmt: skip

@@ -40,27 +40,27 @@ class Loss(nn.Module):
     """A loss as a module; ``LOSSES`` lists them by name.
 
     ``class Focal(ExampleLoss, function=focal)`` takes every parameter of :func:`focal` by keyword,
-    with the same default and meaning, checks it when it is made and keeps it as an attribute.
+    with the same default and meaning, checks it on construction and keeps it as an attribute.
     Parameters that a subclass adds in its own ``__init__`` come after those.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or, where the loss is one value per example, ``"none"``.
             The sum of a coupled loss is its mean times the counted rows.
         weight: One weight per class, shape ``(classes,)``. As in ``torch.nn.CrossEntropyLoss``
-            the weighted mean divides by the weights of the labels met, or by the number of
-            rows with soft targets. A coupled loss weights its terms of the label.
-        ignore_index: Rows with this label count for nothing; soft targets have no such rows.
+            the weighted mean divides by the total weight of the labels, or with soft targets by
+            the number of rows. A coupled loss weights its terms of the label.
+        ignore_index: Rows with this label do not count; soft targets have no such rows.
 
     A batch without a counted row gives 0, with a gradient of 0.
     """
 
-    # what a training run has to know of a loss
+    # what a training run needs to know about a loss
 
     head: ClassVar[Head] = "linear"
     """The head of the network that fits this loss."""
 
     coupled: ClassVar[bool] = False
-    """Whether it is one value for the whole batch, so that there is none per example."""
+    """Whether it is one value for the whole batch, with none per example."""
 
     takes_rows: ClassVar[bool] = False
     """Whether its forward also takes ``row_index``, the rows of the batch in the training set."""
@@ -75,7 +75,7 @@ class Loss(nn.Module):
     class_counts: Tensor | None
     weight: Tensor | None
 
-    # of the subclass
+    # set by the subclass
 
     function: ClassVar[Callable[..., Tensor]]
     own: ClassVar[inspect.Signature] = inspect.Signature()  # the keywords of the function
@@ -146,8 +146,8 @@ class ExampleLoss(Loss):
     def weighted(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         """Values ``(batch,)`` with the class weights in them.
 
-        A soft target is a mixture of losses, ``sum_c t_c loss(., c)``: weighting class ``c``
-        is multiplying ``t_c``.
+        A soft target is a mixture of losses, ``sum_c t_c loss(., c)``, so to weight class ``c``
+        is to multiply ``t_c``.
         """
         if weight is None:
             return self.per_example(logits, labels)
@@ -198,7 +198,7 @@ def divide(total: Tensor, count: Tensor) -> Tensor:
 def mix(values: Tensor, targets: Tensor) -> Tensor:
     """``sum_c t_c values_c``, shape ``(batch,)``; a target of 0 leaves out an infinite value too.
 
-    A masked class (``-inf``) has one, and 0 times infinity would be NaN.
+    A masked class (``-inf``) has such a value, and 0 times infinity would be NaN.
     """
     shares = targets.to(values.dtype)
     return (shares * values.masked_fill(shares == 0, 0.0)).sum(1)
@@ -207,10 +207,10 @@ def mix(values: Tensor, targets: Tensor) -> Tensor:
 def first_derivative_only(
     backward: Callable[Concatenate[Any, Slopes], Result],
 ) -> Callable[Concatenate[Any, Slopes], Result]:
-    """Mark the ``backward`` of a ``torch.autograd.Function`` as one that cannot be derived.
+    """Mark the ``backward`` of a ``torch.autograd.Function`` as one without a derivative.
 
-    ``once_differentiable`` alone refuses only where the incoming gradient asks for a gradient
-    itself; elsewhere, as beside another term, what is missing silently counts as 0.
+    ``once_differentiable`` alone refuses only if the incoming gradient itself needs a gradient;
+    otherwise, as beside another term, the missing part would silently count as 0.
 
     Raises:
         RuntimeError: The backward pass is asked for a graph (``create_graph=True``).
@@ -242,6 +242,6 @@ class _Known(torch.autograd.Function):
 
 
 def with_gradient(scores: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
-    """``values``, ``(batch,)`` or a scalar, whose gradient to ``scores`` was computed with them."""
+    """``values``, ``(batch,)`` or a scalar, given the gradient to ``scores`` computed with them."""
     result: Tensor = _Known.apply(scores, values, gradient)
     return result

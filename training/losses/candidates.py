@@ -1,7 +1,7 @@
-"""Which entries of a batch become pseudo-labels: exactly so many, the largest of all ranks.
+"""Which entries of a batch become pseudo-labels: a fixed number, the largest of all ranks.
 
-Only values decide and no gradient flows, so under ``torch.distributed`` each rank sends the
-few values that can still be among the largest, never a row.
+Only values decide and no gradient flows, so under ``torch.distributed`` each rank sends just the
+few values that may be among the largest, never a row.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def candidate_count(average_k: float, rows: int) -> int:
 
 
 def world_size(scope: Scope) -> int:
-    """Ranks that choose together: 1 without a process group or with local candidates."""
+    """How many ranks choose together: 1 without a process group or with local candidates."""
     together = scope == "global" and dist.is_available() and dist.is_initialized()
     return dist.get_world_size() if together else 1
 
@@ -51,14 +51,14 @@ def world_size(scope: Scope) -> int:
 def select(
     keys: Tensor, count: int, *, ranks: int = 1, recent: Sequence[Tensor] = ()
 ) -> Candidates:
-    """Choose the ``count`` largest of all keys; ties go by batch, rank and position.
+    """Choose the ``count`` largest of all keys, with ties by batch, rank and position.
 
     Args:
         keys: Flat values of this rank; ``-inf`` is never chosen.
         count: Entries to choose over all ranks and recent batches together.
         ranks: Size of the process group that chooses together.
-        recent: The largest values of earlier batches, oldest first: they compete, and only
-            entries of ``keys`` that win against them are chosen.
+        recent: The largest values of earlier batches, oldest first: they compete, but only
+            entries of ``keys`` are chosen.
     """
     indices = largest(keys, count)
     values = keys[indices]

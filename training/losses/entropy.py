@@ -1,4 +1,4 @@
-"""Cross-entropy and its variant that looks away from easy examples."""
+"""Cross-entropy, and variants that play down easy examples or doubtful labels."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from training.losses.inputs import checked, working
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
-    r"""Cross-entropy, the baseline; the softmax of its logits is what average-K thresholds.
+    r"""Cross-entropy, the baseline; average-K thresholds the softmax of its logits.
 
     .. math:: \ell(s, y) = -\log \frac{e^{s_y}}{\sum_j e^{s_j}}
 
@@ -31,7 +31,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
 
 
 class CrossEntropy(ExampleLoss, function=cross_entropy):
-    """Module of :func:`cross_entropy`; the options behave as in ``torch.nn.CrossEntropyLoss``."""
+    """Module of :func:`cross_entropy`; the options work as in ``torch.nn.CrossEntropyLoss``."""
 
     label_smoothing: float
 
@@ -48,7 +48,7 @@ class CrossEntropy(ExampleLoss, function=cross_entropy):
 
 
 def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
-    r"""Focal loss: cross-entropy that counts an example less the surer it already is.
+    r"""Focal loss: cross-entropy in which an example counts less the surer it already is.
 
     .. math:: \ell(s, y) = (1 - p_y)^\gamma \, (-\log p_y), \quad p = \mathrm{softmax}(s)
 
@@ -56,12 +56,12 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
     classes for a margin instead.
 
     Args:
-        gamma: How much sure examples fade, at least 0; 0 is cross-entropy.
+        gamma: How strongly sure examples fade, at least 0; 0 is cross-entropy.
 
     References:
         Lin et al., "Focal loss for dense object detection", ICCV 2017. The row of [N] table 1
         prints :math:`(1 - \log \ell_{CE})^\gamma` and swaps the citations with LDAM's. Class
-        weights stay outside of p, unlike in the authors' code.
+        weights stay outside p, unlike in the authors' code.
 
     Example:
         >>> import torch
@@ -77,8 +77,8 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
 def _fade(entropy: Tensor, gamma: float) -> Tensor:
     """``(1 - p) ** gamma * -log p`` from ``-log p``, with a finite slope where p rounds to 1.
 
-    The power of an infinite entropy has slope 0 by the upper bound: an ignored row's gradient
-    of 0 would become NaN in it.
+    The upper bound gives the power of an infinite entropy slope 0; otherwise the gradient of an
+    ignored row, 0, would become NaN.
     """
     limits = torch.finfo(entropy.dtype)
     entropy = entropy.clamp_min(limits.tiny)
@@ -87,3 +87,44 @@ def _fade(entropy: Tensor, gamma: float) -> Tensor:
 
 class Focal(ExampleLoss, function=focal):
     """Module of :func:`focal`."""
+
+
+def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7) -> Tensor:
+    r"""Generalised cross-entropy: an example counts less the more the network doubts its label.
+
+    .. math:: \ell(s, y) = \frac{1 - p_y^q}{q}, \quad p = \mathrm{softmax}(s)
+
+    Its gradient is :math:`p_y^q` times that of cross-entropy, and no label costs more than 1/q:
+    use it when some labels are wrong. What ``focal`` turns to, this one turns away from.
+
+    Args:
+        q: How much doubtful labels fade, in ``(0, 1]``. Towards 0 it becomes cross-entropy; at
+            1 it is :math:`1 - p_y`, which forgives most and learns slowest.
+
+    References:
+        Zhang and Sabuncu, "Generalized cross entropy loss for training deep neural networks
+        with noisy labels", NeurIPS 2018, eq. 6; without the truncation of its section 3.4.
+
+    Example:
+        >>> import torch
+        >>> generalised_cross_entropy(torch.zeros(1, 4), torch.tensor([2]), q=0.5)
+        tensor([1.])
+    """
+    scores, labels = checked(logits, labels, q=q)
+    if not labels.is_floating_point():
+        return _bound(F.cross_entropy(scores, labels, reduction="none"), q)
+    return mix(_bound(-F.log_softmax(scores, dim=1), q), labels)
+
+
+def _bound(entropy: Tensor, q: float) -> Tensor:
+    """``(1 - p ** q) / q`` from ``-log p``.
+
+    ``expm1`` is exact where p is near 1 or q near 0. Its slope comes from its value plus 1, which
+    rounds to 0 for the small p that ``exp`` keeps.
+    """
+    power = -q * entropy
+    return torch.where(power > -1, -torch.expm1(power), 1 - torch.exp(power)) / q
+
+
+class GeneralisedCrossEntropy(ExampleLoss, function=generalised_cross_entropy):
+    """Module of :func:`generalised_cross_entropy`."""

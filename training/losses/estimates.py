@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-OBSERVED = math.log(0.995 / 0.005)  # a label that was seen starts as almost certain
+OBSERVED = math.log(0.995 / 0.005)  # an observed label starts as almost certain
 UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
 CHUNK = 1 << 22  # entries initialised at a time
 
@@ -32,17 +32,17 @@ def observe(labels: Tensor, ignore_index: int) -> Observed:
 class Estimates:
     """Logits of the estimated labels, ``(rows, classes)``, in memory or in a mapped file.
 
-    Only the rows of a batch are read or written. The observed label of a row is entered when
-    the row is first updated; until then it is put into what is read.
+    Only the rows of a batch are read or written. The observed label of a row is stored when the
+    row is first updated; until then it is filled in on reading.
 
     Args:
         rows: Training images.
         classes: Classes.
         dtype: ``torch.float32``, or ``torch.float16`` for half the memory: steps below about
             0.001 are then lost.
-        memory_map: File to keep the matrix in instead of memory. A file that is there is
-            replaced, not written into: a module or checkpoint that still reads it keeps it.
-        seed: Of the initial values.
+        memory_map: File to keep the matrix in instead of memory. An existing file is replaced,
+            not written into: a module or checkpoint that still reads the old one keeps it.
+        seed: Seed of the initial values.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Estimates:
         return rows
 
     def add(self, row_index: Tensor, seen: Observed, step: Tensor) -> None:
-        """Add ``step``, ``(batch, classes)``; an image that comes twice takes both steps.
+        """Add ``step``, ``(batch, classes)``; an image that appears twice takes both steps.
 
-        Rows that are not finite, as after a classifier that overflowed, are left out: they would
-        never recover.
+        Rows of ``step`` that are not finite, as when the classifier overflowed, are left out: the
+        estimates would never recover.
         """
         kept = seen.kept[torch.isfinite(step.sum(1))[seen.kept]]
         new = ~self.seen[row_index[seen.rows]]

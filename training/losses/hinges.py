@@ -1,4 +1,4 @@
-"""Three top-k hinge losses that differ in what the true class is compared with."""
+"""Three top-k hinge losses, which differ in what the true class is compared with."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
     .. math:: \ell(s, y) = \max(0,\; 1 + (s_{\setminus y})_{[k]} - s_y)
 
     A baseline: neither convex nor top-k calibrated, and at most two entries of its gradient
-    are not zero. A deep network learns it with a cosine head and small steps, which keep the
+    are not zero. A deep network learns with it given a cosine head and small steps, which keep the
     logits near the margin. ``calibrated_top_k_hinge`` compares with the (k+1)-th score of *all*
     classes instead.
 
@@ -76,8 +76,7 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
 
     Its minimiser ranks the k likeliest classes first, which ``top_k_hinge`` does not
     guarantee. A label that comes (k+1)-th is its own rival and gets no gradient, so a deep
-    network learns it only with a cosine head and a slow start; ``noised_top_k`` is its
-    smoothing.
+    network learns with it only given a cosine head and a slow start; ``noised_top_k`` smooths it.
 
     Args:
         k: Size of the set, ``1 <= k < classes``.
@@ -96,7 +95,7 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
 
 
 def hinge(scores: Tensor, labels: Tensor, rival: Tensor, margins: Tensor | float = 1.0) -> Tensor:
-    """``max(0, margin + rival - s_y)`` with one rival ``(batch,)`` whatever the label.
+    """``max(0, margin + rival - s_y)``, with the same rival ``(batch,)`` whatever the label.
 
     Args:
         scores: Shape ``(batch, classes)``.
@@ -116,13 +115,13 @@ def _true(scores: Tensor, labels: Tensor) -> Tensor:
 
 def _mixture(slack: Tensor, targets: Tensor) -> Tensor:
     """``sum_c t_c max(0, slack_c)``, shape ``(batch,)``; writes into ``slack``."""
-    slack.detach().masked_fill_(targets == 0, 0.0)  # that of a masked class is infinite
+    slack.detach().masked_fill_(targets == 0, 0.0)  # a masked class has an infinite slack
     share = slack.detach().sign().clamp_min_(0).mul_(targets.to(slack.dtype))
     return slack.mul_(share).sum(1)
 
 
 def _means_for_each_class(scores: Tensor, k: int) -> Tensor:
-    """For every class c, the mean of the k largest of ``scores + 1`` with c's own as it is.
+    """For every class c, the mean of the k largest of ``scores + 1``, where c's own has no + 1.
 
     Class c takes part or not, whichever makes the sum larger.
     """

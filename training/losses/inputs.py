@@ -1,4 +1,4 @@
-"""What every loss asks of its tensors and parameters, checked once and in the same words."""
+"""What every loss requires of its tensors and parameters, checked once and in the same words."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,22 +21,22 @@ def working(logits: Tensor) -> Tensor:
 
 
 def whole(labels: Tensor) -> Tensor:
-    """Labels as they are, those of one byte as int64.
+    """Labels as they are, but those of one byte as int64.
 
-    Before anything is compared: in one byte the ignored label -100 is 156.
+    To be done before anything is compared: in one byte the ignored label -100 is 156.
     """
     return labels.long() if labels.dtype == torch.uint8 else labels
 
 
 def check_matrix(logits: Tensor) -> int:
-    """Refuse logits that are not ``(batch, classes)``; the number of classes."""
+    """Refuse logits that are not ``(batch, classes)``; returns the number of classes."""
     if logits.dim() != 2:
         raise ValueError(f"logits must have shape (batch, classes), got {tuple(logits.shape)}")
     return logits.shape[1]
 
 
 def check_batch(logits: Tensor, labels: Tensor) -> Tensor:
-    """Refuse tensors whose shapes or types do not belong together; the labels, :func:`whole`.
+    """Refuse tensors whose shapes or types do not fit; returns the labels, :func:`whole`.
 
     The range of integer labels is checked on the CPU only: on a GPU the check would wait for
     the device at every step.
@@ -76,6 +76,7 @@ _POSITIVE = ("epsilon", "scale", "tau", "temperature")
 NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "average_k": ("finite and at least 1", lambda x: 1 <= x < math.inf),
     "label_smoothing": ("in [0, 1)", lambda x: 0 <= x < 1),
+    "q": ("in (0, 1]", lambda x: 0 < x <= 1),
     **dict.fromkeys(_AT_LEAST_0, ("finite and at least 0", lambda x: 0 <= x < math.inf)),
     **dict.fromkeys(_POSITIVE, ("finite and positive", lambda x: 0 < x < math.inf)),
 }
@@ -88,13 +89,13 @@ WORDS: Final = {
 
 
 def check_parameters(**given: Any) -> None:
-    """Refuse parameters of a loss out of range; a name has the same range in every loss."""
+    """Refuse parameters that are out of range; a name has the same range in every loss."""
     for name, value in given.items():
         if name in NUMBERS:
             words, holds = NUMBERS[name]
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ValueError(f"{name} must be a number, got {value!r}")
-            if not holds(value):  # NaN neither
+            if not holds(value):  # as for NaN
                 raise ValueError(f"{name} must be {words}, got {value}")
         elif name in WHOLE and (not is_integer(value) or value < WHOLE[name]):
             raise ValueError(f"{name} must be an integer of at least {WHOLE[name]}, got {value}")
@@ -113,13 +114,13 @@ def check_k(k: int, classes: int) -> None:
 
 
 def check_average_k(average_k: float, classes: int) -> None:
-    """Refuse a mean set size of more classes than there are."""
+    """Refuse a mean set size larger than the number of classes."""
     if average_k > classes:
         raise ValueError(f"average_k must be in [1, {classes}], got {average_k}")
 
 
 def is_integer(value: object) -> bool:
-    """Whether ``value`` is a whole number type; ``True`` and 5.0 are not."""
+    """Whether ``value`` is of an integer type; ``True`` and 5.0 are not."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -146,7 +147,7 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
             or our own data set, whose ``train`` split is counted.
 
     Raises:
-        ValueError: A count is not a whole number, a key or label not a class index, or a
+        ValueError: A count is not a whole number, a key or label is not a class index, or a
             class has no image at all.
     """
     if isinstance(class_counts, Tensor) and _leave_unread(class_counts):
@@ -167,13 +168,13 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
 
 
 def _leave_unread(counts: Tensor) -> bool:
-    """Counts that a module has checked, where reading them again would stall the device."""
+    """Whether a module has checked these counts and reading them again would stall the device."""
     elsewhere = torch.compiler.is_compiling() or counts.device.type != "cpu"
     return elsewhere and counts.dtype == torch.int64
 
 
 def _tensor(numbers: Any) -> Tensor | None:
-    """A tensor as it is, other numbers as float64; None where they are not numbers."""
+    """A tensor as it is, other numbers as float64; None if they are not numbers."""
     if isinstance(numbers, Tensor):
         return numbers.detach()
     try:

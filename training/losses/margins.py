@@ -1,4 +1,4 @@
-"""Margins that grow as a class gets rarer, and the cross-entropy that asks for them."""
+"""Margins that grow as a class gets rarer, and the cross-entropy that demands them."""
 
 from typing import ClassVar
 
@@ -13,9 +13,9 @@ FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
 
 
 def class_margins(counts: Tensor, max_margin: float, scores: Tensor) -> Tensor:
-    r"""Margins :math:`m_y = C / n_y^{1/4}`, the rarest class at ``max_margin``, ``(classes,)``.
+    r"""Margins :math:`m_y = C / n_y^{1/4}`, ``max_margin`` for the rarest class, ``(classes,)``.
 
-    In the precision of ``scores``, which is why losses keep counts and not margins.
+    They have the precision of ``scores``, which is why losses keep counts and not margins.
     """
     if counts.shape != scores.shape[-1:]:
         raise ValueError(
@@ -48,8 +48,8 @@ def ldam(
         class_counts: Training images per class, or the data set to count.
         max_margin: Margin of the rarest class, at least 0, in units of the cosine. [N] finds
             0.2 on Pl@ntNet-300K; the authors use 0.5 on small data and 0.3 on iNaturalist.
-        scale: :math:`c`, positive; multiplies the scores and the margin. 30 is robust, [N]
-            tuned 40. With a linear head, whose scores are already wide, take 1.
+        scale: :math:`c`, positive; multiplies the scores and the margin. 30 is robust; [N]
+            tuned it to 40. With a linear head, whose scores are already wide, take 1.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
@@ -72,10 +72,10 @@ def ldam(
 def _led_entropy(
     scores: Tensor, labels: Tensor, lead: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of scaled scores whose label was set back by its lead, and its gradient.
+    """Cross-entropy of scaled scores with that of the label lowered by its lead; its gradient.
 
     Written out because scores scaled by 30 leave probabilities below 1e-38, and processors are
-    ten times slower on those denormal numbers; here they end at ``exp(FLOOR)``.
+    ten times slower on those denormal numbers; here none is below ``exp(FLOOR)``.
     """
     index = labels.unsqueeze(1)
     work = scores.scatter(1, index, scores.gather(1, index) - lead)
@@ -88,9 +88,9 @@ def _led_entropy(
 
 
 def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:
-    """``sum_c t_c ldam(., c)`` in one pass: all but c in the sum is the whole sum without c.
+    """``sum_c t_c ldam(., c)`` in one pass: the sum over the others is the whole sum less c.
 
-    Subtracting the largest class that way would cancel, so that one is left out exactly.
+    For the largest class that difference would cancel, so its sum is taken without it.
     """
     log_sum = scores.logsumexp(1, keepdim=True)
     best = scores.argmax(1, keepdim=True)

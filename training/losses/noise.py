@@ -1,4 +1,4 @@
-"""The k-th largest score averaged over noise, and the hinge losses made of it."""
+"""The k-th largest score averaged over noise, and the hinge losses built on it."""
 
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
@@ -20,11 +20,11 @@ from training.losses.margins import class_margins
 
 Sharing: TypeAlias = Literal["per_sample", "shared"]
 SAMPLES: Final = 5
-"""Noise vectors where nothing is said."""
+"""The default number of noise vectors."""
 
 
 class Rank(NamedTuple):
-    """Which score is wanted, and under which noise."""
+    """Which score is wanted, and under what noise."""
 
     k: int
     epsilon: float
@@ -54,7 +54,7 @@ def noised_top_k(
     Top-k calibrated, cheap whatever k is, and trainable where ``calibrated_top_k_hinge`` is
     not: the noise spreads the gradient over the classes near the cut. ``smooth_top_k`` reaches
     every class instead. For long-tailed data see ``imbalanced_noised_top_k``. A second derivative
-    is refused: that of a sample is 0 and not that of the expectation.
+    is refused: that of a sample is 0, unlike that of the expectation.
 
     Args:
         labels: All classes of a soft target see the same noise.
@@ -62,12 +62,12 @@ def noised_top_k(
         epsilon: Size of the noise, positive, in units of the logits. [N] uses 0.2 on
             CIFAR-100, [N2] 0.5 on ImageNet, [S] 1.0 on Pl@ntNet-300K; below 0.01 nothing is
             learnt.
-        noise_samples: :math:`B`, at least 1; 3 to 10 do ([N] section 4.2).
+        noise_samples: :math:`B`, at least 1; 3 to 10 are enough ([N] section 4.2).
         sharing: ``"per_sample"`` draws noise for every row, as the authors' code does;
             ``"shared"`` draws B vectors for the whole batch, as the paper says: much cheaper.
         generator: Source of the noise, for reproducible runs.
-        noise: The noise itself, ``(samples, batch, classes)``, finite; nothing is drawn then,
-            and a ``noise_samples`` other than the default must be their number.
+        noise: The noise itself, ``(samples, batch, classes)``, finite. Then nothing is drawn, and
+            ``noise_samples`` must be left out or be the number of samples given.
 
     References:
         [N] eq. 10; the gradient is eq. 12, which at fixed noise is the gradient of eq. 10. At
@@ -116,8 +116,8 @@ def imbalanced_noised_top_k(
         noise_samples, sharing, generator, noise: As in :func:`noised_top_k`.
 
     References:
-        [N] eq. 13. Where the paper multiplies the scores by the scale, the authors' code
-        multiplies the whole hinge, margin and noise included; so does this.
+        [N] eq. 13. The paper multiplies the scores by the scale; the authors' code, like this,
+        multiplies the whole hinge, margin and noise included.
 
     Example:
         >>> import torch
@@ -161,13 +161,13 @@ def noised_kth_largest(
 ) -> Tensor:
     r"""Mean k-th largest score under noise, the operator :math:`\widehat{top}_{k,\epsilon,B}`.
 
-    The k-th score itself: with k = 2 it is the worked example of [N], whereas the losses with
-    k = 2 use ``k=3`` here.
+    It is the k-th score itself: k = 2 gives the worked example of [N], whereas the losses with
+    k = 2 call this with ``k=3``.
 
     Args:
         scores: Shape ``(batch, classes)``, floating point.
         k: Rank, ``1 <= k <= classes``.
-        noise: As in :func:`noised_top_k`, as are the others, or ``(samples, 1, classes)``.
+        noise: As in :func:`noised_top_k`, like the others, or ``(samples, 1, classes)``.
 
     Returns:
         Shape ``(batch,)``; float32 for half-precision scores. Its gradient is the share of
@@ -184,7 +184,7 @@ def noised_kth_largest(
 
 
 def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
-    """Mean k-th largest score under noise, less the score of the label where there is one."""
+    """Mean k-th largest score under noise, less the score of the label if labels are given."""
     check_parameters(epsilon=rank.epsilon, noise_samples=rank.noise_samples, sharing=rank.sharing)
     samples, noise = rank.noise_samples, rank.noise
     if noise is not None:
@@ -198,9 +198,9 @@ def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
 
 
 class _NoisedKthLargest(torch.autograd.Function):
-    """One sample at a time, and only wins are counted: memory does not grow with B.
+    """One sample at a time, keeping only counts of wins: memory does not grow with B.
 
-    The score of the label is taken off in here, which saves a second dense gradient.
+    The score of the label is subtracted here, which saves a second dense gradient.
     """
 
     @staticmethod

@@ -38,7 +38,7 @@ def role(
             + \sum_j \mathrm{BCE}\big(a_{ij}; \bar\sigma(b_{ij})\big)\Big)
             + \frac{\lambda}{L} \Big(\frac{1}{|B|} \sum_{i,j} \sigma(a_{ij}) - K\Big)^2
 
-    Each half is ``expected_positive`` plus the wish to agree with the other. It needs a
+    Each half is ``expected_positive`` plus a term for agreeing with the other. The loss needs a
     number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch.
 
     Args:
@@ -85,7 +85,7 @@ def half(
     weight: Tensor | None,
     ignore_index: int,
 ) -> Tensor:
-    """What one side learns while the other is taken as given, a scalar.
+    """The loss of one side while the other is taken as given, a scalar.
 
     Args:
         scores: The logits that learn.
@@ -101,7 +101,7 @@ def half(
 
 
 class _Agreement(torch.autograd.Function):
-    """Per row, the binary cross-entropy to the taught probabilities and the sum of the own."""
+    """Per row, the binary cross-entropy to ``taught``, and the sum of ``own``."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,26 +120,26 @@ class _Agreement(torch.autograd.Function):
 class Role(Loss, function=role):
     """Module of :func:`training.losses.role`, with the estimates of all training images.
 
-    The estimates stay in the memory of the CPU, or in a file, whatever ``.to()`` says; only
-    the rows of a batch travel. The backward pass of a loss moves them, once: one step of
-    gradient descent on the second half, at their own rate. Rows whose step is not finite stay
-    as they are; a step of the network that a gradient scaler skips still moves the others.
+    The estimates stay in the memory of the CPU, or in a file, whatever ``.to()`` says; only the
+    rows of a batch are copied. The backward pass of a loss updates them, once: one step of
+    gradient descent on the second half, at their own rate. Rows whose step is not finite stay as
+    they are; the others are updated even if a gradient scaler skips the step of the network.
     ``state_dict`` holds the estimates themselves, not a copy.
 
-    In ``eval`` mode nothing moves and no ``row_index`` is needed: without one the value is the
-    part of the loss that needs no estimate, that of ``expected_positive``.
+    In ``eval`` mode nothing is updated and no ``row_index`` is needed: without one the value is
+    the part of the loss that needs no estimate, that of ``expected_positive``.
 
     Args:
         rows: Training images, at least 1.
-        classes: Number of classes; taken from the first batch where None.
+        classes: Number of classes; None takes it from the first batch.
         theta_lr: Step of an estimate along its own image's gradient, at least 0; it does not
-            depend on batch size, loss scaling or the rate of the network. Where [A] and Cole
-            et al. tie it to the optimiser of the network, an image is seen once an epoch and
-            its estimates hardly move.
-        dtype: Of the stored estimates, ``"float32"`` or ``"float16"``.
-        memory_map: File to keep them in instead of memory, in a folder that exists; a file
-            that is there is replaced. A pickled or deep copy keeps them in memory again.
-        seed: Of their initial values.
+            depend on batch size, loss scaling or the rate of the network. [A] and Cole et al. tie
+            it to the optimiser of the network; an image is seen once an epoch, so its estimates
+            then hardly move.
+        dtype: Type of the stored estimates, ``"float32"`` or ``"float16"``.
+        memory_map: File to keep them in instead of memory, in a folder that exists; an existing
+            file is replaced. A pickled or deep copy keeps them in memory again.
+        seed: Seed of their initial values.
     """
 
     coupled: ClassVar[bool] = True
@@ -180,7 +180,7 @@ class Role(Loss, function=role):
 
         Raises:
             ValueError: Tensors that do not fit, or a position outside the training set.
-            UsageError: Several processes train together: each would estimate on its own.
+            UsageError: Several processes train together; each would keep its own estimates.
         """
         labels = whole(labels)
         if row_index is None:
@@ -235,7 +235,7 @@ class Role(Loss, function=role):
 
     def _allocate(self, classes: int) -> Estimates:
         self.classes = classes
-        with torch.inference_mode(False):  # what is made inside could never be written to again
+        with torch.inference_mode(False):  # tensors made in that mode can never be written to
             return Estimates(
                 self.rows,
                 classes,
@@ -251,10 +251,10 @@ class Role(Loss, function=role):
         return {"logits": self.estimates.logits, "seen": self.estimates.seen}
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Take up the estimates of a checkpoint.
+        """Restore the estimates of a checkpoint.
 
         Raises:
-            ValueError: They belong to another number of images or classes.
+            ValueError: They are for another number of images or classes.
         """
         if not state:
             self.estimates = None
@@ -270,7 +270,7 @@ class Role(Loss, function=role):
 
 
 class _ThenMove(torch.autograd.Function):
-    """Leaves the loss as it is and moves the estimates in the backward pass, once."""
+    """Leaves the loss as it is and updates the estimates in the backward pass, once."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, move: Callable[[], None]) -> Tensor:
@@ -302,6 +302,6 @@ def _refuse_several_processes() -> None:
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         raise UsageError(
             "the loss role keeps one estimate per training image and cannot be trained in "
-            f"{dist.get_world_size()} processes, which would estimate apart; use one process, "
-            "or expected_positive or two_head_average_k"
+            f"{dist.get_world_size()} processes, each with its own; use one process, or "
+            "expected_positive or two_head_average_k"
         )

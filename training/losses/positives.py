@@ -1,4 +1,4 @@
-"""Binary losses for one observed positive: what is assumed about all the other classes."""
+"""Binary losses for one observed positive; they differ in what they assume of other classes."""
 
 from typing import ClassVar
 
@@ -48,11 +48,11 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Binary cross-entropy of the label alone; nothing is said about the other classes.
+    r"""Binary cross-entropy of the label alone; it says nothing about the other classes.
 
     .. math:: \ell(z, y) = -\log \sigma(z_y)
 
-    Alone it is minimal where every class is positive: it is a part of other losses, and a
+    On its own it is minimal where every class is positive: it is a part of other losses, and a
     lower bound in comparisons.
 
     References:
@@ -87,8 +87,8 @@ def expected_positive(
     Args:
         average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``, may
             be fractional.
-        beta: Weight of the constraint, at least 0; one over the number of classes where it is
-            None. That is what [S] reports: 0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K.
+        beta: Weight of the constraint, at least 0; None is one over the number of classes, as
+            [S] reports: 0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K.
 
     Returns:
         A scalar; float32 for half-precision logits.
@@ -135,7 +135,7 @@ def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> 
     check_average_k(average_k, classes)
     counted = kept.sum()
     mean = divide(positives.where(kept > 0, 0.0).sum(), counted)
-    return mean - average_k * (counted > 0).to(mean.dtype)  # a bool would take the default type
+    return mean - average_k * (counted > 0).to(mean.dtype)  # a bool would give the default type
 
 
 def _positive(scores: Tensor, labels: Tensor) -> Tensor:

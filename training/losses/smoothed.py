@@ -1,4 +1,4 @@
-"""The smooth top-k loss of Berrada et al., and the top-k probabilities of the same sums."""
+"""The smooth top-k loss of Berrada et al., and top-k probabilities from the same sums."""
 
 import torch
 from torch import Tensor
@@ -94,7 +94,7 @@ def _value_and_gradient(
     """Losses ``(rows,)`` and their gradients ``(rows, classes)``, from the same expansion.
 
     The argument of the softplus is a small difference of large numbers when tau is small, so
-    what there is one of per row is computed in float64.
+    whatever has one value per row is computed in float64.
     """
     index = labels.unsqueeze(1)
     others = subsets(scores.scatter(1, index, -torch.inf), k, 1 / (k * tau))

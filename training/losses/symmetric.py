@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BLOCK_BYTES = 1 << 19  # rows go in blocks that stay in a core's cache: twice as fast
+BLOCK_BYTES = 1 << 19  # blocks of rows that stay in a core's cache are twice as fast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,10 @@ def subsets(scores: Tensor, k: int, rate: float) -> Subsets:
 
     Args:
         scores: Shape ``(rows, classes)``, float32 or float64; ``-inf`` leaves a class out.
-            At least k scores of a row should be finite: the row is meaningless otherwise, and
-            still free of NaN.
+            At least k scores of a row should be finite; otherwise its result is meaningless,
+            though still free of NaN.
         k: Size of the subsets, ``1 <= k <= classes``.
-        rate: What scores are multiplied with in the exponent, positive.
+        rate: What scores are multiplied by in the exponent, positive.
     """
     top, head = scores.topk(min(2 * k, scores.shape[1]))
     anchor = top[:, k - 1]
@@ -140,7 +140,7 @@ def _newton(power_sums: Tensor) -> Tensor:
     for n in range(1, elementary.shape[1]):
         terms = signed[:, :n] * elementary[:, :n].flip(1)
         elementary[:, n] = terms.sum(1) / n
-    return elementary.clamp_min(0)  # rounding of a sum of products of non-negative numbers
+    return elementary.clamp_min(0)  # sums of non-negative products, negative only by rounding
 
 
 def _power_sums(values: Tensor, k: int) -> Tensor:

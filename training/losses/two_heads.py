@@ -14,7 +14,7 @@ from training.losses.candidates import Candidates, Scope, candidate_count, selec
 from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
 from training.losses.positives import SOFTPLUS_LIMIT
 
-TINY = 1e-30  # instead of a divisor of 0
+TINY = 1e-30  # in place of a divisor of 0
 
 
 def two_head_average_k(
@@ -50,10 +50,10 @@ def two_head_average_k(
         labels: Soft targets weight the terms of the label, and no class with a positive target
             is a candidate or a negative.
         average_k: Wanted mean size of a set, ``1 <= average_k <= classes``, may be fractional.
-        alpha: Weight of the pseudo-labels beside the labels, at least 0. [A] searches 0.1 to
-            10; [S] reports 0.3 for CIFAR-100 and 5 for Pl@ntNet-300K.
+        alpha: Weight of the pseudo-labels relative to the labels, at least 0. [A] searches 0.1
+            to 10; [S] reports 0.3 for CIFAR-100 and 5 for Pl@ntNet-300K.
         candidates: Under ``torch.distributed``, rank the entries of all ranks together
-            (``"global"``) or of each rank for itself (``"local"``).
+            (``"global"``) or those of each rank separately (``"local"``).
 
     Returns:
         A scalar; float32 for half-precision logits. Under ``torch.distributed`` with global
@@ -62,7 +62,7 @@ def two_head_average_k(
         global batch. A second derivative is refused.
 
     References:
-        [A] eq. 10-15. Departures from print: the sum of eq. 14 over
+        [A] eq. 10-15. Departures from the paper: the sum of eq. 14 over
         :math:`j \notin \mathcal S_c` contains the label although its normaliser does not, so
         the label is not a negative here; sums are divided by the number of their terms, which
         allows a fractional K; at K = 1 there is no candidate and at K = classes no negative,
@@ -134,11 +134,11 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         return chosen
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The recent values, so that a resumed run goes on exactly."""
+        """The recent values, so that a resumed run continues exactly."""
         return {"recent": list(self._recent)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take up the recent values of a checkpoint."""
+        """Restore the recent values of a checkpoint."""
         self._recent = deque(state["recent"], maxlen=self.recent_batches)
 
 
@@ -148,7 +148,7 @@ class LabelledEntries:
 
     entries: Tensor  # flat positions, int64 (labels,)
     shares: Tensor  # weight of each entry's terms, (labels,)
-    ignored: Tensor  # rows that count for nothing, int64 (ignored rows,)
+    ignored: Tensor  # rows that do not count, int64 (ignored rows,)
     divisor: Tensor  # scalar, over all ranks
     rows: int  # counted rows of all ranks
     unlabelled: int  # entries of the counted rows that carry no label, over all ranks
@@ -201,7 +201,7 @@ def _log_softmax(sccp_logits: Tensor) -> Tensor:
 
 
 def _keys(log_p: Tensor, known: LabelledEntries) -> Tensor:
-    """What ranks the candidates, flat; a masked class stays above the labels' ``-inf``."""
+    """What candidates are ranked by, flat; a masked class stays above the labels' ``-inf``."""
     keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
     keys.index_fill_(0, known.ignored, -torch.inf)
     return keys.view(-1).index_fill_(0, known.entries, -torch.inf)
@@ -233,7 +233,7 @@ def _multi_label(
     """The three terms of the multi-label head with their gradient, in one pass over the scores.
 
     Negatives are what is left when labels, candidates and ignored rows are set to ``-inf``,
-    where the softplus and its slope are 0: exact, unlike the sum over all minus the few.
+    where the softplus and its slope are 0: exact, unlike a sum over all minus those few.
     """
     flat = scores.flatten()
     positive = torch.cat([known.entries, chosen.indices])

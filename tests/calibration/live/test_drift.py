@@ -247,7 +247,7 @@ def test_wrong_arguments_are_named(usual: tuple[Expected, float]) -> None:
     monitor = Monitor(usual[0])
     with pytest.raises(ValueError, match="logsumexp is watched"):
         monitor.update([1], [0.5])
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         monitor.update([1, 2], [0.5], [0.0])
     with pytest.raises(ValueError, match="best_score must be finite"):
         monitor.update([1], [np.nan], [0.0])

@@ -141,7 +141,7 @@ def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, dat
     recalibrate_bundle(path, log, correct_prior=True, approve=True)
     point = read_record(open_bundle(path)).point("average_k", guarantee="mean")
     assert not point.guaranteed
-    assert "since the same traffic corrected the scores" in point.statement
+    assert "since the scores were corrected for the same traffic" in point.statement
 
 
 def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path
     writer = ScoreLogWriter(tmp_path / "alien", header)
     writer.append(live(bundle, 1)[0])
     writer.close()
-    with pytest.raises(DataError, match="another network"):
+    with pytest.raises(DataError, match="a different network"):
         recalibrate_bundle(bundle.path, tmp_path / "alien")
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 

@@ -279,7 +279,7 @@ def test_only_files_of_the_wanted_network_are_read(tmp_path: Path) -> None:
     newest = open_score_log(tmp_path)
     assert (newest.header, newest.requests) == (other, {1: 1})
     assert open_score_log(tmp_path, model_sha256="m" * 64).header == HEADER
-    with pytest.raises(DataError, match="another network"):
+    with pytest.raises(DataError, match="a different network"):
         open_score_log(tmp_path, model_sha256="x" * 64)
 
 

@@ -295,7 +295,7 @@ def test_a_reference_that_cannot_be_used_is_named(copy: Path, content: bytes, me
 
 def test_a_graph_without_features_does_not_go_with_a_reference(copy: Path) -> None:
     bundle = open_bundle(copy)
-    with pytest.raises(BundleError, match="the graph gives None"):
+    with pytest.raises(BundleError, match="the graph gives none"):
         open_reference(bundle, bundle.manifest.files["reference.npy"], None)
 
 

@@ -183,7 +183,7 @@ def test_a_promise_is_a_guarantee_only_where_the_photos_chose_nothing(
         if several is not None:
             assert several.made_from == "same_class"
             assert not several.guaranteed
-            assert "were not there to calibrate on" in several.statement
+            assert "there were no such requests to calibrate on" in several.statement
     assert not record.point("average_k").guaranteed
     assert "guarantee" not in record.point("average_k").statement
 

@@ -143,7 +143,7 @@ GOOD: list[NDArray[Any]] = [np.eye(4, dtype=np.float32)[:3], np.ones((2, 3), np.
 )
 def test_what_is_no_reference_is_refused_and_no_pickle_is_read(content: bytes) -> None:
     assert Reference.of_bytes(saved(*GOOD)).dimensions == 4
-    with pytest.raises(ValueError, match=r"no reference|do not fit|no photo|be finite"):
+    with pytest.raises(ValueError, match=r"not a reference|do not fit|no photo|be finite"):
         Reference.of_bytes(content)
 
 
@@ -159,5 +159,5 @@ def test_features_that_are_no_numbers_are_refused_with_their_row(wrong: float) -
     features = ROWS.copy()
     features[3, 1] = wrong
     for judge in (REFERENCE.nearest, REFERENCE.residual):
-        with pytest.raises(ValueError, match="finite, those of row 3"):
+        with pytest.raises(ValueError, match="finite, but those of row 3"):
             judge(features)

@@ -240,7 +240,7 @@ def test_every_rule_refuses_nan_with_its_row(rule: str) -> None:
 
 def test_counts_of_another_number_of_classes_are_refused() -> None:
     for counts in ([1], [1, 2, 3]):
-        with pytest.raises(ValueError, match="one count a class"):
+        with pytest.raises(ValueError, match="one count per class"):
             calibrate("balanced_average_k", [[0.6, 0.4]], average_k=1, class_counts=counts)
 
 

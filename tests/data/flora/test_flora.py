@@ -34,7 +34,7 @@ def test_options_set_sizes_and_seed() -> None:
     ("options", "message"),
     [
         ("sead=3", "unknown option 'sead'"),
-        ("train", "must be a whole number from 0 up, got ''"),
+        ("train", "must be a whole number of 0 or more, got ''"),
         ("train=-1", "got '-1'"),
         ("train=1e3", "got '1e3'"),
         (f"train={MOST_PICTURES + 1}", f"at most {MOST_PICTURES:,}"),

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from data.layouts.cifar100 import val_rows
-from data.sources import open_dataset
+from data.sources import list_source, open_dataset
 from models.errors import DataError
 
 NAMES = [f"thing_{index:02d}" for index in range(100)]
@@ -105,6 +105,15 @@ def test_a_pickle_that_would_run_code_is_refused(
         ({"test__data": np.zeros((200, 3071), dtype=np.uint8)}, r"shape \(rows, 3072\)"),
         ({"test__data": np.zeros((200, 3072), dtype=np.float32)}, "must be bytes"),
         ({"meta__fine_label_names": 3}, "not a list of text"),
+        ({"train__coarse_labels": [0] * 2000}, "it has no 'coarse_label_names'"),
+        (
+            {"train__coarse_labels": [2] * 2000, "meta__coarse_label_names": [b"a", b"b"]},
+            r"whole numbers in \[0, 1\]",
+        ),
+        (
+            {"train__coarse_labels": [0] * 9, "meta__coarse_label_names": [b"a", b"b"]},
+            "9 labels for 2,000 pictures",
+        ),
     ],
 )
 def test_every_fault_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -123,3 +132,23 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     (folder / "meta").write_bytes(pickle.dumps([1]))
     with pytest.raises(DataError, match="it holds a list"):
         open_dataset(str(folder))
+
+
+def test_the_coarse_labels_are_groups_of_classes(tmp_path: Path) -> None:
+    coarse = [row % 100 % 20 for row in range(2000)]
+    names = [f"kind_{index}".encode() for index in range(20)]
+    source = str(_archive(tmp_path, train__coarse_labels=coarse, meta__coarse_label_names=names))
+    assert list_source(source).groups["thing_41"] == ["kind_1"]
+    clean, noisy = (open_dataset(source + options) for options in ("", ":noise=0.5,noise_seed=1"))
+    before, after = clean.split("train").labels, noisy.split("train").labels
+    assert (before % 20 == after % 20).all()
+    assert abs((before != after).mean() - 0.4) < 4 * (0.4 * 0.6 / 1800) ** 0.5
+    for name in ("val", "test"):
+        np.testing.assert_array_equal(clean.split(name).labels, noisy.split(name).labels)
+
+
+def test_an_archive_without_coarse_labels_has_no_groups(tmp_path: Path) -> None:
+    source = str(_archive(tmp_path))
+    assert not list_source(source).groups
+    with pytest.raises(DataError, match="no group is known for 100 classes of 100"):
+        open_dataset(f"{source}:noise=0.5")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from data.layouts.table import read_table, write_table
-from data.sources import open_dataset
+from data.sources import list_source, open_dataset
 from models.classes import ClassInfo, ClassTable
 from models.errors import DataError
 from tests.data.pictures import png
@@ -78,17 +78,20 @@ def test_semicolons_and_tabs_do_as_well_as_commas(
         ("path,label\n0.png,a\n", r"no column 'class_id', 'split'; it has: path, label"),
         ("path|class_id|split\n0.png|a|train\n", "no column 'path'"),
         ("path,path,class_id,split\n0.png,1.png,a,train\n", "columns appear twice: 'path'"),
-        ("path,class_id,split\n0.png,a\n", r"header's 3 cells, separated by ',': row '2'"),
+        ("path,class_id,split\n0.png,a\n", r"header's 3 cells, separated by ',': '2'"),
         ("path,class_id,split\n0.png,a,train,x\n", "rows do not have the header's 3 cells"),
-        ("path,class_id,split\n0.png,,train\n1.png, ,train\n", r"2 empty class ids: '0.png'"),
-        ("path,class_id,split\n\0.png,a,train\n", "1 paths with a null character"),
-        ("path,class_id,split\n,a,train\n", "1 empty paths: 'row 1'"),
-        ("path,class_id,split\n0.png,a,dev\n", "1 unknown splits .*'0.png: dev'"),
-        ("path,class_id,split\n0.png,a,train\n./0.png,b,val\n", "1 paths given twice: '0.png'"),
-        ("path,class_id,split\n0.png,a,train\nno.png,b,train\n", "1 missing files .*'no.png'"),
+        (
+            "path,class_id,split\n0.png,,train\n1.png, ,train\n",
+            r": empty class ids: '0.png', '1.png'",
+        ),
+        ("path,class_id,split\n\0.png,a,train\n", ": paths with a null character"),
+        ("path,class_id,split\n,a,train\n", ": empty paths: 'row 1'"),
+        ("path,class_id,split\n0.png,a,dev\n", ": unknown splits .*'0.png: dev'"),
+        ("path,class_id,split\n0.png,a,train\n./0.png,b,val\n", ": paths given twice: '0.png'"),
+        ("path,class_id,split\n0.png,a,train\nno.png,b,train\n", ": missing files .*'no.png'"),
         (
             "path,class_id,split,genus\n0.png,a,train,A\n1.png,a,train,B\n",
-            "1 classes with contradicting columns: 'a: genus'",
+            ": classes with contradictory columns: 'a: genus'",
         ),
     ],
 )
@@ -99,7 +102,7 @@ def test_every_fault_is_named(tmp_path: Path, text: str, message: str) -> None:
 
 def test_only_the_first_five_of_many_are_named(tmp_path: Path) -> None:
     rows = "".join(f"no{index}.png,a,train\n" for index in range(9))
-    with pytest.raises(DataError, match=r"9 missing files .*'no4.png' and 4 more$"):
+    with pytest.raises(DataError, match=r": missing files .*'no4.png' and 4 more$"):
         open_dataset(_write(tmp_path, "path,class_id,split\n" + rows))
 
 
@@ -120,7 +123,7 @@ def test_a_manifest_with_one_split_serves_a_given_class_table(tmp_path: Path) ->
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
     path.write_bytes("path,class_id,split\n0.png,é,train\n".encode("latin1"))
-    with pytest.raises(DataError, match="no CSV file in UTF-8"):
+    with pytest.raises(DataError, match="not a CSV file in UTF-8"):
         open_dataset(str(path))
 
 
@@ -151,7 +154,7 @@ def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "m.parquet"
     path.write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(DataError, match="no Parquet file"):
+    with pytest.raises(DataError, match="not a Parquet file"):
         open_dataset(str(path))
 
 
@@ -183,3 +186,30 @@ def test_a_table_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     write_table(tmp_path / "m.csv", {"path": ["a,b"], "split": ['c"d']})
     assert read_table(tmp_path / "m.csv") == {"path": ("a,b",), "split": ('c"d',)}
+
+
+def test_a_column_gives_groups_of_classes_once_a_row_of_each_names_one(tmp_path: Path) -> None:
+    text = "path,class_id,split,group\n0.png,a,train,x\n1.png,a,train,\n2.png,b,train, x \n"
+    source = _write(tmp_path, text)
+    assert list_source(source).groups == {"a": ["x"], "b": ["x"]}
+    labels = {
+        tuple(open_dataset(f"{source}:noise=1,noise_seed={seed}").split("train").labels)
+        for seed in range(60)
+    }
+    assert len(labels) == 8
+
+
+def test_contradicting_or_missing_groups_matter_only_where_noise_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    text = "path,class_id,split,group\n0.png,a,train,x\n1.png,a,train,y\n2.png,b,train,\n"
+    source = _write(tmp_path, text)
+    assert len(open_dataset(source).classes) == 2
+    with pytest.raises(DataError, match="one group, but 'a' has several"):
+        open_dataset(f"{source}:noise=0.1")
+    source = _write(tmp_path, text.replace(",y", ",x"))
+    with pytest.raises(DataError, match="no group is known for 1 class of 2: 'b'"):
+        open_dataset(f"{source}:noise=0.1")
+    source = _write(tmp_path, text.replace(",x", ",").replace(",y", ","))
+    with pytest.raises(DataError, match="no group is known for 2 classes of 2: 'a', 'b'"):
+        open_dataset(f"{source}:noise=0.1")

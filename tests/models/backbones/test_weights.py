@@ -323,7 +323,7 @@ def test_the_same_classes_take_every_row() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (2, "row by row: no classes.json beside it names its 2 classes, which are believed to be"),
+        (2, "row by row: no classes.json beside it names its 2 classes, which are assumed to be"),
         (3, "the last layer starts fresh: the file does not name its 3 classes"),
     ],
 )

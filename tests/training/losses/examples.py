@@ -32,6 +32,11 @@ PER_EXAMPLE = [
     ),
     Example(key="focal", parameters={"gamma": 1.5}, oracle=lambda s, y: oracles.focal(s, y, 1.5)),
     Example(
+        key="generalised_cross_entropy",
+        parameters={"q": 0.6},
+        oracle=lambda s, y: oracles.generalised_cross_entropy(s, y, 0.6),
+    ),
+    Example(
         key="ldam",
         parameters={"class_counts": COUNTS, "max_margin": 0.7, "scale": 3.0},
         oracle=lambda s, y: oracles.ldam(s, y, COUNTS, 0.7, 3.0),

@@ -43,6 +43,10 @@ def focal(s: Row, y: int, gamma: float) -> float:
     return math.exp(gamma * (log_sum_exp(others) - log_sum_exp(below))) * cross_entropy(s, y)
 
 
+def generalised_cross_entropy(s: Row, y: int, q: float) -> float:
+    return -math.expm1(-q * cross_entropy(s, y)) / q
+
+
 def margin(counts: Sequence[int], y: int, max_margin: float) -> float:
     largest = max(1 / n**0.25 for n in counts)
     lead: float = max_margin / largest / counts[y] ** 0.25

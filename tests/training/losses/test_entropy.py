@@ -1,25 +1,109 @@
-"""Cross-entropy and focal loss."""
+"""Cross-entropy, focal loss and generalised cross-entropy."""
 
+import math
 from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
-from training.losses import CrossEntropy, Focal, cross_entropy, focal
+from training.losses import (
+    CrossEntropy,
+    Focal,
+    GeneralisedCrossEntropy,
+    cross_entropy,
+    focal,
+    generalised_cross_entropy,
+)
 
 CLOSE = partial(pytest.approx, rel=1e-12, abs=1e-12)
 
 
 @given(batches())
 @settings(max_examples=60, deadline=None)
-def test_both_losses_are_their_formulas(batch: Batch) -> None:
+def test_the_losses_are_their_formulas(batch: Batch) -> None:
     plain = [oracles.cross_entropy(s, y) for s, y in batch.rows]
     assert cross_entropy(batch.scores, batch.labels).tolist() == CLOSE(plain)
     faded = [oracles.focal(s, y, 2.0) for s, y in batch.rows]
     assert focal(batch.scores, batch.labels).tolist() == CLOSE(faded)
+    for q in (1e-3, 0.3, 1):
+        bounded = [oracles.generalised_cross_entropy(s, y, q) for s, y in batch.rows]
+        found = generalised_cross_entropy(batch.scores, batch.labels, q=q)
+        assert found.tolist() == CLOSE(bounded)
+
+
+@given(batches(extreme=False), st.sampled_from([0.1, 0.7, 1.0]))
+@settings(max_examples=40, deadline=None)
+def test_a_label_of_probability_p_pulls_p_to_the_q_as_hard_as_in_cross_entropy(
+    batch: Batch, q: float
+) -> None:
+    gradients = []
+    for loss in (partial(generalised_cross_entropy, q=q), cross_entropy):
+        scores = batch.scores.clone().requires_grad_()
+        loss(scores, batch.labels).sum().backward()
+        assert scores.grad is not None
+        gradients.append(scores.grad)
+    powers = [math.exp(-q * oracles.cross_entropy(s, y)) for s, y in batch.rows]
+    fading = torch.tensor(powers, dtype=torch.float64).unsqueeze(1)
+    torch.testing.assert_close(gradients[0], fading * gradients[1], rtol=1e-10, atol=1e-300)
+
+
+def test_a_small_q_is_cross_entropy_and_q_one_is_the_probability_of_an_error() -> None:
+    scores, labels = torch.randn(6, 4, dtype=torch.float64) * 5, torch.arange(6) % 4
+    entropy = cross_entropy(scores, labels)
+    torch.testing.assert_close(generalised_cross_entropy(scores, labels, q=1e-14), entropy)
+    error = 1 - scores.softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(generalised_cross_entropy(scores, labels, q=1), error)
+
+
+@pytest.mark.parametrize("q", [1e-3, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("soft", [False, True])
+def test_in_float32_the_slope_of_a_doubtful_label_is_small_and_not_lost(
+    q: float, soft: bool
+) -> None:
+    leads = [1e4, 88.0, 30.0, 1.0, 0.0, -1.0, -12.0, -30.0, -80.0, -1e4]
+    scores = torch.tensor([[lead, 0.0, 0.0] for lead in leads], requires_grad=True)
+    labels = torch.zeros(len(leads), dtype=torch.int64)
+    given = torch.nn.functional.one_hot(labels, 3).float() if soft else labels
+    generalised_cross_entropy(scores, given, q=q).sum().backward()
+    assert scores.grad is not None
+    for lead, found in zip(leads, scores.grad[:, 0].tolist(), strict=True):
+        entropy = oracles.cross_entropy([lead, 0.0, 0.0], 0)
+        others = 2 / (2 + math.exp(lead)) if lead < 700 else 0.0
+        assert found == pytest.approx(-math.exp(-q * entropy) * others, rel=2e-5, abs=1e-7)
+        if -50 < -q * entropy < -5:
+            assert found == pytest.approx(-math.exp(-q * entropy) * others, rel=2e-5)
+
+
+def test_a_masked_label_costs_one_over_q_and_pulls_nothing() -> None:
+    scores = torch.tensor([[0.0, -torch.inf, 1.0]], requires_grad=True)
+    loss = generalised_cross_entropy(scores, torch.tensor([1]), q=0.5)
+    loss.sum().backward()
+    assert loss.tolist() == [2.0]
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("q", [0.2, 1.0])
+def test_first_and_second_derivatives_of_the_generalised_loss_are_those_of_its_values(
+    q: float,
+) -> None:
+    scores = (torch.randn(5, 4, dtype=torch.float64) * 4).requires_grad_()
+    labels = torch.arange(5) % 4
+    loss = partial(generalised_cross_entropy, labels=labels, q=q)
+    assert torch.autograd.gradcheck(loss, scores)
+    assert torch.autograd.gradgradcheck(loss, scores)
+
+
+@pytest.mark.parametrize("q", [0, -0.5, 1.1, float("nan"), float("inf")])
+def test_a_q_outside_of_its_range_is_refused(q: float) -> None:
+    with pytest.raises(ValueError, match=r"q must be in \(0, 1\], got"):
+        GeneralisedCrossEntropy(q=q)
+    with pytest.raises(ValueError, match=r"q must be in \(0, 1\], got"):
+        generalised_cross_entropy(torch.zeros(1, 2), torch.tensor([0]), q=q)
 
 
 def test_gamma_zero_is_cross_entropy() -> None:

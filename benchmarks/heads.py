@@ -1,0 +1,284 @@
+"""Which loss for a head on frozen features? Every loss, clean and noisy labels, several seeds.
+
+    python -m benchmarks.heads DATA --weights FILE [--backbone NAME] [--image-size N] [--out FOLDER]
+                               [--losses NAME,NAME] [--noise 0,0.2,0.5] [--seeds N] [--epochs N]
+
+DATA is a source as ``florilege train`` takes it. Features are computed once, as by
+``--freeze backbone``, and kept in the folder.
+
+For each loss and noise rate: a fifth of train, its labels clean, chooses the weight decay, the
+learning rate, the parameters listed in ``SEARCHED``, the head and the score kind, by mean average-K
+accuracy at K = 2, 3 and 5. Then the head is trained on all of train, with noisy labels, from
+several seeds of weights, order and noise. Figures are of the clean test photos, in percent:
+average-K accuracy with `min_size` 1 and the threshold from the scores of the test photos themselves
+(it needs no labels), so that every method has sets of exactly K on average, and top-K accuracy.
+The folder keeps what is done, so a second call goes on where the first stopped.
+"""
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.learning import fitting
+from calibration.metrics import top_k_accuracy
+from calibration.rules.rules import average_k
+from calibration.scores import SCORE_KINDS, scores
+from data.sources import open_dataset
+from models.backbones import build
+from models.backbones.weights import open_weights, warm_start
+from models.heads import CosineHead, TwoHead, build_head, by_head
+from models.images import Preprocess
+from models.runtime import silence_telemetry
+from training.config import OptimiserConfig, ScheduleConfig
+from training.device import choose
+from training.feature_store import folder_name
+from training.features import FrozenBackbone
+from training.losses import LOSSES
+from training.objective import make_objective
+from training.optimiser import make_optimiser, rate_share, set_rate
+
+SIZES: Final = (1, 2, 3, 5)
+CHOOSING: Final = (2, 3, 5)
+DECAYS: Final = (1e-4, 5e-4, 2e-3, 5e-3, 1e-2, 3e-2)
+RATES: Final = (0.1, 0.02, 0.5)  # the first while the others are chosen
+BATCH: Final = 64
+SEARCHED: Final[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
+    "cross_entropy": {"label_smoothing": (0.0, 0.1)},
+    "generalised_cross_entropy": {"q": (0.3, 0.7)},
+    "focal": {"gamma": (1.0, 2.0)},
+    "ldam": {"scale": (10.0, 30.0)},
+    "smooth_top_k": {"tau": (0.1, 1.0)},
+    "noised_top_k": {"epsilon": (0.2, 1.0)},
+    "imbalanced_noised_top_k": {"scale": (10.0, 30.0), "epsilon": (0.1,)},
+    "two_head_average_k": {"alpha": (0.1, 1.0)},
+    "expected_positive": {"beta": (0.01, 0.1)},
+}
+"""Parameters beside the weight decay that are chosen; all combinations are tried."""
+
+
+class Rows(NamedTuple):
+    """Features and labels of some photos."""
+
+    features: torch.Tensor  # float32, standardised by train, (rows, dimensions)
+    labels: NDArray[np.int64]
+
+    def only(self, rows: NDArray[np.int64]) -> "Rows":
+        """Some of them."""
+        return Rows(self.features[torch.from_numpy(rows)], self.labels[rows])
+
+
+class Setting(NamedTuple):
+    """What is chosen for a loss."""
+
+    weight_decay: float
+    rate: float
+    parameters: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A data set as features, and the budget of every fit."""
+
+    train: Rows  # with clean labels
+    test: Rows
+    noisy: Mapping[tuple[float, int], NDArray[np.int64]]  # labels of train by rate and seed
+    classes: int
+    epochs: int
+
+    def measure(self, loss: str, noise: float, seeds: int) -> dict[str, Any]:
+        """Choose the settings of a loss, train it from every seed, and measure it."""
+        began = time.monotonic()
+        held_out = np.random.default_rng(0).permutation(len(self.train.labels)) % 5 == 0
+        kept, chosen_on = (np.flatnonzero(rows) for rows in (~held_out, held_out))
+        noisy = self.train._replace(labels=self.noisy[noise, 0])
+        judged = self.train.only(chosen_on)
+
+        def best(tried: Iterable[Setting]) -> tuple[float, Setting, tuple[str, str]]:
+            found = []
+            for setting in tried:
+                logits = self.fit(loss, setting, noisy.only(kept), judged, seed=0)
+                for served, by_k in figures(logits, judged.labels).items():
+                    found.append((np.mean([by_k[k] for k in CHOOSING]), setting, served))
+            return max(found, key=lambda item: item[0])
+
+        first = best(settings(loss))
+        others = best(first[1]._replace(rate=rate) for rate in RATES[1:])
+        _, setting, served = max(first, others, key=lambda item: item[0])
+        by_seed: dict[str, list[list[float]]] = {"average_k": [], "top_k": []}
+        for seed in range(seeds):
+            rows = self.train._replace(labels=self.noisy[noise, seed])
+            logits = self.fit(loss, setting, rows, self.test, seed=seed)
+            mine = {served: logits[served[0]]}
+            by_k = figures({served[0]: logits[served[0]]}, self.test.labels)[served]
+            by_seed["average_k"].append([100 * by_k[k] for k in SIZES])
+            top = [top_k_accuracy(mine[served], self.test.labels, k) for k in SIZES]
+            by_seed["top_k"].append([100 * value for value in top])
+        return {
+            "loss": loss,
+            "noise": noise,
+            "weight_decay": setting.weight_decay,
+            "rate": setting.rate,
+            "parameters": dict(setting.parameters),
+            "head": served[0],
+            "score_kind": served[1],
+            "seconds": round(time.monotonic() - began, 1),
+            **by_seed,
+        }
+
+    def fit(
+        self, loss: str, setting: Setting, rows: Rows, test: Rows, *, seed: int
+    ) -> dict[str, NDArray[np.float32]]:
+        """Train a head and give its logits on ``test`` by head."""
+        torch.manual_seed(seed)
+        counts = np.maximum(np.bincount(rows.labels, minlength=self.classes), 1)
+        objective = make_objective(
+            loss, setting.parameters, head="auto", class_counts=counts.tolist()
+        )
+        layer = build_head(objective.head, rows.features.shape[1], self.classes)
+        if isinstance(layer, TwoHead) and objective.loss_fn.average_k:
+            layer.start_multi_label_at(objective.loss_fn.average_k)
+        if isinstance(layer, CosineHead) and objective.scale is not None:
+            layer.scale.fill_(objective.scale)
+        head = torch.nn.ModuleDict({"head": layer})
+        config = OptimiserConfig(
+            learning_rate=setting.rate, weight_decay=setting.weight_decay, multi_label_rate=3.0
+        )
+        optimiser, labels = make_optimiser(head, config), torch.from_numpy(rows.labels)
+        steps, step = -(-len(labels) // BATCH), 0
+        for _ in range(self.epochs):
+            for batch in torch.randperm(len(labels)).split(BATCH):
+                share = rate_share(
+                    ScheduleConfig(), step=step, steps_per_epoch=steps, epochs=self.epochs
+                )
+                set_rate(optimiser, setting.rate * share)
+                value = objective(layer(rows.features[batch]), labels[batch], batch)
+                optimiser.zero_grad()
+                torch.autograd.backward(value)
+                optimiser.step()
+                step += 1
+        layer.eval()
+        with torch.inference_mode():
+            outputs = by_head(objective.head, layer(test.features))
+        return {name: logits.numpy() for name, logits in outputs.items()}
+
+
+def settings(loss: str) -> Iterator[Setting]:
+    """Every setting that is tried for a loss."""
+    sizes = {
+        name.removeprefix("loss."): float(k)
+        for name, k in (item.split("=") for item in fitting(loss))
+    }
+    if "k" in sizes:
+        sizes["k"] = int(sizes["k"])
+    searched = SEARCHED.get(loss, {})
+    for values in itertools.product(*searched.values()):
+        for decay in DECAYS:
+            yield Setting(decay, RATES[0], {**sizes, **dict(zip(searched, values, strict=True))})
+
+
+def figures(
+    logits: Mapping[str, NDArray[np.float32]], labels: NDArray[np.int64]
+) -> dict[tuple[str, str], dict[int, float]]:
+    """Average-K accuracy by head and score kind, then by K, at a mean size of exactly K."""
+    found = {}
+    for head, values in logits.items():
+        for kind in SCORE_KINDS:
+            given = scores(values, kind)
+            hit = {k: average_k(given, average_k=k).sets(given) for k in SIZES}
+            rows = np.arange(len(labels))
+            found[head, kind] = {k: float(sets[rows, labels].mean()) for k, sets in hit.items()}
+    return found
+
+
+def main() -> None:
+    """Measure what is missing and print the tables."""
+    silence_telemetry()
+    given = _arguments()
+    given.out.mkdir(parents=True, exist_ok=True)
+    rates = [float(rate) for rate in given.noise.split(",")]
+    bench = _bench(given, rates)
+    done = given.out / "results.jsonl"
+    rows = [json.loads(line) for line in done.read_text().splitlines()] if done.exists() else []
+    known = {(row["loss"], row["noise"]) for row in rows}
+    for rate, loss in itertools.product(rates, given.losses.split(",")):
+        if (loss, rate) not in known:
+            rows.append(bench.measure(loss, rate, given.seeds))
+            with done.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+            print(f"{loss}, noise {rate:g}: {rows[-1]['seconds']} s", flush=True)
+    for rate in rates:
+        print(f"\n{given.data}, noise {rate:g}\n\n{table([r for r in rows if r['noise'] == rate])}")
+
+
+def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
+    dataset = open_dataset(given.data, splits=["train", "test"])
+    size = Preprocess(image_size=given.image_size)
+    network = build(given.backbone, len(dataset.classes), "linear", image_size=given.image_size)
+    warm_start(network, open_weights(given.weights, given.backbone))
+    folder = given.out / "features" / folder_name(given.backbone, network.backbone, size)
+    backbone = FrozenBackbone(network, size, folder, choose("cpu", "fp32"), 0, print)
+    train, test = (backbone.features(dataset.split(name)) for name in ("train", "test"))
+    mean, deviation = train.spread()
+    standard = [
+        (torch.from_numpy(each.values[each.rows]) - mean) / deviation for each in (train, test)
+    ]
+    noisy = {}
+    for rate, seed in itertools.product(rates, range(given.seeds)):
+        source = f"{given.data}:noise={rate},noise_seed={seed}" if rate else given.data
+        noisy[rate, seed] = open_dataset(source, splits=["train"]).split("train").labels
+    return Bench(
+        Rows(standard[0], train.split.labels),
+        Rows(standard[1], test.split.labels),
+        noisy,
+        len(dataset.classes),
+        given.epochs,
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("data")
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--backbone", default="timm:tf_efficientnet_lite0")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--losses", default=",".join(LOSSES))
+    parser.add_argument("--noise", default="0,0.2,0.5")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=20)
+    return parser.parse_args()
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Mean and standard error over seeds, best average-3 accuracy first."""
+    lines = [
+        "| loss | average-K at 1 / 2 / 3 / 5 | top-K | s.e. at 3 | settings |",
+        "|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: -np.mean(row["average_k"], axis=0)[2]):
+        shown = {
+            f"rate {row['rate']:g}, weight decay {row['weight_decay']:g}",
+            f"{row['head']}, {row['score_kind']}",
+        }
+        means = {rule: np.mean(row[rule], axis=0) for rule in ("average_k", "top_k")}
+        cells = [" / ".join(f"{value:.1f}" for value in means[rule]) for rule in means]
+        at_three = [values[2] for values in row["average_k"]]
+        error = np.std(at_three, ddof=1) / np.sqrt(len(at_three)) if len(at_three) > 1 else np.nan
+        searched = SEARCHED.get(row["loss"], {})
+        chosen = [f"{key} {row['parameters'][key]:g}" for key in searched]
+        settings = ", ".join([*chosen, *sorted(shown)])
+        lines.append(f"| `{row['loss']}` | {cells[0]} | {cells[1]} | {error:.1f} | {settings} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Training labels with the errors of the field: a class taken for another one of its group.
+
+With a given probability a label is replaced by a class drawn evenly from its group, itself
+included, as in Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k
+classification", ICLR 2018, section 5.1, and Garcin et al., "Stochastic smoothing of the top-K
+calibrated hinge loss for deep imbalanced classification", ICML 2022, section 4.4.
+"""
+
+import re
+from collections import defaultdict
+
+from data.draws import fraction
+from data.records import Listing, Records, count_of, first, sort_ids
+from models.classes import ClassInfo
+from models.errors import DataError
+
+_GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
+
+
+def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> list[str]:
+    """The class ids of ``train`` with noise, one per picture.
+
+    What becomes of a label depends on the seed, the picture's name, its class and the classes of
+    its group alone. A label that is wrong at some rate is the same wrong one at every higher rate.
+
+    Args:
+        listing: Whose classes have groups.
+        train: Its training pictures, or some of them.
+        rate: Probability that a label is drawn anew, 0 to 1.
+        seed: 0 or more.
+
+    Raises:
+        DataError: See `class_groups`.
+    """
+    group_of = class_groups(listing)
+    members = defaultdict[str, list[str]](list)
+    for class_id, group in group_of.items():
+        members[group].append(class_id)
+
+    def drawn(class_id: str, name: str) -> str:
+        if fraction(f"noise/{name}", seed) >= rate:
+            return class_id
+        group = members[group_of[class_id]]
+        return group[int(fraction(f"class/{name}", seed) * len(group))]
+
+    return [drawn(*row) for row in zip(train.class_ids, train.names, strict=True)]
+
+
+def class_groups(listing: Listing) -> dict[str, str]:
+    """The group of each class that may be taught: as the source gives it, or else its genus.
+
+    Raises:
+        DataError: A class without a group or with several, or no group of two classes.
+    """
+    train = listing.splits["train"]
+    ids = sort_ids(set(train.class_ids)) if listing.order is None else listing.order
+    several = [name for name in ids if len(listing.groups.get(name, ())) > 1]
+    if several:
+        raise DataError(
+            f"{listing.source}: a class belongs to one group, but {first(several)} "
+            f"{'has' if len(several) == 1 else 'have'} several; keep one in the column 'group'"
+        )
+    if listing.groups:
+        found = {name: "".join(listing.groups.get(name, ())) for name in ids}
+    else:
+        found = {name: _genus(listing.known.get(name), name) for name in ids}
+    if bare := [name for name in ids if not found[name]]:
+        raise DataError(
+            f"{listing.source}: noise stays within groups of classes, and no group is known for "
+            f"{count_of(len(bare), 'class', 'classes')} of {len(ids):,}: {first(bare)}; add a "
+            "column 'group' to the manifest, or to a file classes.csv beside the splits, or give "
+            "every class a genus or a scientific name such as 'Rosa canina'"
+        )
+    if len(set(found.values())) == len(found):
+        raise DataError(
+            f"{listing.source}: every class is alone in its group, so that noise changes nothing; "
+            "give groups of several classes"
+        )
+    return found
+
+
+def _genus(known: ClassInfo | None, class_id: str) -> str:
+    """The genus as it is given, else read off a name such as ``Rosa canina``; empty if unknown."""
+    if known is not None and known.genus:
+        return known.genus
+    found = _GENUS.match(class_id if known is None else known.scientific_name)
+    return found["genus"] if found else ""

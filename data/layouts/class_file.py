@@ -1,0 +1,51 @@
+"""What is known about the classes of a folder: the table ``classes.csv`` beside its splits.
+
+One line per class: ``class_id`` and any of ``scientific_name``, ``genus``, ``family``, ``gbif``,
+``group`` and ``common_name_xx`` (``xx`` a language), as in a manifest. Other columns are ignored.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from data.layouts.manifest import COMMON_NAME, class_groups, known_classes
+from data.layouts.table import read_table
+from data.records import first
+from models.classes import ClassInfo
+from models.errors import DataError
+
+NAME = "classes.csv"
+
+
+class KnownClasses(NamedTuple):
+    """By class id; classes may be missing, or not be those of the folder."""
+
+    known: Mapping[str, ClassInfo]
+    groups: Mapping[str, Sequence[str]]
+
+
+def read_class_file(root: Path) -> KnownClasses | None:
+    """Read ``classes.csv`` of a folder; None without one, or where it has no column ``class_id``.
+
+    Raises:
+        DataError: It is not a CSV file, or has an empty class id or one that stands there twice.
+    """
+    path = root / NAME
+    if not path.is_file():
+        return None
+    table = read_table(path)
+    if "class_id" not in table:
+        return None
+    ids = [text.strip() for text in table["class_id"]]
+    if "" in ids:
+        raise DataError(f"{path}: row {ids.index('') + 1} has no class id")
+    if twice := [name for name, count in Counter(ids).items() if count > 1]:
+        raise DataError(f"{path}: these class ids stand there twice: {first(twice)}")
+    columns = {_as_in_manifest(name): cells for name, cells in table.items()}
+    return KnownClasses(known_classes(str(path), columns, ids), class_groups(columns, ids))
+
+
+def _as_in_manifest(column: str) -> str:
+    prefix = "common_name_"
+    return COMMON_NAME + column.removeprefix(prefix) if column.startswith(prefix) else column

@@ -1,0 +1,133 @@
+"""What may be asked of the training split, after any source: ``DATA:noise=0.2,fraction=0.5``.
+
+Thinning comes first, noise second; val and test stay as they are.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from data.flora import is_flora
+from data.label_noise import noisy_ids
+from data.records import Listing
+from data.thinning import kept_rows, select_records
+from models.errors import DataError
+
+_OPTION = r"\s*\w+\s*=[^,=/\\]*"
+_OPTIONS = re.compile(rf"{_OPTION}(,{_OPTION})*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """What is asked of the training split; nothing by default."""
+
+    noise: float = 0.0  # probability that a label is drawn anew from its group, 0 to 1
+    noise_seed: int = 0  # another seed, other labels
+    fraction: float = 1.0  # share of each class's pictures that is kept, above 0
+    imbalance: float = 1.0  # pictures of the most frequent class to those of the rarest, 1 or more
+    sample_seed: int = 0  # another seed, other pictures, and other classes in the tail
+
+    @property
+    def thins(self) -> bool:
+        """Whether pictures are left out."""
+        return self.fraction < 1 or self.imbalance > 1
+
+
+class _Value(NamedTuple):
+    """What an option takes."""
+
+    fits: Callable[[float], bool]
+    words: str
+    whole: bool = False
+
+
+_SEED = _Value(lambda value: value >= 0, "a whole number from 0 up", whole=True)
+_VALUES: Mapping[str, _Value] = {
+    "noise": _Value(lambda value: 0 <= value <= 1, "a number from 0 to 1"),
+    "noise_seed": _SEED,
+    "fraction": _Value(lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
+    "imbalance": _Value(lambda value: 1 <= value < inf, "a number from 1 up"),
+    "sample_seed": _SEED,
+}
+
+
+def parse_options(source: str) -> tuple[str, TrainingOptions]:
+    """The source without its options of the training split, and these options.
+
+    What exists under the whole name is a path, whatever it looks like.
+
+    Raises:
+        DataError: An unknown option (flora judges the others itself), one given twice, or
+            a value that it does not take.
+        OSError: The path cannot be looked at.
+
+    Example:
+        >>> source, options = parse_options("flora:train=4000,noise=0.2")
+        >>> source, options.noise
+        ('flora:train=4000', 0.2)
+    """
+    flora = is_flora(source)
+    base, _, tail = source.partition(":") if flora else source.rpartition(":")
+    if not flora and (not base or not _OPTIONS.fullmatch(tail) or Path(source).exists()):
+        return source, TrainingOptions()
+    given: dict[str, float] = {}
+    others: list[str] = []
+    for option in tail.split(","):
+        name, _, text = (part.strip() for part in option.partition("="))
+        if name in _VALUES:
+            if name in given:
+                raise DataError(f"{source}: {name} is given twice")
+            given[name] = _read(source, name, text)
+        elif flora:
+            others.append(option)
+        else:
+            _refuse_unknown(source, name)
+    without = f"{base}:{','.join(others)}" if any(others) else base
+    return without, TrainingOptions(**given)  # type: ignore[arg-type]  # whole where it must be
+
+
+def with_options(listing: Listing, options: TrainingOptions) -> Listing:
+    """The listing with its training split thinned out and its training labels made noisy.
+
+    Raises:
+        DataError: Noise is asked for and the classes have no groups; see
+            `data.label_noise.class_groups`.
+    """
+    train = listing.splits.get("train")
+    if train is None:
+        return listing
+    if options.thins:
+        rows = kept_rows(
+            train.class_ids,
+            train.names,
+            fraction=options.fraction,
+            imbalance=options.imbalance,
+            seed=options.sample_seed,
+        )
+        train = select_records(train, rows)
+    if options.noise > 0:
+        taught = noisy_ids(listing, train, rate=options.noise, seed=options.noise_seed)
+        train = replace(train, noisy_ids=taught)
+    return replace(listing, splits={**listing.splits, "train": train})
+
+
+def _read(source: str, name: str, text: str) -> float:
+    value = _VALUES[name]
+    try:
+        number = int(text) if value.whole else float(text)
+    except ValueError:
+        number = -inf
+    if not value.fits(number):
+        raise DataError(f"{source}: {name} must be {value.words}, got {text!r}")
+    return number
+
+
+def _refuse_unknown(source: str, name: str) -> None:
+    near = get_close_matches(name, _VALUES, n=1)
+    meant = f", did you mean {near[0]!r}" if near else ""
+    names = ", ".join(f"{known}=" for known in _VALUES)
+    raise DataError(f"{source}: there is no option {name!r}{meant}; a source takes {names}")

@@ -1,0 +1,134 @@
+"""Label noise within groups: its rate, its evenness, and what it depends on."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from data.label_noise import class_groups, noisy_ids
+from data.records import Listing, Records
+from models.classes import ClassInfo
+from models.errors import DataError
+
+GROUPS = {"a": ["x"], "b": ["x"], "c": ["x"], "d": ["x"], "e": ["y"], "f": ["y"], "g": ["z"]}
+ROWS = 14_000
+
+
+def unread(row: int) -> bytes:
+    raise AssertionError(row)
+
+
+def records(class_ids: list[str], start: int = 0) -> Records:
+    names = [f"train/{start + row}.jpg" for row in range(len(class_ids))]
+    return Records(class_ids=class_ids, names=names, read=unread)
+
+
+def listing(train: Records, groups: dict[str, list[str]] = GROUPS) -> Listing:
+    return Listing(source="somewhere", splits={"train": train}, groups=groups)
+
+
+TRAIN = records([list(GROUPS)[row % 7] for row in range(ROWS)])
+
+
+def noisy(train: Records = TRAIN, *, rate: float = 0.3, seed: int = 0) -> list[str]:
+    return noisy_ids(listing(train), train, rate=rate, seed=seed)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_label_is_drawn_evenly_from_its_group_itself_included(rate: float, seed: int) -> None:
+    drawn = Counter(zip(TRAIN.class_ids, noisy(rate=rate, seed=seed), strict=True))
+    each = ROWS // 7
+    for before, (group,) in GROUPS.items():
+        size = sum(other == [group] for other in GROUPS.values())
+        for after, (other,) in GROUPS.items():
+            share = (rate / size if other == group else 0) + (1 - rate if after == before else 0)
+            spread = 4.5 * np.sqrt(each * share * (1 - share))
+            assert abs(drawn[before, after] - each * share) <= spread, (before, after)
+
+
+def test_noise_at_a_higher_rate_holds_that_at_every_lower_one() -> None:
+    clean, low, high = TRAIN.class_ids, noisy(rate=0.2), noisy(rate=0.5)
+    changed = [row for row in range(ROWS) if low[row] != clean[row]]
+    assert changed
+    assert all(high[row] == low[row] for row in changed)
+    assert noisy(rate=0.0) == clean
+
+
+def test_noise_depends_on_the_seed_and_the_picture_and_not_on_order_or_neighbours() -> None:
+    assert noisy() == noisy()
+    assert noisy(seed=1) != noisy(seed=2)
+    rows = np.random.default_rng(0).permutation(ROWS)[: ROWS // 2].tolist()
+    some = Records(
+        class_ids=[TRAIN.class_ids[row] for row in rows],
+        names=[TRAIN.names[row] for row in rows],
+        read=unread,
+    )
+    whole = noisy()
+    assert noisy(some) == [whole[row] for row in rows]
+
+
+def test_draws_of_rate_and_class_are_independent() -> None:
+    """One draw for both would leave the classes drawn at a low rate on one side of the group."""
+    train = records(["a"] * ROWS)
+    several = Listing(source="somewhere", splits={"train": train}, groups=GROUPS, order=[*GROUPS])
+    drawn = Counter(noisy_ids(several, train, rate=0.1, seed=3))
+    assert min(drawn[name] for name in "bcd") > 0.7 * ROWS * 0.1 / 4
+
+
+def test_classes_a_source_fixes_may_be_drawn_without_a_picture_of_their_own() -> None:
+    train = records(["a"] * 100)
+    fixed = Listing(source="s", splits={"train": train}, groups=GROUPS, order=list(GROUPS))
+    assert set(noisy_ids(fixed, train, rate=1.0, seed=0)) == set("abcd")
+
+
+def named(*names: str, **genus: str) -> Listing:
+    known = {
+        name: ClassInfo(id=name, scientific_name=name, genus=genus.get(name)) for name in names
+    }
+    return Listing(source="s", splits={"train": records(list(names))}, known=known)
+
+
+def test_without_groups_the_genus_stands_for_them() -> None:
+    found = class_groups(named("Rosa canina", "Rosa_rugosa", "Acer x freemanii", "Acer campestre"))
+    assert found == {
+        "Rosa canina": "Rosa",
+        "Rosa_rugosa": "Rosa",
+        "Acer x freemanii": "Acer",
+        "Acer campestre": "Acer",
+    }
+    assert class_groups(named("1", "2", **{"1": "Rosa", "2": "Rosa"})) == {"1": "Rosa", "2": "Rosa"}
+
+
+def test_a_class_nothing_is_known_about_may_be_named_by_its_species() -> None:
+    train = records(["Rosa canina", "Rosa rugosa"])
+    bare = Listing(source="s", splits={"train": train})
+    assert set(class_groups(bare).values()) == {"Rosa"}
+
+
+@pytest.mark.parametrize(
+    "name", ["rose", "Golden-Delicious", "1355868", "ceiling fan", "Royal Gala"]
+)
+def test_classes_without_groups_are_refused_with_the_ways_to_give_them(name: str) -> None:
+    with pytest.raises(
+        DataError,
+        match=rf"no group is known for 1 class of 3: '{name}'; .*'group' .* classes\.csv .* genus",
+    ):
+        class_groups(named("Rosa canina", "Rosa rugosa", name))
+
+
+def test_groups_for_some_classes_only_are_refused_even_where_the_rest_have_a_genus() -> None:
+    train = records(["Rosa canina", "Rosa rugosa", "Acer rubrum"])
+    some = listing(train, {"Rosa canina": ["x"], "Acer rubrum": ["x"]})
+    with pytest.raises(DataError, match=r"no group is known for 1 class of 3: 'Rosa rugosa'"):
+        class_groups(some)
+
+
+def test_a_class_of_two_groups_is_refused() -> None:
+    with pytest.raises(DataError, match=r"belongs to one group, but 'b' has several"):
+        class_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["x", "y"]}))
+
+
+def test_groups_of_one_class_each_are_refused() -> None:
+    with pytest.raises(DataError, match="every class is alone in its group"):
+        class_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["y"]}))

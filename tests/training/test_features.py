@@ -1,0 +1,183 @@
+"""Heads trained on the features of a frozen backbone."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data.sources import open_dataset
+from models.backbones import Network, build
+from models.backbones.weights import read_weights
+from models.errors import DataError, UsageError
+from models.export import PictureNetwork
+from models.images import Preprocess, load
+from tests.training.small import small_config, write_photos
+from training import features
+from training.config import TrainConfig
+from training.device import Compute
+from training.export import export_run
+from training.feature_store import FeatureStore
+from training.features import FrozenBackbone, HeadOnFeatures
+from training.loop import Run
+from training.train import train_run
+
+SIZE = Preprocess(image_size=16)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"), train=14, val=5)
+
+
+@pytest.fixture(scope="module")
+def start(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of no epochs: the weights to freeze."""
+    run = tmp_path_factory.mktemp("start") / "run"
+    train_run(small_config(photos, epochs=0), run, say=lambda _: None)
+    return run
+
+
+def _frozen(network: Network, folder: Path, said: list[str] | None = None) -> FrozenBackbone:
+    compute = Compute(torch.device("cpu"), "fp32")
+    say = print if said is None else said.append
+    return FrozenBackbone(network, SIZE, folder, compute, 0, say)
+
+
+def _head_config(photos: Path, start: Path, **changes: Any) -> TrainConfig:
+    return small_config(photos, weights=str(start), freeze="backbone", **changes)
+
+
+def test_features_are_those_of_the_network_whichever_way_and_however_many_at_once(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "PHOTOS_AT_ONCE", 4)
+    network, split = build("tiny", 3, "linear"), open_dataset(str(photos)).split("train")
+    by_graph = _frozen(network, tmp_path / "graph").features(split)
+    monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
+    by_torch = _frozen(network, tmp_path / "torch").features(split)
+    pictures = np.stack([load(split.read(row), SIZE) for row in range(len(split))])
+    with torch.inference_mode():
+        whole = PictureNetwork(network.backbone, SIZE.mean, SIZE.std)(torch.from_numpy(pictures))
+    for found in (by_graph, by_torch):
+        read = np.stack([found.read(row) for row in range(len(found))])
+        np.testing.assert_allclose(read, whole, atol=1e-4)
+
+
+def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
+    photos: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    network, dataset = build("tiny", 3, "linear"), open_dataset(str(photos))
+    frozen = _frozen(network, tmp_path / "kept", said)
+    split = dataset.split("train")
+    first = frozen.features(split)
+    assert "42 train pictures" in said[0]
+    twin = tmp_path / "twin"
+    (twin / "train" / "other").mkdir(parents=True)
+    (twin / "train" / "more").mkdir()
+    source = photos / "train" / "blue"
+    for index in (3, 4):
+        os.link(source / f"{index}.png", twin / "train" / "other" / f"{9 - index}.png")
+        os.link(source / f"{index}.png", twin / "train" / "more" / f"{index}.png")
+    again = frozen.features(open_dataset(str(twin), splits=["train"]).split("train"))
+    assert len(said) == 1  # nothing was computed
+    assert len(again) == 4
+    number = {Path(name).name: row for row, name in enumerate(split.names) if "blue" in name}
+    three, four = (first.rows[number[f"{index}.png"]] for index in (3, 4))
+    assert again.rows.tolist() == [three, four, four, three]  # more/3, more/4, other/5, other/6
+
+
+def test_pictures_that_cannot_be_read_are_named_and_the_others_kept(
+    photos: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "photos"
+    for path in (photos / "train").rglob("*.png"):
+        copy = broken / path.relative_to(photos)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(str(path).encode() if path.name == "3.png" else path.read_bytes())
+    split = open_dataset(str(broken), splits=["train"]).split("train")
+    frozen = _frozen(build("tiny", 3, "linear"), tmp_path / "kept")
+    with pytest.raises(DataError, match=r"(?s)3 pictures of train.*blue/3\.png.*red/3\.png"):
+        frozen.features(split)
+    assert len(FeatureStore(tmp_path / "kept", 320).row_of) == 39
+
+
+@pytest.mark.parametrize("head", ["linear", "two_head", "cosine"])
+def test_a_head_on_scaled_features_joins_to_the_network_it_came_from(
+    photos: Path, tmp_path: Path, head: str
+) -> None:
+    torch.manual_seed(1)
+    network = build("tiny", 3, head).eval()
+    found = _frozen(network, tmp_path).features(open_dataset(str(photos)).split("train"))
+    alone = HeadOnFeatures(network, found).eval()
+    values = torch.from_numpy(found.values[found.rows])
+    with torch.no_grad():
+        outputs, wanted = alone(values), network.head(values)
+    for ours, theirs in zip(outputs, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    for key, value in alone.joined(network).items():
+        torch.testing.assert_close(value, network.state_dict()[key], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "two_head_average_k", "ldam"])
+def test_a_head_learns_and_its_export_answers_as_its_validation_said(
+    photos: Path, start: Path, tmp_path: Path, loss: str
+) -> None:
+    config = _head_config(photos, start, loss={"name": loss}, epochs=6)
+    result = train_run(config, tmp_path / "run", say=lambda _: None)
+    assert result.accuracy is not None
+    assert result.accuracy > 0.7
+    before, after = (read_weights(run / "best.safetensors") for run in (start, tmp_path / "run"))
+    for key in before:
+        if key.startswith("backbone."):
+            assert torch.equal(before[key], after[key])
+    bundle = export_run(tmp_path / "run", tmp_path / "bundle")
+    assert json.loads(bundle.read("metrics.json"))["val_score"] == result.accuracy
+    assert (tmp_path / "features").is_dir()  # beside the run
+
+
+def test_a_second_run_finds_the_features_and_says_nothing_of_them(
+    photos: Path, start: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    config = _head_config(photos, start, features=str(tmp_path / "kept"))
+    train_run(config, tmp_path / "one", say=said.append)
+    assert sum("pictures computed in" in line for line in said) == 2  # train and val
+    said.clear()
+    train_run(config, tmp_path / "two", say=said.append)
+    assert not any("computed" in line for line in said)
+    one, two = (read_weights(tmp_path / run / "best.safetensors") for run in ("one", "two"))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.parametrize("stop", [3, 9])  # in the first epoch, and in the second
+def test_a_stopped_head_resumes_to_the_same_bits(
+    photos: Path, start: Path, tmp_path: Path, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _head_config(photos, start, epochs=3, features=str(tmp_path / "kept"))
+    train_run(config, tmp_path / "whole", say=lambda _: None)
+    step = Run.train_step
+
+    def stopping(run: Run, *arguments: Any) -> float:
+        if run.position.step == stop:
+            run.interruption.requested = True
+        return step(run, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "train_step", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(config, tmp_path / "halves", say=lambda _: None)
+    train_run(config, tmp_path / "halves", resume=True, say=lambda _: None)
+    whole, halves = (
+        read_weights(tmp_path / run / "best.safetensors") for run in ("whole", "halves")
+    )
+    assert all(torch.equal(whole[key], halves[key]) for key in whole)
+
+
+def test_a_frozen_backbone_without_weights_is_refused(photos: Path) -> None:
+    with pytest.raises(UsageError, match="freeze=backbone needs weights: name a file"):
+        small_config(photos, freeze="backbone")
