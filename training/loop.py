@@ -224,6 +224,9 @@ class Run:
         due_now = self.trained.network.training and (steps or seconds)
         if not (self.interruption.requested or due_now):
             return
+        weights = self.trained.network.parameters()
+        if not all(bool(weight.isfinite().all()) for weight in weights):
+            raise self.diverged(f"weights are no longer finite after step {self.position.step}")
         self.save()
         if self.interruption.requested:
             self.say(f"stopped; continue with: florilege train --resume --out {self.folder.path}")
@@ -237,9 +240,9 @@ class Run:
 
     def diverged(self, what: str) -> UsageError:
         """The error for a run whose numbers are no longer finite, saying what to do."""
-        kept = f"{self.folder.last} is that of step {self.saved_step}, before it went wrong"
+        kept = f"{self.folder.last} is still that of step {self.saved_step}"
         if self.saved_step is None:
-            kept = "nothing had been written yet"
+            kept = "no checkpoint had been written yet"
         return UsageError(
             f"{what}: lower --set optimiser.learning_rate, add warm-up "
             "(--set schedule.warmup_epochs=1) or clip gradients (--set optimiser.clip_norm=1) and "
