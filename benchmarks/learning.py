@@ -64,7 +64,7 @@ def measure(loss: str, data: str, epochs: int, seed: int, folder: Path) -> dict[
     result = folder / "result.json"
     if not result.exists():
         flags = {"recipe": "demo", "data": data, "loss": loss, "epochs": epochs, "seed": seed}
-        overrides = [f"validation.average_k={K}", *fitting(loss), *SETTINGS.get(loss, [])]
+        overrides = [f"validation.k={K}", *fitting(loss), *SETTINGS.get(loss, [])]
         config = resolve(flags, overrides=overrides)
         train_run(config, folder / "run", resume=(folder / "run").exists())
         export_run(folder / "run", folder / "bundle")

@@ -47,6 +47,7 @@ SIZES = {
     "data/cli.py MOST_ITEMS": "data/test_cli.py",
     "data/flora/flora.py MOST_PICTURES": "data/flora/test_flora.py",
     "models/cores.py AHEAD": "models/test_cores.py",
+    "models/backbones/weights.py _SHOWN": "models/backbones/test_weights.py",
     "models/export.py MOST_BYTES": "training/test_train.py",
     "models/images/decoding.py MAX_PIXELS": "models/images/test_decoding.py",
     "models/images/decoding.py STRIP": "models/images/test_decoding.py",

@@ -4,12 +4,15 @@ import io
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim.swa_utils import AveragedModel
 
 from models.backbones.weights import load_into
 from models.errors import BundleError
@@ -40,6 +43,13 @@ class Trained:
     network: nn.Module
     optimiser: torch.optim.Optimizer
     loss_fn: nn.Module
+    average: AveragedModel | None = None  # of the network, over the steps
+    scaler: GradScaler = field(default_factory=partial(GradScaler, "cpu", enabled=False))
+
+    @property
+    def measured(self) -> nn.Module:
+        """The network that is validated, kept and exported: the averaged one, if there is one."""
+        return self.network if self.average is None else self.average.module
 
 
 def save(path: Path, trained: Trained, position: Position) -> None:
@@ -49,6 +59,8 @@ def save(path: Path, trained: Trained, position: Position) -> None:
         "network": trained.network.state_dict(),
         "optimiser": trained.optimiser.state_dict(),
         "loss": trained.loss_fn.state_dict(),
+        "average": {} if trained.average is None else trained.average.state_dict(),
+        "scaler": trained.scaler.state_dict(),
         "position": dict(vars(position)),
         "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -74,6 +86,9 @@ def load(path: Path, trained: Trained) -> Position:
         load_into(trained.network, content["network"], origin=str(path))
         trained.optimiser.load_state_dict(content["optimiser"])
         trained.loss_fn.load_state_dict(content["loss"])
+        if trained.average is not None:
+            load_into(trained.average, content["average"], origin=str(path))
+        trained.scaler.load_state_dict(content.get("scaler", {}))
         position = Position(**content["position"])
         torch.set_rng_state(content["random"])
         if content["random_cuda"] and torch.cuda.is_available():

@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Train a network and export it as a
 
 FLAGS: Final = (
     *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),
-    *("device", "weights", "freeze", "features"),
+    *("device", "weights", "freeze", "features", "unfreeze"),
 )
 """The settings with a flag of their own; ``--set`` reaches all of them."""
 
@@ -62,7 +62,7 @@ def train_command(
 ) -> None:
     """Train a network on labelled photos.
 
-    The run folder gets the best weights by validation average-K accuracy, curves and a report.
+    The run folder gets the best weights by accuracy on `val`, curves and a report.
     Ctrl-C leaves a run that --resume finishes as if nothing had happened.
     """
     folder = RunFolder(out)
@@ -81,7 +81,7 @@ def train_command(
         typer.echo(f"{out}: initial weights written")
     else:
         typer.echo(
-            f"{out}: epoch {result.best_epoch} is best, average-{result.average_k:g} accuracy "
+            f"{out}: epoch {result.best_epoch} is best, {result.metric} "
             f"{result.accuracy * 100:.2f} % on val; next: florilege export {out} --out BUNDLE"
         )
 

@@ -5,15 +5,17 @@ fields. ``training.settings`` merges the places where settings are given.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from dataclasses import fields as dataclass_fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from models.images import Preprocess
+from training.metric import Metric, MetricName
 
 DEFAULT_LOSS: Final = "two_head_average_k"
 
@@ -30,6 +32,7 @@ _WORDS: Final = {"imagenet": "pretrained", "none": None}  # other words for `wei
 Start = Annotated[
     Text | None, BeforeValidator(lambda x: _WORDS.get(x, x) if isinstance(x, str) else x)
 ]
+_DIGITS = BeforeValidator(lambda x: int(x) if isinstance(x, str) and x.isdecimal() else x)
 
 
 class Group(BaseModel):
@@ -40,29 +43,56 @@ class Group(BaseModel):
     )
 
 
-class OptimiserConfig(Group):
-    """Stochastic gradient descent."""
+ADAMW: Final = {"learning_rate": 1e-3, "weight_decay": 0.05, "momentum": None, "nesterov": None}
+"""What differs from the defaults, which are those of sgd."""
 
+
+class OptimiserConfig(Group):
+    """How the weights follow their gradients; see ``training.optimiser``."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    """Stochastic gradient descent, or Adam with decoupled weight decay."""
     learning_rate: Positive = 0.05
-    """Peak learning rate."""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Share of each step that carries over into the next."""
-    nesterov: bool = True
-    """Nesterov's form of the momentum; needs `momentum` > 0."""
+    """Peak learning rate; 0.001 with `adamw`."""
+    momentum: float | None = Field(default=0.9, ge=0, lt=1)
+    """`sgd`: share of each step that carries over into the next."""
+    nesterov: bool | None = True
+    """`sgd`: Nesterov's form of the momentum; needs `momentum` > 0."""
     weight_decay: float = Field(default=1e-4, ge=0)
-    """L2 penalty."""
+    """`sgd`: L2 penalty; `adamw`: share of the rate by which weights shrink, 0.05."""
     decay_all: bool = False
     """Apply weight decay to biases and normalisation weights too, as the papers do."""
     multi_label_rate: Positive = 1.0
     """Multiplier of the learning rate for the multi-label head."""
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
+    """Multiplier of the learning rate from each block of the backbone to the one below it."""
     clip_norm: Positive | None = None
     """Largest norm of the gradient; null does not clip."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _adamw_has_its_own_defaults(cls, given: Any) -> Any:
+        if not (isinstance(given, Mapping) and given.get("name") == "adamw"):
+            return given
+        return {**ADAMW, **given}
+
     @model_validator(mode="after")
-    def _nesterov_has_momentum(self) -> Self:
+    def _momentum_is_of_sgd(self) -> Self:
+        for key, value in {"momentum": self.momentum, "nesterov": self.nesterov}.items():
+            if (value is None) != (self.name == "adamw"):
+                wanted = "left out: it is for sgd" if self.name == "adamw" else "given for sgd"
+                raise ValueError(f"{key} must be {wanted}, got {value}")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov must be false when momentum is 0, got True")
         return self
+
+
+class AverageConfig(Group):
+    """Averaging of the weights over the steps; see ``training.averaging``."""
+
+    decay: float | None = Field(default=None, gt=0, lt=1)
+    """Share of the average that each step keeps, such as 0.999; the averaged weights are then the
+    ones that are validated, kept and exported. Null does not average."""
 
 
 class ScheduleConfig(Group):
@@ -120,11 +150,24 @@ class AugmentConfig(Group):
 class ValidationConfig(Group):
     """What chooses the checkpoint and when to stop."""
 
-    average_k: float = Field(default=3.0, ge=1)
-    """Mean set size at which accuracy on `val` is compared, lowered to one less than the number
-    of classes where it must be."""
+    metric: MetricName = "average_k"
+    """Accuracy on `val` that is compared: of sets of K classes on average or of the K best, over
+    photos or, with `macro`, over classes."""
+    k: float = Field(default=3.0, ge=1, allow_inf_nan=False)
+    """Its K, lowered to one less than the number of classes where it must be; whole for `top_k`."""
     patience: AtLeastOne | None = None
     """Stop after this many epochs without improvement; null trains to the end."""
+
+    @model_validator(mode="after")
+    def _sets_of_a_fixed_size_are_whole(self) -> Self:
+        if self.chosen_by.fixed_size and not self.k.is_integer():
+            raise ValueError(f"k must be a whole number for {self.metric}, got {self.k}")
+        return self
+
+    @property
+    def chosen_by(self) -> Metric:
+        """Kind and K of the accuracy."""
+        return Metric(name=self.metric, k=self.k)
 
 
 class CheckpointConfig(Group):
@@ -155,6 +198,9 @@ class TrainConfig(Group):
     features: Text | None = None
     """Folder of kept features, for any number of runs and networks; null is `features` beside the
     run folder."""
+    unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
+    """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
+    everything."""
     head: Literal["auto", "linear", "cosine", "two_head"] = "auto"
     """Last layer; `auto` takes the one the loss asks for."""
     head_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -165,6 +211,11 @@ class TrainConfig(Group):
     divided by the number of classes, and 0.5 is a bias of 0."""
     loss: Mapping[str, Any] = Field(default_factory=lambda: {"name": DEFAULT_LOSS})
     """Name of the loss; its parameters go beside `loss.name`."""
+    class_weight_power: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight classes in the loss by their number of training pictures to the power of minus this;
+    0 does not, 1 makes all count the same."""
+    mixup: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Train on mixtures of two pictures, in shares drawn from Beta(this, this); 0 does not."""
     image_size: Annotated[int, Field(ge=8, le=4096), _WHOLE] | None = None
     """Side of the input in pixels; null is the network's own, 48 for the flora and 32 for
     CIFAR-100, or the next size that fits the network."""
@@ -180,19 +231,24 @@ class TrainConfig(Group):
     epochs: Count = 30
     """Passes over the training pictures; 0 only writes the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
-    """Pictures per step."""
+    """Pictures per batch."""
+    accumulate: AtLeastOne = 1
+    """Batches per step: their gradients add up to that of one large batch."""
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, order and augmentation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; `auto` takes a GPU where there is one."""
-    precision: Literal["auto", "fast", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fast", "fp32", "bf16", "fp16"] = "auto"
     """`auto` is bf16 (autocast) on a GPU and fp32 on a CPU; `fast` is bf16 on a CPU too, if it
-    multiplies bf16 natively."""
+    multiplies bf16 natively; `fp16` is for a GPU, with scaled gradients."""
+    compile: bool = False
+    """Compile the network for training (`torch.compile`): slow to start, faster afterwards."""
     workers: Count | None = None
     """Processes that prepare pictures; null takes as many as suit the machine."""
     cache_mb: Count = 1024
     """Decoded pictures stay in memory when all of them fit into this many MiB."""
     optimiser: OptimiserConfig = OptimiserConfig()
+    average: AverageConfig = AverageConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augment: AugmentConfig = AugmentConfig()
     validation: ValidationConfig = ValidationConfig()
@@ -210,6 +266,22 @@ class TrainConfig(Group):
             raise ValueError(
                 "freeze=backbone needs weights: name a file, a run or a bundle, or pretrained"
             )
+        if self.freeze and self.unfreeze is not None:
+            raise ValueError(
+                f"freeze=backbone and unfreeze={self.unfreeze} do not go together: leave one out, "
+                "or say --set freeze=null"
+            )
+        if isinstance(self.unfreeze, int) and self.weights is None:
+            raise ValueError(
+                f"unfreeze={self.unfreeze} leaves the other blocks as they start and needs "
+                "weights: name a file, a run or a bundle, or pretrained"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _classes_are_weighted_once(self) -> Self:
+        if self.class_weight_power and self.loss.get("weight") is not None:
+            raise ValueError("class_weight_power and loss.weight both weight classes: give one")
         return self
 
     @property
@@ -256,11 +328,18 @@ def allowed(field: Mapping[str, Any]) -> str:
 
     Example:
         >>> allowed(fields()["optimiser.momentum"])
-        'a number in [0, 1)'
+        'a number in [0, 1), or null'
     """
-    kind, *null = field.get("anyOf", [field])
+    kinds = field.get("anyOf", [field])
+    said = " or ".join(_allowed(kind) for kind in kinds if kind.get("type") != "null")
+    return f"{said}, or null" if {"type": "null"} in kinds else said
+
+
+def _allowed(kind: Mapping[str, Any]) -> str:
     words = {"boolean": "true or false", "integer": "a whole number", "number": "a number"}
     words |= {"string": "text", "array": "a list of numbers", "object": "settings by name"}
+    if "const" in kind:
+        return str(kind["const"])
     said = f"one of {', '.join(kind['enum'])}" if "enum" in kind else words[kind["type"]]
     if "maxItems" in kind:
         said = f"a list of {kind['maxItems']} numbers"
@@ -270,7 +349,7 @@ def allowed(field: Mapping[str, Any]) -> str:
         said += f" in {'(' if low is None else '['}{above}, {below}{')' if high is None else ']'}"
     elif above is not None:
         said += f" {'>' if low is None else '>='} {above}"
-    return f"{said}, or null" if null else said
+    return said
 
 
 def complaint(error: ValidationError) -> str:
@@ -278,14 +357,49 @@ def complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     path = [part for part in first["loc"] if isinstance(part, str)]
     name, known = ".".join(path), fields()
+    if name not in known and path[:1] and path[0] in known:  # below it stands a part of its type
+        name = path[0]
     match first["type"]:
         case "value_error":  # settings that do not go together; the message begins with a name
             return ".".join([*path, first["msg"].removeprefix("Value error, ")])
         case "extra_forbidden":
             beside = [key.split(".") for key in known if key.startswith(name.rpartition(".")[0])]
             listed = dict.fromkeys(key[len(path) - 1] for key in beside)
-            return f"unknown setting {name}; allowed: {', '.join(listed)}"
+            meant = " or ".join(nearest(name, known))
+            guess = f", did you mean {meant}?" if meant else ";"
+            return f"unknown setting {name}{guess} allowed: {', '.join(listed)}"
         case "model_type":
             return f"{name} must hold settings by name, got {first['input']!r}"
     finite = "finite and " if first["type"] == "finite_number" else ""
     return f"{name} must be {finite}{allowed(known[name])}, got {first['input']!r}"
+
+
+_ABBREVIATIONS: Final = {
+    "amp": "precision",
+    "bs": "batch_size",
+    "early_stopping": "validation.patience",
+    "ema": "average.decay",
+    "grad_accum": "accumulate",
+    "grad_clip": "optimiser.clip_norm",
+    "lr": "optimiser.learning_rate",
+    "warmup": "schedule.warmup_epochs",
+    "wd": "optimiser.weight_decay",
+}
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The full names that an unknown one is closest to, at most three; none if none is close.
+
+    Example:
+        >>> nearest("lr", fields()), nearest("optimiser.momentun", fields())
+        (['optimiser.learning_rate'], ['optimiser.momentum'])
+    """
+    group, _, last = name.lower().rpartition(".")
+    if last in _ABBREVIATIONS:
+        return [_ABBREVIATIONS[last]]
+    parts = dict.fromkeys(part for each in known for part in (each, each.partition(".")[0]))
+    beside = [each for each in parts if each.startswith(f"{group}.")] or list(parts)
+    holding = [each for each in beside if len(last) > 3 and last in each.rpartition(".")[2]]
+    ends = {each.rpartition(".")[2]: each for each in reversed(beside)}
+    close = [ends[end] for end in get_close_matches(last, ends, n=3, cutoff=0.7)]
+    return (sorted(holding, key=len) or close)[:3]

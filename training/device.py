@@ -1,11 +1,16 @@
 """Where a run computes, and in which precision."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
 from models.errors import UsageError
+
+_HALVES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -13,12 +18,18 @@ class Compute:
     """A device and the precision of matrix products on it; weights stay float32 either way."""
 
     device: torch.device
-    precision: str  # fp32, or bf16 through autocast
+    precision: str  # fp32, or bf16 or fp16 through autocast
 
     def autocast(self) -> AbstractContextManager[object]:
         """Run the network inside this."""
-        enabled = self.precision == "bf16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+        half = _HALVES.get(self.precision)
+        return torch.autocast(
+            self.device.type, dtype=half or torch.bfloat16, enabled=half is not None
+        )
+
+    def scaler(self) -> torch.amp.GradScaler:
+        """Scales the loss in fp16, where small gradients would become 0; else does nothing."""
+        return torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
 
     @property
     def on_gpu(self) -> bool:
@@ -32,7 +43,7 @@ def choose(device: str, precision: str) -> Compute:
     ``auto`` takes a GPU where there is one; see ``TrainConfig.precision`` for the precisions.
 
     Raises:
-        UsageError: ``device`` is ``cuda``, but there is no GPU.
+        UsageError: ``device`` is ``cuda``, but there is no GPU; or ``fp16`` on a CPU.
     """
     gpu = torch.cuda.is_available()
     if device == "cuda" and not gpu:
@@ -44,6 +55,8 @@ def choose(device: str, precision: str) -> Compute:
     if precision in ("auto", "fast"):
         native = name == "cuda" or (precision == "fast" and cpu_multiplies_bf16())
         precision = "bf16" if native else "fp32"
+    if precision == "fp16" and name == "cpu":
+        raise UsageError("precision fp16 needs a GPU; on a CPU use auto, fast, fp32 or bf16")
     return Compute(torch.device(name), precision)
 
 
@@ -51,3 +64,19 @@ def cpu_multiplies_bf16() -> bool:
     """Whether this CPU has bf16 products (AVX-512 BF16 or AMX); elsewhere they are emulated."""
     found = torch.cpu.get_capabilities()
     return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Run a compiled network inside this: what cannot be compiled is said to the user.
+
+    Raises:
+        UsageError: The network or this machine does not allow it.
+    """
+    try:
+        yield
+    except TorchDynamoException as error:
+        reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+        raise UsageError(
+            f"the network cannot be compiled here ({reason}); train with --set compile=false"
+        ) from error

@@ -1,19 +1,22 @@
 """How good a network is on validation pictures: every head, every score kind, several K."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics import true_class_ranks
+from calibration.metrics import class_mean, true_class_ranks
 from calibration.scores import SCORE_KINDS, scores
 from calibration.selection import TopScores
 from calibration.threshold import next_above
+from training.metric import Metric
 
 REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
 Logits = Mapping[str, NDArray[np.float32]]
+Mean = Callable[[NDArray[np.bool_]], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,20 +31,21 @@ class Served:
 class Validation:
     """Figures of one evaluation; the thresholds for each K are set on the same pictures."""
 
-    average_k: float  # the K that chooses the checkpoint
+    metric: Metric  # what chooses the checkpoint
+    values: Mapping[Served, float]  # its value by choice; by head alone for sets of a fixed size
     accuracy: Mapping[Served, Mapping[float, float]]  # average-K accuracy by choice and K
     top_1: Mapping[str, float]  # accuracy by head
     log_loss: Mapping[str, float]  # mean negative log of the true class's softmax, by head
 
     @property
     def best(self) -> Served:
-        """The choice with the best accuracy at ``average_k``; the first of several equal ones."""
-        return max(self.accuracy, key=lambda choice: self.accuracy[choice][self.average_k])
+        """The choice with the best value; the first of several equal ones."""
+        return max(self.values, key=self.values.__getitem__)
 
     @property
     def score(self) -> float:
         """The number that chooses the checkpoint; larger is better."""
-        return self.accuracy[self.best][self.average_k]
+        return self.values[self.best]
 
 
 class ValidationOf:
@@ -51,37 +55,56 @@ class ValidationOf:
 
     Args:
         rows: Number of pictures.
-        average_k: The K that chooses; lowered to ``classes - 1`` where it is larger.
+        metric: What chooses; its K is lowered to ``classes - 1`` where it is larger.
     """
 
-    def __init__(self, *, rows: int, average_k: float) -> None:
-        self._rows, self._average_k = rows, average_k
+    def __init__(self, *, rows: int, metric: Metric) -> None:
+        self._rows, self._metric = rows, metric
         self._sets: dict[Served, _Sets] = {}
-        self._top_1: dict[str, int] = {}
+        self._labels: list[NDArray[np.int64]] = []
+        self._ranks: dict[str, list[NDArray[np.int64]]] = {}
         self._log_loss: dict[str, list[NDArray[np.float64]]] = {}
 
     def update(self, logits: Logits, labels: NDArray[np.int64]) -> None:
         """Add rows: finite logits ``(batch, classes)`` by head, and int64 labels ``(batch,)``."""
+        largest_k = max(REPORTED_K[-1], 0.0 if self._metric.fixed_size else self._metric.k)
+        self._labels.append(labels)
         for head, values in logits.items():
-            largest_k = max(REPORTED_K[-1], self._average_k)
+            most = values.shape[1] - 1.0
+            self._metric = replace(self._metric, k=min(self._metric.k, most))
             for kind in SCORE_KINDS:
                 choice = Served(head=head, score_kind=kind)
                 if choice not in self._sets:
-                    self._sets[choice] = _Sets(self._rows, min(largest_k, values.shape[1] - 1.0))
+                    self._sets[choice] = _Sets(self._rows, min(largest_k, most))
                 self._sets[choice].update(scores(values, kind), labels)
-            hits = int((true_class_ranks(values, labels) == 0).sum())
-            self._top_1[head] = self._top_1.get(head, 0) + hits
+            self._ranks.setdefault(head, []).append(true_class_ranks(values, labels))
             self._log_loss.setdefault(head, []).append(_log_loss(values, labels))
 
     def result(self) -> Validation:
         """The figures of all rows, at least one."""
-        largest = next(iter(self._sets.values())).largest_k
-        chosen = min(self._average_k, largest)
-        sizes = sorted({k for k in REPORTED_K if k <= largest} | {chosen})
-        by_k = {served: {k: s.accuracy(k) for k in sizes} for served, s in self._sets.items()}
-        top_1 = {head: hits / self._rows for head, hits in self._top_1.items()}
+        metric, largest = self._metric, next(iter(self._sets.values())).largest_k
+        chosen = set() if metric.fixed_size else {metric.k}
+        sizes = sorted({k for k in REPORTED_K if k <= largest} | chosen)
+        by_k = {
+            served: {k: s.accuracy(k, _row_mean) for k in sizes} for served, s in self._sets.items()
+        }
+        ranks = {head: np.concatenate(found) for head, found in self._ranks.items()}
+        top_1 = {head: int((found == 0).sum()) / self._rows for head, found in ranks.items()}
+        mean = _row_mean
+        if metric.macro:
+            mean = partial(class_mean, labels=np.concatenate(self._labels))
+        if metric.fixed_size:
+            kind = SCORE_KINDS[0]  # all rank the classes alike
+            values = {
+                Served(head=head, score_kind=kind): mean(found < metric.k)
+                for head, found in ranks.items()
+            }
+        else:
+            values = {served: s.accuracy(metric.k, mean) for served, s in self._sets.items()}
         log_loss = {head: float(np.concatenate(x).mean()) for head, x in self._log_loss.items()}
-        return Validation(average_k=chosen, accuracy=by_k, top_1=top_1, log_loss=log_loss)
+        return Validation(
+            metric=metric, values=values, accuracy=by_k, top_1=top_1, log_loss=log_loss
+        )
 
 
 class _Sets:
@@ -96,7 +119,7 @@ class _Sets:
         self._top.update(found)
         self._true.append(found[np.arange(len(labels)), labels])
 
-    def accuracy(self, average_k: float) -> float:
+    def accuracy(self, average_k: float, mean: Mean) -> float:
         """At a mean size of exactly K, so that epochs and heads can be compared.
 
         Of the scores tied at the cut only the share that fits counts. Otherwise a network that has
@@ -104,11 +127,15 @@ class _Sets:
         """
         threshold, true = self._top.threshold(average_k), np.concatenate(self._true)
         lambda_val = threshold.lambda_val
-        accuracy = float((true >= lambda_val).mean())
+        accuracy = mean(true >= lambda_val)
         if not threshold.ties:
             return accuracy
         tied = self._top.reaching(lambda_val) - self._top.reaching(next_above(lambda_val))
-        return float(accuracy - (true == lambda_val).mean() * threshold.ties / tied)
+        return accuracy - mean(true == lambda_val) * threshold.ties / tied
+
+
+def _row_mean(hits: NDArray[np.bool_]) -> float:
+    return float(hits.mean())
 
 
 def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:

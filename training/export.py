@@ -19,6 +19,7 @@ from models.export import export_onnx
 from models.heads import output_names
 from training.config import TrainConfig
 from training.history import best_row
+from training.metric import metric_of
 from training.objective import head_of
 from training.run_folder import RunFolder
 from training.settings import to_yaml
@@ -86,7 +87,7 @@ def _provenance(
         "data": config.data,
         "training_pictures": None if counts is None else int(counts.sum()),
         "checkpoint_chosen_on": "val" if row else None,
-        "checkpoint_chosen_by": f"average-{row['val_average_k']:g} accuracy" if row else None,
+        "checkpoint_chosen_by": str(metric_of(row)) if row else None,
         "epoch": row.get("epoch"),
         "recipe": config.recipe,
         "backbone": config.backbone,
@@ -174,8 +175,8 @@ def _figures(row: Mapping[str, Any]) -> str:
     if not row:
         return "No epoch was trained: these are initial weights, for speed tests."
     return (
-        f"Epoch {row['epoch']} was chosen on `val` by its average-{row['val_average_k']:g} "
-        f"accuracy: {float(row['val_score']) * 100:.2f} % ({row['val_best_head']} head, "
+        f"Epoch {row['epoch']} was chosen on `val` by its {metric_of(row)}: "
+        f"{float(row['val_score']) * 100:.2f} % ({row['val_best_head']} head, "
         f"{row['val_best_score_kind']} scores).\nThis figure is optimistic, because the same "
         "pictures chose the checkpoint and the threshold;\n`florilege evaluate` on `test` gives "
         "the fair one. All figures of the epoch are in `metrics.json`."

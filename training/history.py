@@ -12,6 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 from models.errors import BundleError
 from training.checkpoint import Position, write
 from training.evaluation import Validation
+from training.metric import metric_of
 from training.run_folder import RunFolder
 
 Row = dict[str, float | str]
@@ -25,7 +26,7 @@ def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row
         "seconds": round(position.seconds, 3),
         "learning_rate": rate,
         "train_loss": position.loss_sum / max(1, position.examples),
-        "val_average_k": validation.average_k,
+        validation.metric.column: validation.metric.k,
         "val_score": validation.score,
         "val_best_head": validation.best.head,
         "val_best_score_kind": validation.best.score_kind,
@@ -36,6 +37,8 @@ def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row
     for choice, by_k in validation.accuracy.items():
         for k, value in by_k.items():
             row[f"val_average_{k:g}_{choice.head}_{choice.score_kind}"] = value
+    for choice, value in validation.values.items():
+        row[validation.metric.column_of(choice.head, choice.score_kind)] = value
     return row
 
 
@@ -105,6 +108,6 @@ def epoch_line(row: Row, *, epochs: int, better: bool) -> str:
     mark = "  best so far" if better else ""
     return (
         f"epoch {row['epoch']}/{epochs}  loss {row['train_loss']:.4f}  "
-        f"average-{row['val_average_k']:g} accuracy {float(row['val_score']) * 100:.2f} % "
+        f"{metric_of(row)} {float(row['val_score']) * 100:.2f} % "
         f"({row['val_best_head']}, {row['val_best_score_kind']})  {row['seconds']:.0f} s{mark}"
     )

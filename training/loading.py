@@ -151,6 +151,6 @@ def split_batches(rows: NDArray[np.int64], batch_size: int) -> list[NDArray[np.i
     return np.split(rows, cuts)
 
 
-def steps_per_epoch(rows: int, batch_size: int) -> int:
+def steps_per_epoch(rows: int, batch_size: int, accumulate: int = 1) -> int:
     """How many batches :func:`split_batches` makes."""
-    return len(split_batches(np.arange(rows), batch_size))
+    return -(-len(split_batches(np.arange(rows), batch_size)) // accumulate)

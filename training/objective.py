@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 from torch import Tensor
 
 from models.errors import UsageError
@@ -30,7 +31,7 @@ class Objective:
 
         Args:
             outputs: Logits ``(batch, classes)``, or one such tensor for each head.
-            labels: int64, ``(batch,)``.
+            labels: int64, ``(batch,)``, or soft targets ``(batch, classes)``.
             rows: Rows of the batch in the training split, int64, ``(batch,)``.
         """
         logits = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -38,6 +39,23 @@ class Objective:
         scale = 1.0 if self.head_scale is None else self.head_scale
         value: Tensor = self.loss_fn(*(scale * item.float() for item in logits), labels, **extra)
         return value
+
+    def shares(self, labels: Sequence[Tensor], *, soft: bool) -> list[float]:
+        """How much the loss of each batch counts in that of all of them as one batch.
+
+        Args:
+            labels: Of each batch, int64, ``(batch,)``.
+            soft: Whether the loss is given soft targets made of them.
+        """
+        if len(labels) == 1 or self.loss_fn.reduction == "sum":
+            return [1.0] * len(labels)
+        counts = [len(each) if soft else self._counted(each) for each in labels]
+        return [count / (sum(counts) or 1.0) for count in counts]
+
+    def _counted(self, labels: Tensor) -> float:
+        """What the mean over rows with these labels divides by."""
+        kept, weight = labels[labels != self.loss_fn.ignore_index], self.loss_fn.weight
+        return len(kept) if weight is None else float(weight.to(kept.device)[kept].sum())
 
     @property
     def scale(self) -> float | None:
@@ -52,6 +70,9 @@ def make_objective(
     head: str,
     head_scale: float | None = None,
     class_counts: Sequence[int],
+    class_weight_power: float = 0.0,
+    accumulate: int = 1,
+    mixup: bool = False,
 ) -> Objective:
     """Build a loss, filling in what it needs to know about the data unless the user set it.
 
@@ -60,6 +81,10 @@ def make_objective(
         parameters: What the user set.
         head: ``auto``, or the head the user asked for.
         head_scale: Scale of a cosine head for a loss that has none; None is 10.
+        class_weight_power: Weights of the classes are their counts to the power of minus this,
+            with a mean of one over the training pictures.
+        accumulate: Batches per step.
+        mixup: Whether labels are mixtures.
         class_counts: Training pictures of each class.
 
     Raises:
@@ -79,11 +104,24 @@ def make_objective(
     if kind.head == "cosine" != fitting and "scale" not in parameters:
         filled["scale"] = 1.0
         notes.append(f"loss {name}: scale is 1, its default is for the cosines of a cosine head")
+    if accumulate > 1 and "recent_batches" in known and "recent_batches" not in parameters:
+        filled["recent_batches"] = accumulate - 1
+        notes.append(
+            f"loss {name}: recent_batches is {accumulate - 1}, so that candidates are chosen over "
+            f"the {accumulate} batches of a step"
+        )
+    if class_weight_power:
+        filled["weight"] = class_weights(class_counts, class_weight_power)
+        lightest, heaviest = min(filled["weight"]), max(filled["weight"])
+        notes.append(f"loss {name}: class weights from {lightest:.3g} to {heaviest:.3g}")
     try:
         loss_fn = losses.build(name, **{**filled, **parameters})
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
     _check_fit(loss_fn, classes=classes, rows=rows)
+    if mixup and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
+        why = "estimates the labels of each picture" if loss_fn.takes_rows else "ignores labels"
+        raise UsageError(f"mixup does not go with loss {name}, which {why}: leave mixup at 0")
     takes_scale = fitting == "cosine" and loss_fn.scale is None
     if head_scale is not None and not takes_scale:
         raise UsageError(
@@ -92,6 +130,20 @@ def make_objective(
         )
     scale = (head_scale or _HEAD_SCALE) if takes_scale else None
     return Objective(loss_fn, fitting, tuple(notes), head_scale=scale)
+
+
+def class_weights(counts: Sequence[int], power: float) -> list[float]:
+    """Weights of the classes: ``count ** -power``, with a mean of one over the pictures.
+
+    A class without a picture counts as one with a single one.
+
+    Example:
+        >>> class_weights([1, 3], 1)
+        [2.0, 0.6666666666666666]
+    """
+    pictures = np.asarray(counts, dtype=np.float64)
+    weights = np.maximum(pictures, 1.0) ** -power
+    return [float(weight) for weight in weights * pictures.sum() / (weights @ pictures)]
 
 
 def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:

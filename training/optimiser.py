@@ -1,4 +1,4 @@
-"""SGD: the weight decay of each parameter, its share of the rate, and the rate at each step."""
+"""SGD and AdamW: weight decay and share of the rate of each parameter, the rate at each step."""
 
 import math
 from typing import Any
@@ -6,28 +6,48 @@ from typing import Any
 import torch
 from torch import nn
 
+from models.backbones.blocks import block_of, blocks
 from training.config import OptimiserConfig, ScheduleConfig
 
 
-def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.SGD:
-    """SGD over the network; no loss has weights of its own.
+def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
+    """The optimiser over what is trained of the network; no loss has weights of its own.
 
     Every group carries ``multiplier``, its share of the learning rate; :func:`set_rate` applies
     it. Biases and normalisation weights (all tensors of one dimension) are not decayed unless
-    ``decay_all``.
+    ``decay_all``. With ``layer_decay`` the last block of the backbone has that share of the rate
+    of the head, the block below it that share of its, and so on.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    depths = _depths(network)
     for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
         decay = config.weight_decay if config.decay_all or parameter.ndim > 1 else 0.0
         multiplier = config.multi_label_rate if name.startswith("head.multi_label.") else 1.0
+        multiplier *= config.layer_decay ** depths.get(name, 0)
         groups.setdefault((decay, multiplier), []).append(parameter)
     described: list[dict[str, Any]] = [
         {"params": members, "weight_decay": decay, "multiplier": multiplier}
         for (decay, multiplier), members in groups.items()
     ]
+    if config.name == "adamw":
+        return torch.optim.AdamW(described, lr=config.learning_rate)
     return torch.optim.SGD(
-        described, lr=config.learning_rate, momentum=config.momentum, nesterov=config.nesterov
+        described,
+        lr=config.learning_rate,
+        momentum=config.momentum or 0.0,
+        nesterov=bool(config.nesterov),
     )
+
+
+def _depths(network: nn.Module) -> dict[str, int]:
+    """How many blocks below the head each parameter of the backbone is, by its name; from 1."""
+    backbone = getattr(network, "backbone", None)
+    if not isinstance(backbone, nn.Module):
+        return {}
+    count = len(blocks(backbone))
+    return {f"backbone.{name}": count - block for name, block in block_of(backbone).items()}
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:

@@ -46,7 +46,7 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
         "optimiser": {"learning_rate": 0.1, "weight_decay": 1e-4, "decay_all": True},
         "schedule": {"name": "step", "milestones": [150, 225], "factor": 0.1},
         "augment": {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.5, "shift": 4},
-        "validation": {"average_k": 5},
+        "validation": {"k": 5},
     },
     # [A] section 6.3; random 224 px crops at a short side of 256 px, as in the data set's own code.
     "plantnet300k-resnet18": {
@@ -60,6 +60,6 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
         "optimiser": {"learning_rate": 0.002, "weight_decay": 1e-4, "decay_all": True},
         "schedule": {"name": "step", "milestones": [25], "factor": 0.1},
         "augment": {"min_area": 0.765625, "max_area": 0.765625, "max_stretch": 1.0, "flip": 0.5},
-        "validation": {"average_k": 5},
+        "validation": {"k": 5},
     },
 }

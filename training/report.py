@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from training.checkpoint import write
 from training.config import TrainConfig
 from training.history import Row
+from training.metric import metric_of
 from training.run_folder import RunFolder
 from training.settings import to_yaml
 
@@ -58,8 +59,8 @@ def _results(history: Sequence[Row]) -> str:
     best = max(history, key=lambda row: float(row["val_score"]))
     minutes, seconds = divmod(round(float(history[-1]["seconds"])), 60)
     return (
-        f"<p>Best of {len(history)} epochs: <b>epoch {best['epoch']}</b>, average-"
-        f"{best['val_average_k']:g} accuracy on validation "
+        f"<p>Best of {len(history)} epochs: <b>epoch {best['epoch']}</b>, "
+        f"{metric_of(best)} on validation "
         f"<b>{float(best['val_score']) * 100:.2f} %</b> with the {_words(best['val_best_head'])} "
         f"head and {best['val_best_score_kind']} scores. Trained for {minutes} min {seconds} s.</p>"
         "<p>The thresholds were set on the same validation pictures; "
@@ -69,8 +70,9 @@ def _results(history: Sequence[Row]) -> str:
     )
 
 
+_HEADS: Final = ("linear", "cosine", "multi_label", "sccp")
 _ACCURACY: Final = re.compile(
-    r"val_average_(?P<k>[\d.]+)_(?P<head>linear|cosine|multi_label|sccp)_(?P<kind>\w+)"
+    rf"val_average_(?P<k>[\d.]+)_(?P<head>{'|'.join(_HEADS)})_(?P<kind>\w+)"
 )
 
 
@@ -81,6 +83,13 @@ def _accuracies(row: Row) -> dict[str, dict[float, str]]:
         choice = f"{_words(match['head'])}, {match['kind']}"
         found.setdefault(choice, {})[float(match["k"])] = match[0]
     return found
+
+
+def _choice(column: str) -> str:
+    """A head, or a head and a score, in words."""
+    head = next((name for name in _HEADS if column.startswith(name)), column)
+    kind = column.removeprefix(head).removeprefix("_")
+    return ", ".join(filter(None, (_words(head), kind)))
 
 
 def _table(row: Row) -> str:
@@ -98,15 +107,16 @@ def _curves(history: Sequence[Row]) -> str:
     def column(name: str, factor: float = 1.0) -> list[float]:
         return [float(row[name]) * factor for row in history]
 
-    k, found = f"{history[-1]['val_average_k']:g}", _accuracies(history[0])
-    accuracy = {choice: column(columns[float(k)], 100) for choice, columns in found.items()}
+    metric = metric_of(history[-1])
+    choices = [name for name in history[0] if name.startswith(metric.prefix)]
+    accuracy = {_choice(name.removeprefix(metric.prefix)): column(name, 100) for name in choices}
     losses = [name for name in history[0] if name.startswith("val_log_loss_")]
     log_loss = {_words(name.removeprefix("val_log_loss_")): column(name) for name in losses}
     figure = Figure(figsize=(9.5, 6.4), layout="constrained")
     (loss, right), (below, rate) = figure.subplots(2, 2)
     epochs = column("epoch")
     _draw(loss, "Training loss", epochs, {"training": column("train_loss")})
-    _draw(right, f"Validation average-{k} accuracy, %", epochs, accuracy)
+    _draw(right, f"Validation {metric}, %", epochs, accuracy)
     _draw(below, "Validation log-loss", epochs, log_loss)
     _draw(rate, "Learning rate", epochs, {"rate": column("learning_rate")})
     return _svg(figure)

@@ -14,7 +14,7 @@ from training.checkpoint import write
 from training.config import TrainConfig
 from training.settings import from_plain, read_yaml, to_yaml
 
-MAY_CHANGE: Final = ("epochs", "device", "workers", "cache_mb", "checkpoint", "features")
+MAY_CHANGE: Final = ("epochs", "device", "workers", "cache_mb", "checkpoint", "features", "compile")
 """Settings that a resumed run may change."""
 
 

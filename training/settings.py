@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from pydantic import ValidationError
@@ -17,10 +17,12 @@ from pydantic import ValidationError
 from data.sources import picture_side
 from models.backbones import own_preprocess, side_taken
 from models.errors import UsageError
-from training.config import DEFAULT_LOSS, TrainConfig, complaint
+from training.config import ADAMW, DEFAULT_LOSS, TrainConfig, complaint
 from training.recipes import RECIPES
 
 Plain = dict[str, Any]
+
+_NAMES: Final = ("loss.name", "optimiser.name")
 
 
 class _Loader(yaml.SafeLoader):
@@ -53,8 +55,8 @@ def resolve(
         given["loss"] = {"name": given["loss"]}
     written = read_yaml(config) if config else {}
     explicit = merge(written, given)
-    # loss.name goes first: after its parameters it would drop them
-    for override in sorted(overrides, key=lambda text: not text.startswith("loss.name")):
+    # names go first: after their parameters they would drop them
+    for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
         explicit = merge(explicit, parse_override(override))
     name = str(explicit.get("recipe", "default"))
     if name not in RECIPES:
@@ -87,27 +89,41 @@ def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
     if "data" not in plain:
         raise UsageError("no data given: add --data (a folder, a manifest, or flora)")
     try:
-        return TrainConfig.model_validate(plain)
+        return TrainConfig.model_validate(_today(plain))
     except ValidationError as error:
         raise UsageError(complaint(error)) from error
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
-    """Nested merge in which ``above`` wins; another loss there drops the parameters ``below``.
+    """Nested merge in which ``above`` wins.
+
+    Another loss there drops the parameters ``below``, another optimiser the settings that have
+    defaults of their own for each.
 
     Example:
         >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
         {'a': {'b': 3, 'c': 2}}
     """
-    merged = dict(below)
+    merged, above = _today(below), _today(above)
     for key, value in above.items():
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             other_loss = key == "loss" and value.get("name", old.get("name")) != old.get("name")
+            if key == "optimiser" and value.get("name") not in (None, old.get("name", "sgd")):
+                old = {name: kept for name, kept in old.items() if name not in ADAMW}
             merged[key] = dict(value) if other_loss else merge(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _today(plain: Mapping[str, Any]) -> Plain:
+    """Today's names of settings: ``validation.k`` was ``validation.average_k``."""
+    part = plain.get("validation")
+    if not (isinstance(part, Mapping) and "average_k" in part):
+        return dict(plain)
+    renamed = {"k" if key == "average_k" else key: value for key, value in part.items()}
+    return {**plain, "validation": renamed}
 
 
 def parse_override(text: str) -> Plain:

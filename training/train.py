@@ -18,6 +18,7 @@ from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
 from training import checkpoint
+from training.averaging import averaged
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute, choose
@@ -25,6 +26,7 @@ from training.feature_store import Features, folder_name
 from training.features import FrozenBackbone, HeadOnFeatures
 from training.loading import Sources, open_sources
 from training.loop import Run, Say
+from training.metric import metric_of
 from training.objective import Objective, make_objective
 from training.optimiser import make_optimiser
 from training.pictures import short_side
@@ -39,8 +41,8 @@ class TrainResult:
     run: str
     epochs: int
     best_epoch: int | None  # the one whose weights are in best.safetensors
-    average_k: float  # the K that chose it
-    accuracy: float | None  # its average-K accuracy on val
+    metric: str  # what chose it, such as "average-3 accuracy"
+    accuracy: float | None  # that on val
     head: str | None  # the head that reached it
     score_kind: str | None
     seconds: float  # in the loop, over all sittings
@@ -78,7 +80,8 @@ def train_run(
     torch.manual_seed(config.seed)
     objective = _make_objective(config, dataset)
     network = build_network(config, objective.head, len(dataset.classes))
-    notes, weights = [*objective.notes], None
+    notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
+    weights = None
     if not restored or (config.freeze and not folder.best.is_file()):
         if config.weights is not None:
             weights = open_weights(config.weights, config.backbone)
@@ -93,7 +96,14 @@ def train_run(
     if config.freeze and config.epochs:
         train, val = _features(dataset, config, network, out, compute, say)
         sources, trainable = Sources(train, val, workers=0), HeadOnFeatures(network, train)
-    trained = Trained(trainable, make_optimiser(trainable, config.optimiser), loss_fn)
+    decay = config.average.decay
+    trained = Trained(
+        trainable,
+        make_optimiser(trainable, config.optimiser),
+        loss_fn,
+        average=None if decay is None else averaged(trainable, decay),
+        scaler=compute.scaler(),
+    )
     position = checkpoint.load(folder.last, trained) if restored else Position()
     if position.epoch < config.epochs and sources is None:
         sources = open_sources(dataset, config)
@@ -116,6 +126,32 @@ def train_run(
             run.save()
         write_report(folder, config, position.history)
     return _result(config, folder, position)
+
+
+def _unfreeze(network: Network, config: TrainConfig) -> list[str]:
+    """Leave the blocks alone that are not to be trained; returns what to tell the user."""
+    if not isinstance(config.unfreeze, int):
+        return []
+    try:
+        network.train_only(config.unfreeze)
+    except ValueError as error:
+        raise UsageError(f"unfreeze: {error}") from error
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
+    trained, every = sum(size for size, learns in sizes if learns), sum(size for size, _ in sizes)
+    last = {0: "alone, nothing", 1: "and the last block"}
+    said = last.get(config.unfreeze, f"and the last {config.unfreeze} blocks")
+    return [
+        f"training the head {said} of {config.backbone}: "
+        f"{trained / 1e6:.3g} of {every / 1e6:.3g} million weights"
+    ]
+
+
+def _lowered_k(config: TrainConfig, dataset: Dataset) -> list[str]:
+    """What to tell the user where the data have too few classes for ``validation.k``."""
+    largest = len(dataset.classes) - 1
+    if config.validation.k <= largest:
+        return []
+    return [f"validation.k is {largest}, the largest for {len(dataset.classes)} classes"]
 
 
 def _features(
@@ -144,6 +180,9 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
         config.loss_parameters,
         head=config.head,
         head_scale=config.head_scale,
+        accumulate=config.accumulate,
+        class_weight_power=config.class_weight_power,
+        mixup=config.mixup > 0,
         class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
     )
 
@@ -218,7 +257,7 @@ def _result(config: TrainConfig, folder: RunFolder, position: Position) -> Train
         run=str(folder.path),
         epochs=position.epoch,
         best_epoch=best,
-        average_k=float(row.get("val_average_k", config.validation.average_k)),
+        metric=str(metric_of(row) if row else config.validation.chosen_by),
         accuracy=position.best_score,
         head=str(row["val_best_head"]) if row else None,
         score_kind=str(row["val_best_score_kind"]) if row else None,

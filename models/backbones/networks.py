@@ -8,6 +8,7 @@ import torchvision
 from torch import Tensor, nn
 
 from models.backbones import pretrained, timm_networks
+from models.backbones.blocks import block_of, blocks
 from models.backbones.small_networks import densenet40_40, resnet18_small, tiny
 from models.backbones.timm_networks import is_timm
 from models.backbones.weights import PRETRAINED, open_weights, warm_start
@@ -50,11 +51,37 @@ class Network(nn.Module):
         super().__init__()
         self.backbone, self.head = backbone, head
         self.head_name, self.last_layers = head_name, last_layers
+        self._fixed: list[str] = []  # modules of the backbone that stay in evaluation mode
 
     def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """What the head makes of normalised pictures, floats ``(batch, 3, height, width)``."""
         outputs: Tensor | tuple[Tensor, Tensor] = self.head(self.backbone(images))
         return outputs
+
+    def train_only(self, last: int) -> None:
+        """Train the head and the ``last`` blocks of the backbone alone.
+
+        The others get no gradient, which costs no backward pass, and stay in evaluation mode: the
+        statistics of their batch norms do not move. See ``backbones.blocks`` for what a block is.
+
+        Raises:
+            ValueError: There are fewer blocks.
+        """
+        found = blocks(self.backbone)
+        if not 0 <= last <= len(found):
+            raise ValueError(f"must be in [0, {len(found)}], the blocks of the network, got {last}")
+        first = len(found) - last
+        self._fixed = [name for names in found[:first] for name in names]
+        numbers = block_of(self.backbone)
+        for name, parameter in self.backbone.named_parameters():
+            parameter.requires_grad_(numbers[name] >= first)
+
+    def train(self, mode: bool = True) -> "Network":
+        """Set training mode, but for blocks that :meth:`train_only` left out."""
+        super().train(mode)
+        for name in self._fixed:
+            self.backbone.get_submodule(name).eval()
+        return self
 
 
 def available() -> list[str]:

@@ -32,6 +32,7 @@ _OLD_NAMES: Final = (
 )
 _AUXILIARY_HEADS: Final = ("backbone.aux1.", "backbone.aux2.", "backbone.AuxLogits.")
 _POSITIONS: Final = "encoder.pos_embedding"
+_SHOWN: Final = 10  # names in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,10 +222,19 @@ def _last_layer(
         row_of = {name: row for row, name in enumerate(theirs)}
         pairs = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
         said = f"and the last layer for {len(pairs)} of {classes} classes"
-        said += "" if len(pairs) == classes else "; the others start fresh"
+        fresh = [name for name in ours if name not in row_of]
+        known_here = set(ours)
+        unused = [name for name in theirs if name not in known_here]
+        said += f"; the others start fresh: {_listed(fresh)}" if fresh else ""
+        said += f"; classes you do not have are left out: {_listed(unused)}" if unused else ""
     for key, value in rows_of.items():
         value[list(pairs)] = known[key][list(pairs.values())].to(value)
     return head, said
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def _fit_positions(network: nn.Module, expected: State, found: dict[str, Tensor]) -> None:

@@ -10,6 +10,7 @@ from training.checkpoint import Position
 from training.config import TrainConfig
 from training.evaluation import Served, Validation
 from training.history import Row, epoch_row
+from training.metric import Metric
 from training.settings import from_plain, merge
 
 COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}
@@ -40,7 +41,7 @@ def small_config(data: Path | str, **changes: Any) -> TrainConfig:
         "batch_size": 8,
         "device": "cpu",
         "workers": 0,
-        "validation": {"average_k": 1.5},
+        "validation": {"k": 1.5},
         "augment": {"min_area": 0.5, "shift": 1, "rotate": 10, "colour": 0.1},
     }
     return from_plain(merge(plain, changes))
@@ -48,12 +49,14 @@ def small_config(data: Path | str, **changes: Any) -> TrainConfig:
 
 def metrics_row(epoch: int, score: float) -> Row:
     """What an epoch that reached ``score`` leaves in ``metrics.csv``."""
+    accuracy = {
+        Served(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
+        Served(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
+    }
     validation = Validation(
-        average_k=2.0,
-        accuracy={
-            Served(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
-            Served(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
-        },
+        metric=Metric(name="average_k", k=2.0),
+        values={choice: by_k[2.0] for choice, by_k in accuracy.items()},
+        accuracy=accuracy,
         top_1={"multi_label": 0.4, "sccp": 0.6},
         log_loss={"multi_label": 2.5, "sccp": 1.5},
     )

@@ -57,6 +57,15 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
     assert not (tmp_path / "bundle" / "calibration.json").exists()
 
 
+def test_a_run_goes_on_with_the_last_blocks_of_another(photos: Path, tmp_path: Path) -> None:
+    _call(*_quick(photos, tmp_path / "first"))
+    more = ("--weights", tmp_path / "first", "--unfreeze", 2)
+    trained = _call(*_quick(photos, tmp_path / "second"), *more)
+    assert trained.exit_code == 0, trained.output
+    assert "training the head and the last 2 blocks of tiny" in trained.stderr
+    assert RunFolder(tmp_path / "second").read_config().unfreeze == 2
+
+
 def test_json_is_one_object_on_stdout(photos: Path, tmp_path: Path) -> None:
     trained = json.loads(_call(*_quick(photos, tmp_path / "run"), "--json").stdout)
     assert (trained["epochs"], trained["best_epoch"]) == (1, 1)

@@ -1,9 +1,10 @@
 import pytest
 import torch
+from torch._dynamo.exc import Unsupported
 
 from models.errors import UsageError
 from training import device
-from training.device import choose
+from training.device import Compute, choose, compiling
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,22 @@ def test_a_missing_gpu_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> No
 def test_products_are_computed_in_the_chosen_precision(precision: str, dtype: torch.dtype) -> None:
     with choose("cpu", precision).autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+
+
+def test_fp16_is_refused_on_a_cpu() -> None:
+    with pytest.raises(UsageError, match="fp16 needs a GPU; on a CPU use"):
+        choose("cpu", "fp16")
+
+
+def test_only_fp16_scales_the_loss() -> None:
+    device = torch.device("cpu")
+    assert Compute(device, "fp16").scaler().is_enabled()
+    assert not Compute(device, "bf16").scaler().is_enabled()
+    with Compute(device, "fp16").autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float16
+
+
+def test_what_cannot_be_compiled_is_said_with_the_way_out() -> None:
+    message = r"cannot be compiled here \(no .*set compile=false"
+    with pytest.raises(UsageError, match=message), compiling():
+        raise Unsupported("no such thing\nand much more")

@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from calibration.metrics import average_k_accuracy
-from calibration.scores import scores
+from calibration.metrics import (
+    average_k_accuracy,
+    macro_average_k_accuracy,
+    macro_top_k_accuracy,
+    top_k_accuracy,
+)
+from calibration.scores import SCORE_KINDS, scores
 from calibration.threshold import average_k_threshold
 from training.evaluation import Served, Validation, ValidationOf
+from training.metric import Metric, MetricName
 
 
 def _logits(
@@ -21,8 +27,9 @@ def measure(
     labels: np.ndarray[tuple[int], np.dtype[np.int64]],
     *,
     average_k: float,
+    metric: MetricName = "average_k",
 ) -> Validation:
-    evaluation = ValidationOf(rows=len(labels), average_k=average_k)
+    evaluation = ValidationOf(rows=len(labels), metric=Metric(name=metric, k=average_k))
     evaluation.update(logits, labels)
     return evaluation.result()
 
@@ -61,7 +68,7 @@ def test_of_equal_choices_the_first_is_taken() -> None:
 def test_few_classes_lower_the_k_that_chooses(classes: int, wanted: float, chosen: float) -> None:
     labels = np.arange(20) % classes
     found = measure({"linear": _logits(20, classes)}, labels, average_k=wanted)
-    assert found.average_k == chosen
+    assert found.metric.k == chosen
     for by_k in found.accuracy.values():
         assert max(by_k) < classes
         assert chosen in by_k
@@ -98,7 +105,7 @@ def test_only_scores_tied_at_the_cut_share_what_fits() -> None:
 def test_any_batches_give_the_same_figures(rows: int) -> None:
     logits = {"sccp": _logits(22, 9).round(), "multi_label": _logits(22, 9, seed=1).round()}
     labels = np.arange(22) % 9
-    evaluation = ValidationOf(rows=22, average_k=2.5)
+    evaluation = ValidationOf(rows=22, metric=Metric(name="average_k", k=2.5))
     for start in range(0, 22, rows):
         some = slice(start, start + rows)
         evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
@@ -107,7 +114,7 @@ def test_any_batches_give_the_same_figures(rows: int) -> None:
 
 def test_memory_does_not_grow_with_the_classes() -> None:
     rows, classes, batch = 2000, 5000, 50
-    evaluation = ValidationOf(rows=rows, average_k=3)
+    evaluation = ValidationOf(rows=rows, metric=Metric(name="average_k", k=3.0))
     tracemalloc.start()
     for _ in range(rows // batch):
         evaluation.update({"linear": _logits(batch, classes)}, np.zeros(batch, dtype=np.int64))
@@ -115,3 +122,47 @@ def test_memory_does_not_grow_with_the_classes() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < rows * classes * 4 / 2
+
+
+@pytest.mark.parametrize("metric", ["macro_average_k", "top_k", "macro_top_k"])
+@pytest.mark.parametrize("batch", [7, 60])
+def test_every_metric_is_that_of_the_calibration_package(metric: MetricName, batch: int) -> None:
+    labels = np.random.default_rng(1).integers(0, 8, 60) // 2 * 2  # classes of no photo count not
+    logits = {"multi_label": _logits(60, 8), "sccp": _logits(60, 8, seed=2)}
+    evaluation = ValidationOf(rows=60, metric=Metric(name=metric, k=3))
+    for start in range(0, 60, batch):
+        some = slice(start, start + batch)
+        evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
+    found = evaluation.result()
+    for choice, value in found.values.items():
+        (kind,) = (kind for kind in SCORE_KINDS if kind == choice.score_kind)
+        values = scores(logits[choice.head], kind)
+        if metric == "macro_average_k":
+            lambda_val = average_k_threshold(values, 3).lambda_val
+            assert value == pytest.approx(macro_average_k_accuracy(values, labels, lambda_val))
+        else:
+            accuracy = top_k_accuracy if metric == "top_k" else macro_top_k_accuracy
+            assert value == pytest.approx(accuracy(values, labels, 3))
+    assert found.score == max(found.values.values())
+    assert len(found.values) == (4 if metric == "macro_average_k" else 2)
+
+
+def test_a_rare_class_counts_as_much_as_a_common_one_in_a_macro_metric() -> None:
+    labels = np.array([0] * 9 + [1])
+    logits = np.tile(np.array([3, 2, 1], dtype=np.float32), (10, 1))
+    plain = measure({"linear": logits}, labels, average_k=1, metric="top_k")
+    macro = measure({"linear": logits}, labels, average_k=1, metric="macro_top_k")
+    assert (plain.score, macro.score) == (0.9, 0.5)
+
+
+def test_scores_tied_at_the_cut_share_what_fits_class_by_class() -> None:
+    logits = np.array([[9, 5, 5, 0]] * 4, dtype=np.float32)
+    labels = np.array([0, 0, 0, 1])
+    found = measure({"linear": logits}, labels, average_k=2, metric="macro_average_k")
+    assert found.score == pytest.approx((1 + 0.5) / 2)
+
+
+def test_few_classes_lower_the_k_of_sets_of_a_fixed_size_too() -> None:
+    found = measure({"linear": _logits(20, 3)}, np.arange(20) % 3, average_k=7, metric="top_k")
+    assert found.metric == Metric(name="top_k", k=2)
+    assert found.score < 1

@@ -4,6 +4,7 @@ import csv
 import os
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from data.sources import open_dataset
+from models.backbones import Network
+from models.errors import UsageError
 from models.export import PictureNetwork
+from models.heads import build_head
 from tests.training.small import small_config, write_photos
 from training import checkpoint
 from training.checkpoint import Position
@@ -60,7 +64,7 @@ def _network(config: TrainConfig, head: str) -> PictureNetwork:
 def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
     photos: Path, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = CONSTANT | {"validation": {"average_k": 2}}
+    settings: dict[str, Any] = CONSTANT | {"validation": {"k": 2}}
     best = _train(small_config(photos, epochs=4, **settings), tmp_path / "all").best_epoch
     assert best is not None
     assert best < 4
@@ -131,7 +135,8 @@ def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Bat
     """Every batch that is trained on; it takes a second and its loss is its number of pictures."""
     seen: list[Batch] = []
 
-    def step(_run: Run, batch: Batch, _steps: int) -> float:
+    def step(_run: Run, group: list[Batch], _steps: int) -> float:
+        (batch,) = group
         seen.append(batch)
         clock.now += 1
         return float(len(batch.labels))
@@ -227,3 +232,138 @@ def test_another_thread_may_train_without_handlers() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+# Several batches a step, averaged weights, the last blocks ------------------------------------
+
+
+class _Plain(nn.Module):
+    """A backbone in which each picture is on its own: no batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 5, stride=3), nn.Linear(4 * 4 * 4, 6)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.second(torch.tanh(self.first(images)).flatten(1))
+        return torch.tanh(maps)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(4, 3), (4, 4)])  # 4: the last has 1 of 9
+def test_batches_of_a_step_are_one_large_batch(
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    power: float,
+    batch_size: int,
+    accumulate: int,
+) -> None:
+    def build(_config: TrainConfig, head: str, classes: int) -> Network:
+        return Network(_Plain(), build_head(head, 6, classes), head_name=head)
+
+    monkeypatch.setattr("training.train.build_network", build)
+    common: dict[str, Any] = {
+        "loss": {"name": "cross_entropy"},
+        "class_weight_power": power,
+        "optimiser": {"clip_norm": 0.5},
+        "validation": {"k": 2},
+    }
+    small = small_config(photos, batch_size=batch_size, accumulate=accumulate, **common)
+    large = small_config(photos, batch_size=batch_size * accumulate, **common)
+    results = [_train(config, tmp_path / str(n)) for n, config in enumerate((small, large))]
+    assert results[0].epochs == results[1].epochs
+    one, other = (_last_weights(tmp_path / str(n)) for n in (0, 1))
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=0, atol=1e-6)
+    losses = [[float(row["train_loss"]) for row in _rows(tmp_path / str(n))] for n in (0, 1)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    steps = [[row["step"] for row in _rows(tmp_path / str(n))] for n in (0, 1)]
+    assert steps[0] == steps[1]
+
+
+def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos, epochs=1, average={"decay": 0.9}, schedule={"name": "constant"})
+    _train(config, tmp_path / "run")
+    last = torch.load(tmp_path / "run/last.pt", weights_only=True)
+    kept = load_file(tmp_path / "run/best.safetensors")
+    for name, value in kept.items():
+        assert torch.equal(value, last["average"][f"module.{name}"]), name
+    assert not torch.equal(kept["head.sccp.weight"], last["network"]["head.sccp.weight"])
+    network = _network(config, "two_head")
+    network.network.load_state_dict(kept)
+    pictures = _sources(config).validation
+    assert isinstance(pictures, Pictures)
+    decoded = pictures.kept
+    assert decoded is not None
+    images = torch.stack([torch.from_numpy(picture) for picture in decoded])
+    with torch.no_grad():
+        logits = network.eval()(images)[1]
+    expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
+    written = float(_rows(tmp_path / "run")[-1]["val_log_loss_sccp"])
+    assert written == pytest.approx(expected, rel=1e-5)
+
+
+def test_training_goes_on_from_a_run_with_the_last_blocks_alone(
+    photos: Path, tmp_path: Path
+) -> None:
+    _train(small_config(photos), tmp_path / "first")
+    said: list[str] = []
+    settings: dict[str, Any] = {"weights": str(tmp_path / "first"), "unfreeze": 1}
+    config = small_config(photos, **settings, optimiser={"layer_decay": 0.5})
+    train_run(config, tmp_path / "second", say=said.append)
+    before, after = (
+        load_file(tmp_path / "first/best.safetensors"),
+        _last_weights(tmp_path / "second"),
+    )
+    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert {name[: len("backbone.layers.4")] for name in moved if name.startswith("backbone")} == {
+        "backbone.layers.4"
+    }
+    assert "head.sccp.weight" in moved
+    assert "training the head and the last block of tiny: 0.187 of 0.374 million weights" in said
+
+
+def test_more_blocks_than_the_network_has_are_refused(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unfreeze: must be in \[0, 5\], the blocks of the netw"):
+        _train(small_config(photos, weights="w", unfreeze=6), tmp_path / "run")
+
+
+def test_a_compiled_run_is_the_same_but_for_rounding(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = partial(torch.compile, backend="eager")  # traced, then run as ever
+    monkeypatch.setattr("training.loop.torch.compile", compiled)
+    for name, wanted in {"plain": False, "compiled": True}.items():
+        _train(small_config(photos, epochs=1, compile=wanted), tmp_path / name)
+    one, other = _last_weights(tmp_path / "plain"), _last_weights(tmp_path / "compiled")
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["top_k", "macro_average_k", "macro_top_k"])
+def test_every_metric_chooses_stops_and_is_named(photos: Path, tmp_path: Path, metric: str) -> None:
+    said: list[str] = []
+    validation = {"metric": metric, "k": 1, "patience": 1}
+    config = small_config(photos, epochs=9, validation=validation, **CONSTANT)
+    result = train_run(config, tmp_path / "run", say=said.append)
+    words = str(config.validation.chosen_by)
+    assert result.metric == words
+    assert any(f"  {words} " in line for line in said)
+    assert result.best_epoch == result.epochs - 1
+    rows = _rows(tmp_path / "run")
+    column = config.validation.chosen_by.column_of(str(result.head), str(result.score_kind))
+    assert float(rows[result.epochs - 2][column]) == result.accuracy
+    assert words in (tmp_path / "run/report.html").read_text()
+
+
+def test_an_older_checkpoint_of_a_plain_run_is_still_resumed(photos: Path, tmp_path: Path) -> None:
+    _train(small_config(photos, epochs=1), tmp_path / "run")
+    last = tmp_path / "run/last.pt"
+    content = torch.load(last, weights_only=True)
+    for key in ("average", "scaler"):
+        del content[key]
+    torch.save(content, last)
+    resumed = small_config(photos, epochs=2)
+    assert train_run(resumed, tmp_path / "run", resume=True, say=lambda _: None).epochs == 2

@@ -1,3 +1,5 @@
+import operator
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -6,7 +8,7 @@ from torch import Tensor
 from models.errors import UsageError
 from training import losses
 from training.losses import CrossEntropy
-from training.objective import head_of, make_objective
+from training.objective import class_weights, head_of, make_objective
 
 LABELS = torch.tensor([0, 2, 1, 1])
 ROWS = torch.arange(4)
@@ -194,3 +196,83 @@ def test_a_margin_loss_on_a_linear_head_has_scale_1_and_says_so(loss: str) -> No
 def test_the_head_of_the_loss_is_the_default() -> None:
     assert head_of("cross_entropy", "auto") == head_of("cross_entropy", "linear") == "linear"
     assert head_of("two_head_average_k", "auto") == "two_head"
+
+
+# Class weights, several batches a step, mixtures ----------------------------------------------
+
+
+def test_class_weights_are_a_power_of_the_counts_with_a_mean_of_one() -> None:
+    counts = [1, 10, 100]
+    objective = make_objective(
+        "cross_entropy", {}, head="auto", class_counts=counts, class_weight_power=0.5
+    )
+    weight = objective.loss_fn.weight
+    assert weight is not None
+    found = weight.tolist()
+    assert found[0] / found[2] == pytest.approx(10)
+    assert sum(map(operator.mul, found, counts)) / 111 == pytest.approx(1)
+    assert objective.notes == (
+        f"loss cross_entropy: class weights from {found[2]:.3g} to {found[0]:.3g}",
+    )
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    expected = F.cross_entropy(logits, LABELS, weight=weight.float())
+    torch.testing.assert_close(objective(logits, LABELS, ROWS), expected)
+
+
+def test_a_class_without_pictures_weighs_as_one_with_a_single_one() -> None:
+    assert class_weights([0, 1, 4], 1) == [2.5, 2.5, 0.625]
+
+
+def test_no_power_is_no_weight() -> None:
+    made = make_objective("cross_entropy", {}, head="auto", class_counts=[1, 2])
+    assert made.loss_fn.weight is None
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+@pytest.mark.parametrize("soft", [False, True])
+def test_batches_of_a_step_count_what_they_would_as_one(power: float, soft: bool) -> None:
+    objective = make_objective(
+        "focal", {}, head="auto", class_counts=[5, 1, 2], class_weight_power=power
+    )
+    logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).double()
+    labels, parts = torch.tensor([0, 0, 2, 1, 0, 2]), (slice(0, 4), slice(4, 6))
+    targets = F.one_hot(labels, 3).double() if soft else labels
+    shares = objective.shares([labels[part] for part in parts], soft=soft)
+    found = [
+        share * objective.loss_fn(logits[part], targets[part])
+        for share, part in zip(shares, parts, strict=True)
+    ]
+    torch.testing.assert_close(sum(found), objective.loss_fn(logits, targets))
+    assert objective.shares([labels], soft=soft) == [1.0]
+
+
+def test_sums_are_added_as_they_are() -> None:
+    objective = make_objective(
+        "cross_entropy", {"reduction": "sum"}, head="auto", class_counts=[1, 1]
+    )
+    assert objective.shares([LABELS, LABELS], soft=False) == [1.0, 1.0]
+
+
+def test_candidates_are_chosen_over_the_batches_of_a_step_unless_the_user_says_otherwise() -> None:
+    counts, name = [2, 1, 1], "two_head_average_k"
+    made = make_objective(name, {"average_k": 2}, head="auto", class_counts=counts, accumulate=4)
+    assert isinstance(made.loss_fn, losses.TwoHeadAverageK)
+    assert made.loss_fn.recent_batches == 3
+    assert made.notes[0].startswith("loss two_head_average_k: recent_batches is 3, so that")
+    given = {"average_k": 2, "recent_batches": 0}
+    own = make_objective(name, given, head="auto", class_counts=counts, accumulate=4)
+    assert isinstance(own.loss_fn, losses.TwoHeadAverageK)
+    assert (own.loss_fn.recent_batches, own.notes) == (0, ())
+
+
+@pytest.mark.parametrize("name", losses.LOSSES)
+def test_every_loss_takes_mixtures_or_refuses_them(name: str) -> None:
+    if losses.LOSSES[name].takes_rows:
+        with pytest.raises(UsageError, match=f"mixup does not go with loss {name}, which estim"):
+            make_objective(name, {}, head="auto", class_counts=[2] * 8, mixup=True)
+        return
+    objective = make_objective(name, {}, head="auto", class_counts=[2] * 8, mixup=True)
+    logits = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    outputs = (logits, -logits) if objective.head == "two_head" else logits / 9
+    targets = torch.full((4, 8), 1 / 8)
+    assert torch.isfinite(objective(outputs, targets, ROWS))

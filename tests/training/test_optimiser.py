@@ -69,6 +69,45 @@ def test_one_step_is_nesterov_momentum_by_hand() -> None:
         torch.testing.assert_close(layer.weight.item(), weight, rtol=1e-5, atol=1e-6)
 
 
+def test_one_step_of_adamw_is_its_formula_by_hand() -> None:
+    layer = nn.Linear(1, 1, bias=False)
+    layer.weight.data.fill_(1.0)
+    config = OptimiserConfig.model_validate({"name": "adamw", "weight_decay": 0.2})
+    optimiser = make_optimiser(layer, config)
+    weight, mean, square = 1.0, 0.0, 0.0
+    for step in range(1, 4):
+        set_rate(optimiser, 0.1)
+        optimiser.zero_grad()
+        (layer(torch.tensor([[2.0]])) ** 2).sum().backward()
+        optimiser.step()
+        gradient = 8.0 * weight
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        moment, scale = mean / (1 - 0.9**step), math.sqrt(square / (1 - 0.999**step))
+        weight -= 0.1 * (0.2 * weight + moment / (scale + 1e-8))
+        torch.testing.assert_close(layer.weight.item(), weight, rtol=1e-5, atol=1e-6)
+
+
+def test_each_block_below_the_head_has_its_share_of_the_rate_of_the_one_above() -> None:
+    found = _settings(OptimiserConfig(layer_decay=0.5, multi_label_rate=3.0))
+    rates = {name: multiplier for name, (_, multiplier) in found.items()}
+    assert rates["head.sccp.weight"] == 1.0
+    assert rates["head.multi_label.bias"] == 3.0
+    for layer in range(5):  # tiny has five
+        assert rates[f"backbone.layers.{layer}.0.weight"] == 0.5 ** (5 - layer)
+        assert rates[f"backbone.layers.{layer}.1.bias"] == 0.5 ** (5 - layer)
+
+
+def test_what_is_not_trained_is_not_given_to_the_optimiser() -> None:
+    network = build("tiny", 3, "linear")
+    network.train_only(1)
+    given = make_optimiser(network, OptimiserConfig()).param_groups
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    found = {names[id(parameter)] for group in given for parameter in group["params"]}
+    assert {name.rpartition(".")[0] for name in found} == {
+        "backbone.layers.4.0", "backbone.layers.4.1", "head",
+    }  # fmt: skip
+
+
 def _shares(schedule: ScheduleConfig, *, steps: int, epochs: int) -> list[float]:
     return [
         rate_share(schedule, step=step, steps_per_epoch=steps, epochs=epochs)

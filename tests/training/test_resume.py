@@ -4,12 +4,16 @@ import hashlib
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.training.small import small_config, write_photos
+from training.device import Compute
+from training.loading import Batch
+from training.loop import Run
 from training.settings import to_yaml
 from training.train import train_run
 
@@ -86,3 +90,82 @@ def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
     assert torch.equal(one["random"], other["random"])
     losses = [[row["train_loss"] for row in run["position"]["history"]] for run in (one, other)]
     assert losses[0] == losses[1]
+
+
+class Killed(BaseException):
+    """As a power cut: nothing is written after it."""
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+@pytest.mark.parametrize("decay", [None, 0.9])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_whatever_is_kept_over_the_steps_goes_on_mid_epoch(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    optimiser: str,
+    decay: float | None,
+    accumulate: int,
+) -> None:
+    torch.set_num_threads(1)
+    config = small_config(
+        write_photos(tmp_path / "photos", train=9, val=3),
+        batch_size=4,
+        accumulate=accumulate,
+        optimiser={"name": optimiser},
+        average={"decay": decay},
+        checkpoint={"every_steps": 3},
+        mixup=0.4 if accumulate == 2 else 0.0,
+        class_weight_power=0.0 if decay is None else 0.5,
+    )
+    train_run(config, tmp_path / "whole", say=lambda _: None)
+    step, steps = Run.train_step, 7 if accumulate == 1 else 4  # of an epoch
+
+    def deadly(self: Run, group: Sequence[Batch], each: int) -> float:
+        if self.position.step == steps + 2:
+            raise Killed
+        return step(self, group, each)
+
+    monkeypatch.setattr(Run, "train_step", deadly)
+    with pytest.raises(Killed):
+        train_run(config, tmp_path / "cut", say=lambda _: None)
+    monkeypatch.undo()
+    saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
+    assert saved["batch"] % accumulate == 0
+    train_run(config, tmp_path / "cut", resume=True, say=lambda _: None)
+    digests = {_digest(tmp_path / run / "best.safetensors") for run in ("whole", "cut")}
+    assert len(digests) == 1
+    one, other = (
+        torch.load(tmp_path / run / "last.pt", weights_only=True) for run in ("whole", "cut")
+    )
+    for part in ("network", "average", "optimiser", "loss", "scaler"):
+        torch.testing.assert_close(one[part], other[part], rtol=0, atol=0)
+    assert bool(one["average"]) == (decay is not None)
+
+
+def test_the_scale_of_fp16_goes_on_mid_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    half = Compute(torch.device("cpu"), "fp16")  # as on a GPU
+    monkeypatch.setattr("training.train.choose", lambda *_: half)
+    photos = write_photos(tmp_path / "photos", train=9, val=3)
+    config = small_config(photos, batch_size=4, checkpoint={"every_steps": 3})
+    train_run(config, tmp_path / "whole", say=lambda _: None)
+    step = Run.train_step
+
+    def deadly(self: Run, group: Sequence[Batch], each: int) -> float:
+        if self.position.step == 10:
+            raise Killed
+        return step(self, group, each)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "train_step", deadly)
+        with pytest.raises(Killed):
+            train_run(config, tmp_path / "cut", say=lambda _: None)
+    train_run(config, tmp_path / "cut", resume=True, say=lambda _: None)
+    one, other = (
+        torch.load(tmp_path / run / "last.pt", weights_only=True) for run in ("whole", "cut")
+    )
+    assert one["scaler"] == other["scaler"]
+    assert one["scaler"]["_growth_tracker"] > 0
+    torch.testing.assert_close(one["network"], other["network"], rtol=0, atol=0)

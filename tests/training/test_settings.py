@@ -105,14 +105,27 @@ def test_an_override_that_is_no_yaml_is_refused() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("epoch=3", "unknown setting epoch; allowed: data, recipe, backbone"),
-        ("optimiser.rate=3", "unknown setting optimiser.rate; allowed: learning_rate, momentum"),
+        (
+            "epoch=3",
+            r"unknown setting epoch, did you mean epochs or .*\? allowed: data, recipe, back",
+        ),
+        ("lr=3", r"unknown setting lr, did you mean optimiser.learning_rate\? allowed: data"),
+        ("optimizer.lr=3", r"unknown setting optimizer, did you mean optimiser\? allowed: data"),
+        ("validation.avrage_k=3", "unknown setting validation.avrage_k; allowed: metric, k, pat"),
+        ("zzz=3", "unknown setting zzz; allowed: data, recipe"),
+        (
+            "optimiser.rate=3",
+            r"optimiser.rate, did you mean optimiser.learning_rate or .*\? allowed: na",
+        ),
         ("optimiser=3", "optimiser must hold settings by name, got 3"),
         ("epochs=many", "epochs must be a whole number >= 0, got 'many'"),
         ("epochs=2.5", "epochs must be a whole number >= 0, got 2.5"),
         ("epochs=true", "epochs must be a whole number >= 0, got True"),
-        ("optimiser.nesterov=1", "optimiser.nesterov must be true or false, got 1"),
-        ("optimiser.momentum=high", r"optimiser.momentum must be a number in \[0, 1\), got 'high'"),
+        ("optimiser.nesterov=1", "optimiser.nesterov must be true or false, or null, got 1"),
+        (
+            "optimiser.momentum=high",
+            r"optimiser.momentum must be a number in \[0, 1\), or null, got 'h",
+        ),
         ("schedule.milestones=3", "schedule.milestones must be a list of numbers, got 3"),
         ("backbone=null", "backbone must be text, got None"),
         ("loss=focal", "loss must be settings by name, got 'focal'"),
@@ -251,3 +264,69 @@ def test_yaml_holds_plain_values_only() -> None:
     plain = yaml.safe_load(to_yaml(resolve({"recipe": "cifar100-densenet40", "data": "x"})))
     assert plain["schedule"]["milestones"] == [150.0, 225.0]
     assert from_plain(plain).schedule.milestones == (150.0, 225.0)
+
+
+# The optimiser, and names of yesterday ------------------------------------------------------
+
+
+def test_adamw_has_defaults_of_its_own_and_they_are_written_down() -> None:
+    config = resolve({"data": "x"}, overrides=["optimiser.name=adamw"])
+    plain = yaml.safe_load(to_yaml(config))["optimiser"]
+    assert (plain["learning_rate"], plain["weight_decay"]) == (1e-3, 0.05)
+    assert (plain["momentum"], plain["nesterov"]) == (None, None)
+    assert from_plain(yaml.safe_load(to_yaml(config))) == config
+
+
+def test_what_is_given_beside_adamw_wins_in_any_order() -> None:
+    given = ["optimiser.learning_rate=3e-4", "optimiser.name=adamw", "optimiser.weight_decay=0"]
+    optimiser = resolve({"data": "x"}, overrides=given).optimiser
+    assert (optimiser.learning_rate, optimiser.weight_decay) == (3e-4, 0)
+
+
+def test_another_optimiser_drops_the_rates_of_the_one_below_but_not_the_rest(
+    tmp_path: Path,
+) -> None:
+    recipe = {"recipe": "demo"}  # 0.1 for sgd, and three times that for one head
+    optimiser = resolve(recipe, overrides=["optimiser.name=adamw"]).optimiser
+    assert (optimiser.learning_rate, optimiser.multi_label_rate) == (1e-3, 3.0)
+    file = _file(tmp_path, to_yaml(resolve(recipe)))
+    again = resolve({}, overrides=["optimiser.name=adamw"], config=file).optimiser
+    assert again == optimiser
+    same = resolve({}, overrides=["optimiser.name=sgd"], config=file).optimiser
+    assert same.learning_rate == 0.1
+
+
+@pytest.mark.parametrize("setting", ["momentum=0.9", "nesterov=true"])
+def test_momentum_is_not_for_adamw(setting: str) -> None:
+    name = setting.partition("=")[0]
+    message = f"optimiser.{name} must be left out: it is for sgd, got"
+    with pytest.raises(UsageError, match=message):
+        resolve({"data": "x"}, overrides=["optimiser.name=adamw", f"optimiser.{setting}"])
+
+
+def test_average_k_of_the_validation_is_read_as_its_k(tmp_path: Path) -> None:
+    assert resolve({"data": "x"}, overrides=["validation.average_k=2"]).validation.k == 2
+    old = _file(tmp_path, "validation: {average_k: 2.5, patience: 4}")
+    assert resolve({"data": "x"}, config=old).validation.k == 2.5
+    newer = resolve({"data": "x"}, overrides=["validation.k=4"], config=old).validation
+    assert (newer.k, newer.patience) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["validation.metric=top_k", "validation.k=2.5"], "k must be a whole number for top_k"),
+        (["class_weight_power=1", "loss.weight=[1, 2]"], "both weight classes: give one"),
+        (["unfreeze=2"], "leaves the other blocks as they start and needs weights"),
+        (["unfreeze=2", "freeze=backbone", "weights=w"], "unfreeze=2 do not go together"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve({"data": "x"}, overrides=overrides)
+
+
+def test_the_last_blocks_are_given_as_a_number_or_all() -> None:
+    given = {"data": "x", "weights": "w"}
+    assert resolve(given | {"unfreeze": "2"}).unfreeze == 2  # a flag hands over text
+    assert resolve(given, overrides=["unfreeze=all"]).unfreeze == "all"

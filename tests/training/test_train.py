@@ -2,6 +2,7 @@ import csv
 import math
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from models.errors import DataError, UsageError
 from models.heads import CosineHead, TwoHead
 from tests.training.small import small_config, write_photos
 from training import losses, train
+from training.loading import Batch
 from training.loop import Run
 from training.losses import CrossEntropy
 from training.settings import from_plain
@@ -71,7 +73,7 @@ def test_a_run_learns_three_colours(finished: tuple[Path, TrainResult]) -> None:
     assert result.epochs == 6
     assert result.accuracy is not None
     assert result.accuracy > 0.85  # a constant set of 1.5 of 3 classes reaches a half
-    assert result.average_k == 1.5
+    assert result.metric == "average-1.5 accuracy"
 
 
 def test_a_run_leaves_the_documented_files(finished: tuple[Path, TrainResult]) -> None:
@@ -325,7 +327,10 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
     for split in ("train", "val"):
         (data / split / "green").rename(data / split / "amber")
     said = _said(tmp_path / "warm", data, weights=str(run))
-    assert said[-1].endswith("the last layer for 2 of 3 classes; the others start fresh")
+    assert said[-1].endswith(
+        "the last layer for 2 of 3 classes; the others start fresh: amber; classes you do not have "
+        "are left out: green"
+    )
     old, new = (
         load_file(path / "best.safetensors")["head.multi_label.bias"]
         for path in (run, tmp_path / "warm")
@@ -525,8 +530,53 @@ def test_a_gpu_asked_for_and_not_there_is_refused(
 
 def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, optimiser={"learning_rate": 1e30})
-    with pytest.raises(UsageError, match=r"became NaN at step .*learning_rate"):
+    with pytest.raises(UsageError, match=r"became NaN at step .*learning_rate.*no checkpoint had"):
         train_run(config, tmp_path / "run", say=lambda _: None)
+
+
+def test_a_loss_of_nan_leaves_the_last_checkpoint_and_says_of_which_step(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Run.train_step
+
+    def failing(self: Run, group: Sequence[Batch], steps: int) -> float:
+        if self.position.step == 3:
+            with torch.no_grad():
+                next(self.trained.network.parameters()).fill_(torch.nan)
+        return step(self, group, steps)
+
+    monkeypatch.setattr(Run, "train_step", failing)
+    config = small_config(photos, checkpoint={"every_steps": 2})
+    with pytest.raises(UsageError, match=r"NaN at step 4: .*last\.pt is still that of step 2$"):
+        train_run(config, tmp_path / "run", say=lambda _: None)
+    last = torch.load(tmp_path / "run/last.pt", weights_only=True)
+    assert last["position"]["step"] == 2
+    assert all(torch.isfinite(value).all() for value in last["network"].values())
+
+
+def test_weights_that_are_not_finite_are_never_written(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Run.train_step
+
+    def failing(self: Run, group: Sequence[Batch], steps: int) -> float:
+        value = step(self, group, steps)
+        with torch.no_grad():
+            next(self.trained.network.parameters()).fill_(torch.inf)
+        return value
+
+    monkeypatch.setattr(Run, "train_step", failing)
+    config = small_config(photos, checkpoint={"every_steps": 1})
+    with pytest.raises(UsageError, match=r"weights are no longer finite after step 1: lower"):
+        train_run(config, tmp_path / "run", say=lambda _: None)
+    assert not (tmp_path / "run/last.pt").exists()
+
+
+def test_a_k_that_the_data_have_no_classes_for_is_lowered_and_said(
+    photos: Path, tmp_path: Path
+) -> None:
+    said = _said(tmp_path / "run", photos, validation={"k": 5})
+    assert "validation.k is 2, the largest for 3 classes" in said
 
 
 def test_a_last_step_that_diverges_stops_with_advice(photos: Path, tmp_path: Path) -> None:

@@ -9,7 +9,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from models.backbones import build
-from models.backbones.weights import Weights, load_into, open_weights, read_weights, warm_start
+from models.backbones.weights import (
+    _SHOWN,
+    Weights,
+    load_into,
+    open_weights,
+    read_weights,
+    warm_start,
+)
 from models.classes import ClassInfo, ClassTable
 from models.errors import BundleError
 
@@ -275,7 +282,8 @@ def test_rows_of_the_last_layer_go_by_class_id(head: str) -> None:
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm", "yew"])
     said = warm_start(network, weights, ["ash", "yew", "oak", "fir"])
     assert said == (
-        "it: the backbone is taken, and the last layer for 2 of 4 classes; the others start fresh"
+        "it: the backbone is taken, and the last layer for 2 of 4 classes; the others start fresh: "
+        "ash, fir; classes you do not have are left out: elm"
     )
     for key, value in network.head.state_dict().items():
         if value.ndim:
@@ -289,8 +297,18 @@ def test_as_many_other_classes_take_no_row() -> None:
     fresh = network.head.weight.clone()
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm"])
     said = warm_start(network, weights, ["ash", "yew"])
-    assert "the last layer for 0 of 2 classes; the others start fresh" in said
+    assert "the last layer for 0 of 2 classes; the others start fresh: ash, yew" in said
     assert torch.equal(network.head.weight, fresh)
+
+
+def test_of_many_classes_without_a_match_some_are_named_and_all_counted() -> None:
+    rows, classes = _SHOWN + 1, _SHOWN + 2
+    source, network = _network("linear", rows, seed=1), _network("linear", classes, seed=2)
+    theirs, ours = [f"old{n}" for n in range(rows)], [f"new{n}" for n in range(classes)]
+    weights = Weights(origin="it", state=source.state_dict(), classes=theirs)
+    said = warm_start(network, weights, ours)
+    assert f"start fresh: {', '.join(ours[:_SHOWN])} and 2 more; classes" in said
+    assert said.endswith(f"left out: {', '.join(theirs[:_SHOWN])} and 1 more")
 
 
 def test_the_same_classes_take_every_row() -> None:
