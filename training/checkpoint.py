@@ -27,6 +27,7 @@ class Position:
     seconds: float = 0.0  # over all sittings
     loss_sum: float = 0.0  # over the examples of the epoch under way
     examples: int = 0  # how many these are
+    classes_taught: float = 0.0  # to them in all, labels included; 0 where the loss does not say
     best_score: float | None = None  # on validation, so far
     best_epoch: int | None = None  # where it was reached, counted from 1
     history: list[dict[str, float | str]] = field(default_factory=list)  # rows of metrics.csv

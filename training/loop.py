@@ -84,6 +84,7 @@ class Run:
             loss = self.train_step(batch, steps)
             position.loss_sum += loss * len(batch.labels)
             position.examples += len(batch.labels)
+            position.classes_taught += self.objective.mean_set_size * len(batch.labels)
             position.batch += 1
             position.step += 1
             self.save_if_due()
@@ -154,7 +155,7 @@ class Run:
         row = history.epoch_row(position, validation, rate=self.rate(position.step - 1, steps))
         position.history.append(row)
         position.batch = position.examples = 0
-        position.loss_sum = 0.0
+        position.loss_sum = position.classes_taught = 0.0
         history.write_metrics(self.folder, position.history)
         self.append_events(row)
         self.save()

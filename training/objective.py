@@ -40,6 +40,11 @@ class Objective:
         return value
 
     @property
+    def mean_set_size(self) -> float:
+        """Classes a picture of the last batch was taught, its label included; 0 if not told."""
+        return float(getattr(self.loss_fn, "mean_set_size", 0.0))
+
+    @property
     def scale(self) -> float | None:
         """What cosines are multiplied with, by the loss or before it, where anything is."""
         return self.head_scale if self.loss_fn.scale is None else float(self.loss_fn.scale)

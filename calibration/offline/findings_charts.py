@@ -7,7 +7,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from calibration.intervals import wilson
@@ -46,11 +46,10 @@ def accuracy_over_k(
     errors = np.array([rates - _of(top_k, "hit_low"), _of(top_k, "hit_high") - rates])
     axes.errorbar(fixed, rates, errors, fmt="o", color=BLUE, markersize=4, capsize=2,
                   linewidth=1, label="exactly K, the K best")  # fmt: skip
-    for (name, values), style in zip(baselines.items(), (":", (0, (1, 4))), strict=False):
+    for (name, values), style in zip(baselines.items(), ("--", ":"), strict=False):
         axes.plot(fixed, values, color=GREY, linestyle=style, label=name)
     _shares(axes)
-    axes.set_xlim(0.8, max(*ks, *fixed, 1.2))
-    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    _over_k(axes, ks)
     _legend(figure)
     return figure
 
@@ -65,8 +64,8 @@ def sizes_achieved(average_k: Sequence[Row]) -> Figure:
                       linewidth=0)  # fmt: skip
     axes.plot(ks, change["size"], color=GREEN)
     axes.axhline(0, color=INK, linewidth=1)
-    axes.yaxis.set_major_formatter(_signed_percent)
-    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    axes.yaxis.set_major_formatter(lambda change, _: f"{change * 100:+.4g} %" if change else "0 %")
+    _over_k(axes, ks.tolist())
     return figure
 
 
@@ -127,7 +126,7 @@ def sizes_of_groups(bars: Bars, groups: Mapping[str, Bools]) -> Figure:
             marker=marker,
             markersize=4,
             linestyle=line,
-            label=f"{name} training photos",
+            label=name,
         )
     _name_bars(axes, bars)
     axes.set_ylim(bottom=0)
@@ -204,19 +203,25 @@ def _name_bars(axes: Axes, bars: Bars) -> None:
     axes.grid(visible=False, axis="x")
 
 
+def _over_k(axes: Axes, ks: Sequence[float]) -> None:
+    margin = 0.02 * (ks[-1] - ks[0]) or 0.5
+    axes.set_xlim(ks[0] - margin, ks[-1] + margin)
+    if ks[-1] > 10:
+        axes.set_xticks([1, *range(5, int(ks[-1]) + 1, 5)])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+
+
 def _shares(axes: Axes) -> None:
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, -0.02), min(high, 1.02))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(lambda share, _: f"{share * 100:.4g} %")
 
 
 def _legend(figure: Figure, *, columns: int = 2) -> None:
     """Above the axes, where it hides nothing."""
     figure.legend(loc="outside upper left", ncols=columns, fontsize=9, borderaxespad=0.2)
-
-
-def _signed_percent(value: float, _: int) -> str:
-    return f"{value * 100:+.3g} %" if value else "0 %"
 
 
 def _of(rows: Sequence[Row], name: str) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from calibration.offline.outputs import BundleOutputs
 from calibration.offline.page import (
     Markup,
     drawing,
+    interval,
     page,
     percent,
     section,
@@ -70,7 +71,7 @@ def _summary(seen: Seen) -> Iterator[Markup]:
     yield words(
         f"Asked for {findings.k:g} classes on average, the sets hold {row.size:.2f} "
         f"(95 %: {row.size_low:.2f} to {row.size_high:.2f}), and {percent(row.hit_rate)} of them "
-        f"hold the right class (95 %: {percent(row.hit_low)} to {percent(row.hit_high)})."
+        f"hold the right class (95 %: {interval(row.hit_low, row.hit_high)})."
         + (f" {percent(row.empty_rate)} are empty." if row.empty_rate else "")
     )
     absent = record.classes - np.unique(findings.labels).size
@@ -87,12 +88,13 @@ def _over_k(seen: Seen) -> Iterator[Markup]:
     counts = np.array(seen.record.class_counts)
     ks = np.array([int(row.value) for row in findings.top_k])
     random = (ks / len(counts)).tolist()
-    baselines = {"K classes drawn at random": random}
+    baselines, unaided = {"K at random": random}, "K classes drawn at random"
     if seen.record.class_counts_from == "train":
         photos = np.bincount(findings.labels, minlength=len(counts))
         commonest = np.argsort(-counts, kind="stable")
         shares = photos[commonest].cumsum() / photos.sum()
-        baselines = {"always the K commonest in training": shares[ks - 1].tolist(), **baselines}
+        unaided = f"the K classes commonest in training, and {unaided}"
+        baselines = {"the K commonest": shares[ks - 1].tolist(), **baselines}
     picture = charts.accuracy_over_k(findings.average_k, findings.top_k, baselines)
     sizes = charts.sizes_achieved(findings.average_k)
     k, one = findings.k, findings.top_k[0] if findings.top_k else None
@@ -107,12 +109,16 @@ def _over_k(seen: Seen) -> Iterator[Markup]:
             f"{percent(wins.hit_rate)}, sets of exactly that size for {percent(fixed.hit_rate)}."
         )
     yield side_by_side(
-        drawing(picture, f"Accuracy over K, with 95 % intervals.{told}"),
+        drawing(
+            picture, f"Accuracy over K, with 95 % intervals.{told} Without a network: {unaided}."
+        ),
         drawing(
             sizes,
-            "Size asked for and size achieved: above 0 % the sets are larger than asked. The band "
-            "is the 95 % interval of the mean on these photos; where it holds 0 % the thresholds "
-            "give what they were chosen for.",
+            "Mean set size on these photos compared with K, with its 95 % interval: at "
+            f"K = {k:g} it is {wins.size:.2f}, {(wins.size / k - 1) * 100:+.1f} %. The thresholds "
+            f"were chosen for 0 % on {seen.record.measured.rows:,} photos of "
+            f"{seen.record.measured.split}: the fewer those are, and the less like these, the "
+            "further off.",
         ),
     )
 
@@ -134,7 +140,7 @@ def _rule(result: Evaluated) -> tuple[str, ...]:
         f"K = {value:g}" if name == "k" else percent(value),
         f"{row.size:.3f}",
         percent(row.hit_rate),
-        f"{percent(row.hit_low)} to {percent(row.hit_high)}",
+        interval(row.hit_low, row.hit_high),
         percent(row.macro_hit_rate),
         percent(row.empty_rate),
     )
@@ -202,7 +208,7 @@ def _group(group: ShotGroup) -> tuple[str, ...]:
         f"{group.rows:,}",
         f"{group.mean_size:.2f}",
         percent(group.hit_rate),
-        " to ".join(map(percent, group.hit_ci95)),
+        interval(*group.hit_ci95),
     )
 
 
