@@ -14,6 +14,7 @@ from calibration.live.audit import audit_file
 from calibration.live.recalibrate import recalibrate_bundle
 from calibration.offline.calibrate import calibrate_bundle, cautions
 from calibration.offline.evaluate import Evaluation, evaluation_of
+from calibration.offline.findings import Findings, findings_of
 from calibration.offline.gate import Gate, check_comparable, compare_outputs, read_gate
 from calibration.offline.outputs import BundleOutputs, bundle_outputs
 from calibration.offline.settings import CalibrationSettings
@@ -142,16 +143,19 @@ def evaluate(
             evaluation = evaluation_of(new)
             content = evaluation.to_plain()
             tables = [evaluation_table(content)]
-            html = None if drawn is None else drawn(new, evaluation)
+            older: Findings | None = None
             if against is not None:
                 with shown(against) as old:
                     compared = compare_outputs(new, old)
+                    if drawn is not None:
+                        older = findings_of(old.record, old.outputs)
                 reasons = [] if allowed is None else allowed.reasons(compared[0])
                 content["against"] = [asdict(comparison) for comparison in compared]
                 content["gate"] = (
                     None if allowed is None else {"passed": not reasons, "why": reasons}
                 )
                 tables.append(comparison_table(compared, str(against)))
+            html = None if drawn is None else drawn(new, evaluation, older)
     if audit is not None:
         content["audit"] = audited.to_plain()
         tables.append(audit_table(audited))
@@ -203,7 +207,9 @@ def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManage
     return written
 
 
-def _page(file: Path, data: str | None) -> Callable[[BundleOutputs, Evaluation], str]:
+def _page(
+    file: Path, data: str | None
+) -> Callable[[BundleOutputs, Evaluation, Findings | None], str]:
     """What makes the page; whether it can be, and the file written, before anything takes time."""
     if data is None:
         raise UsageError("--report needs photos: name them with --data")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.measurement import Bools, Ints, Measurement
-from calibration.offline.outputs import BundleOutputs, SplitOutputs
+from calibration.offline.outputs import SplitOutputs
 from calibration.offline.tabulate import row_of
 from calibration.record.point import OperatingPoint
 from calibration.record.record import CalibrationRecord
@@ -99,9 +99,8 @@ class Findings:
     largest: tuple[LargeSet, ...]
 
 
-def findings_of(found: BundleOutputs) -> Findings:
+def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
     """Look at every photo once, block by block; memory does not grow with rows times classes."""
-    record, outputs = found.record, found.outputs
     points = [record.point(rule, k=k) for rule, k in _asked(record)]
     point, ks = record.point("average_k"), record.ks("average_k")
     assert point.k is not None  # a rule by size

@@ -18,7 +18,7 @@ from calibration.record.tables import Row
 
 MOST_BARS = 16
 """Sets larger than the largest of 99 in 100, and in any case than this, share the last bar."""
-_GROUPS: Final = {"few": (RUST, "o", "-"), "medium": (OCHRE, "s", "--"), "many": (BLUE, "^", "-.")}
+_LINES: Final = ((RUST, "o", "-"), (OCHRE, "s", "--"), (BLUE, "^", "-."))
 
 
 class Bars(NamedTuple):
@@ -107,7 +107,7 @@ def hits_of_sizes(bars: Bars, hits: Bools) -> Figure:
     _with_intervals(axes, np.arange(len(bars.names)), found, photos, GREEN, "o")
     axes.axhline(hits.mean(), color=INK, linewidth=1, linestyle=":", label="all photos")
     _name_bars(axes, bars)
-    axes.set_ylim(0, 1.02)
+    axes.set_ylim(0, 1.05)
     _shares(axes)
     _legend(figure)
     return figure
@@ -115,10 +115,9 @@ def hits_of_sizes(bars: Bars, hits: Bools) -> Figure:
 
 @mpl.rc_context(STYLE)
 def sizes_of_groups(bars: Bars, groups: Mapping[str, Bools]) -> Figure:
-    """How the set sizes of each group of photos are distributed, masks ``(rows,)`` by name."""
-    figure, axes = panel("classes in the set", "share of the group's photos")
-    for name, among in groups.items():
-        colour, marker, line = _GROUPS[name]
+    """How the sizes of each group of sets are distributed: up to three masks, ``(rows,)``."""
+    figure, axes = panel("classes in the set", "share of photos")
+    for (name, among), (colour, marker, line) in zip(groups.items(), _LINES, strict=False):
         shares = _counts(bars, among) / among.sum()
         axes.plot(
             shares,
@@ -147,7 +146,7 @@ def reliability(best: Reliability, every: Reliability) -> Figure:
     _with_intervals(axes, best.mean_scores, best.hits, best.counts, GREEN, "o",
                     label="best score of a photo")  # fmt: skip
     axes.set_xlim(-0.02, 1.02)
-    axes.set_ylim(-0.02, 1.02)
+    axes.set_ylim(-0.05, 1.05)
     _shares(axes)
     _legend(figure)
     return figure
@@ -214,7 +213,7 @@ def _over_k(axes: Axes, ks: Sequence[float]) -> None:
 
 def _shares(axes: Axes) -> None:
     low, high = axes.get_ylim()
-    axes.set_ylim(max(low, -0.02), min(high, 1.02))
+    axes.set_ylim(max(low, -0.05), min(high, 1.05))
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(lambda share, _: f"{share * 100:.4g} %")
 

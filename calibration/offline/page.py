@@ -38,9 +38,10 @@ tr { border-bottom: 1px solid var(--grid); }
 pre { border: 1px solid var(--grid); border-radius: 6px; padding: 1rem; overflow-x: auto;
   font-size: .85rem; }
 .photos { display: grid; gap: 1.2rem; margin: .8rem 0;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 18rem), 1fr)); }
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }
 .photo { display: grid; grid-template-columns: 6.5rem 1fr; gap: .8rem; font-size: .875rem;
   line-height: 1.4; }
+.photo > div { min-width: 0; overflow-wrap: anywhere; }
 .photo img, .photo .missing { width: 6.5rem; height: 6.5rem; border-radius: 6px; }
 .missing { border: 1px solid var(--grid); color: var(--grey); display: grid; place-items: center; }
 .photo ol { margin: .2rem 0; padding-left: 1.3rem; }

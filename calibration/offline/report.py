@@ -47,19 +47,31 @@ class Seen(NamedTuple):
     classes: ClassTable
     photos: Split
     preprocess: Preprocess
+    older: Findings | None
 
 
-def evaluation_report(found: BundleOutputs, evaluation: Evaluation) -> str:
-    """The page as HTML, complete in itself, the photos with the largest sets inside it."""
+def evaluation_report(
+    found: BundleOutputs, evaluation: Evaluation, older: Findings | None = None
+) -> str:
+    """The page as HTML, complete in itself, the photos with the largest sets inside it.
+
+    ``older`` is of the same photos and of the bundle that this one is compared with.
+    """
     bundle = found.bundle
     seen = Seen(
-        evaluation, findings_of(found), found.record, bundle.classes, found.photos,
-        bundle.preprocess,
-    )  # fmt: skip
+        evaluation=evaluation,
+        findings=findings_of(found.record, found.outputs),
+        record=found.record,
+        classes=bundle.classes,
+        photos=found.photos,
+        preprocess=bundle.preprocess,
+        older=older,
+    )
     sections = []
     with progress(len(SECTIONS), "drawing the report") as advance:
         for name, shown in SECTIONS.items():
-            sections.append(section(name, *shown(seen)))
+            if parts := list(shown(seen)):
+                sections.append(section(name, *parts))
             advance(1, name)
     title = f"{evaluation.bundle} on {evaluation.rows:,} photos of {evaluation.split}"
     return page(title, sections)
@@ -169,6 +181,38 @@ def _sizes(seen: Seen) -> Iterator[Markup]:
     )
 
 
+def _beside(seen: Seen) -> Iterator[Markup]:
+    findings, older = seen.findings, seen.older
+    if older is None:
+        return
+    before = {row.value: row for row in older.average_k}
+    asked_for = {result.point.k for result in seen.evaluation.rules}
+    yield table(
+        ("K", "mean size, older", "this one", "hit rate, older", "this one"),
+        (
+            (
+                f"{row.value:g}",
+                f"{before[row.value].size:.3f}",
+                f"{row.size:.3f}",
+                percent(before[row.value].hit_rate),
+                percent(row.hit_rate),
+            )
+            for row in findings.average_k
+            if row.value in before and row.value in asked_for
+        ),
+    )
+    if older.k != findings.k:
+        return
+    sizes = np.concatenate([older.sizes, findings.sizes])
+    first = np.arange(len(sizes)) < len(older.sizes)
+    yield drawing(
+        charts.sizes_of_groups(
+            charts.size_bars(sizes), {"the older bundle": first, "this bundle": ~first}
+        ),
+        f"How the set sizes of both are distributed at K = {findings.k:g}.",
+    )
+
+
 def _shots(seen: Seen) -> Iterator[Markup]:
     findings, record, evaluation = seen.findings, seen.record, seen.evaluation
     if record.class_counts_from != "train":
@@ -215,12 +259,15 @@ def _group(group: ShotGroup) -> tuple[str, ...]:
 def _reliability(seen: Seen) -> Iterator[Markup]:
     best, every = seen.findings.best_scores, seen.findings.all_scores
     kind = named(seen.record.score_kind, seen.record.temperature)
+    sigmoid = ""
+    if seen.record.score_kind == "sigmoid":
+        sigmoid = " Sigmoid scores do not compete: those of several classes may all be high."
     yield side_by_side(
         drawing(
             charts.reliability(best, every),
             f"Scores ({kind}) in bins of a tenth, and how often they are of the right class, with "
             "95 % intervals. Below the dotted line scores promise more than they hold. Best scores "
-            f"are off by {best.gap * 100:.1f} points on average.",
+            f"are off by {best.gap * 100:.1f} points on average.{sigmoid}",
         ),
         drawing(
             charts.best_scores(best),
@@ -306,6 +353,7 @@ SECTIONS: Final[Mapping[str, Callable[[Seen], Iterator[Markup]]]] = {
     "In short": _summary,
     "Accuracy and size over K": _over_k,
     "Set sizes": _sizes,
+    "Beside the older bundle": _beside,
     "Rare and common classes": _shots,
     "Are the scores to be believed?": _reliability,
     "Photos with the largest sets": _largest,
