@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from calibration.intervals import wilson
 from calibration.measurement import Bools, Ints
-from calibration.offline.drawing import BLUE, GREEN, GREY, INK, OCHRE, PAPER, RUST, STYLE, panel
+from calibration.offline.drawing import BLUE, GREEN, GREY, INK, PAPER, RUST, STYLE, panel
 from calibration.offline.findings import Reliability
 from calibration.record.tables import Row
 
 MOST_BARS = 16
 """Sets larger than the largest of 99 in 100, and in any case than this, share the last bar."""
-_LINES: Final = ((RUST, "o", "-"), (OCHRE, "s", "--"), (BLUE, "^", "-."))
+_LINES: Final = ((RUST, "o", "-"), (BLUE, "s", "--"), (GREEN, "^", "-."))
 
 
 class Bars(NamedTuple):

@@ -91,7 +91,7 @@ def _summary(seen: Seen) -> Iterator[Markup]:
         f"{record.classes:,} classes, head {record.head}, "
         f"{named(record.score_kind, record.temperature)} scores. Thresholds were chosen on "
         f"{record.measured.rows:,} photos of {record.measured.split}."
-        + (f" {absent:,} classes have no photo here." if absent else "")
+        + (f" Classes without a photo here: {absent:,}." if absent else "")
     )
 
 
