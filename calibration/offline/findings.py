@@ -116,7 +116,8 @@ def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
             best.update(np.take_along_axis(scores, first, 1), np.take_along_axis(true, first, 1))
             pairs.update(point, scores, labels)
             advance(len(labels))
-    sizes, hits = (column[:, 0] for column in measurement.row_by_row())
+    watched_sizes, watched_hits = measurement.row_by_row()  # (rows, 1)
+    sizes, hits = watched_sizes[:, 0], watched_hits[:, 0]
     rows = [row_of(measurement, index, asked) for index, (_, asked) in enumerate(_asked(record))]
     return Findings(
         average_k=tuple(rows[: len(ks)]),

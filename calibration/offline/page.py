@@ -34,7 +34,7 @@ td, th { padding: .3rem 0 .3rem clamp(.6rem, 2vw, 1.3rem); text-align: right; ve
 td { white-space: nowrap; } th { font-weight: 600; vertical-align: bottom; }
 td:first-child, th:first-child { padding-left: 0; text-align: left; white-space: normal; }
 tr { border-bottom: 1px solid var(--grid); }
-@media (max-width: 40rem) { table { font-size: .85rem; } }
+@media (max-width: 40rem) { table { font-size: .85rem; } td { white-space: normal; } }
 pre { border: 1px solid var(--grid); border-radius: 6px; padding: 1rem; overflow-x: auto;
   font-size: .85rem; }
 .photos { display: grid; gap: 1.2rem; margin: .8rem 0;
@@ -67,15 +67,14 @@ def section(title: str, *parts: Markup) -> Markup:
 
 def words(text: str) -> Markup:
     """A paragraph."""
-    return Markup(f"<p>{html.escape(text)}</p>\n")
+    return Markup(f"<p>{_text(text)}</p>\n")
 
 
 def drawing(figure: Figure, caption: str) -> Markup:
     """A drawing and, under it, what it shows."""
-    below = html.escape(caption)
     return Markup(
         f'<figure><div aria-hidden="true">{inline(figure)}</div>'
-        f"<figcaption>{below}</figcaption></figure>\n"
+        f"<figcaption>{_text(caption)}</figcaption></figure>\n"
     )
 
 
@@ -85,10 +84,10 @@ def side_by_side(*parts: Markup) -> Markup:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """Words in the first column, numbers in the others; a line of a cell ends with ``\\n``."""
-    first = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    """Words in the first column, numbers in the others."""
+    first = "".join(f"<th>{_text(cell)}</th>" for cell in head)
     body = "".join(
-        f"<tr>{''.join(f'<td>{_lines(cell)}</td>' for cell in row)}</tr>\n" for row in rows
+        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows
     )
     return Markup(f'<div class="wide"><table><tr>{first}</tr>\n{body}</table></div>\n')
 
@@ -108,5 +107,6 @@ def interval(low: float | None, high: float | None) -> str:
     return "-" if low is None else f"{low * 100:.1f} to {percent(high)}"
 
 
-def _lines(cell: str) -> str:
-    return html.escape(cell).replace("\n", "<br>")
+def _text(text: str) -> str:
+    """Escaped, and no line ends between a number and what belongs to it."""
+    return html.escape(text).replace(" %", "&nbsp;%").replace(" = ", "&nbsp;=&nbsp;")

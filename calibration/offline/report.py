@@ -299,7 +299,7 @@ def _tile(seen: Seen, large: LargeSet) -> str:
     verdict = "in the set" if large.hit else "not in the set"
     return (
         f'<div class="photo">{_small(seen, large.row)}<div><b>{name(large.label)}</b>, {verdict}'
-        f" of {large.size:,}<ol>{shown}</ol>{more}</div></div>\n"
+        f" of&nbsp;{large.size:,}<ol>{shown}</ol>{more}</div></div>\n"
     )
 
 

@@ -103,9 +103,9 @@ def test_pairs_are_counted_with_what_their_photos_show(
     expected = sorted(counts, key=lambda pair: (-counts[pair], pair))[:MOST_PAIRS]
     assert [pair.classes for pair in findings.pairs] == expected
     assert len(counts) > MOST_PAIRS
-    for pair in findings.pairs:
-        assert pair.sets == counts[pair.classes]
-        assert pair.true == (of_first[pair.classes], of_second[pair.classes])
+    for found in findings.pairs:
+        assert found.sets == counts[found.classes]
+        assert found.true == (of_first[found.classes], of_second[found.classes])
 
 
 def test_the_largest_sets_come_first_with_their_best_members(
