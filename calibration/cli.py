@@ -13,9 +13,10 @@ from rich.table import Table
 from calibration.live.audit import audit_file
 from calibration.live.recalibrate import recalibrate_bundle
 from calibration.offline.calibrate import calibrate_bundle, cautions
-from calibration.offline.evaluate import evaluation_of
+from calibration.offline.evaluate import Evaluation, evaluation_of
+from calibration.offline.findings import Findings, findings_of
 from calibration.offline.gate import Gate, check_comparable, compare_outputs, read_gate
-from calibration.offline.outputs import bundle_outputs
+from calibration.offline.outputs import BundleOutputs, bundle_outputs
 from calibration.offline.settings import CalibrationSettings
 from calibration.printing import (
     audit_table,
@@ -31,7 +32,7 @@ from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
-from models.files import files_beside
+from models.files import check_writable, files_beside, write_atomic
 from models.flags import flags_of
 
 WITH_SCORES = {"--scores", "--correct-prior", "--approve", "--device", "--json", "--config"}
@@ -115,6 +116,9 @@ def evaluate(
     audit: Annotated[
         Path | None, typer.Option(help="Labelled feedback from a server, instead of --data.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="File for a page about it, .html; needs the extra `report`.")
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -123,35 +127,44 @@ def evaluate(
     With --gate, the exit code is 5 if the bundle is worse than --against by more than allowed.
     """
     allowed = _gate(data, against, gate, audit)
+    drawn = None if report is None else _page(report, data)
     content: dict[str, Any] = {}
     tables = []
     reasons: list[str] = []
+    html: str | None = None
     if audit is not None:
         record = read_record(open_bundle(bundle))
-        report = audit_file(audit, calibration_id=record.calibration_id)
+        audited = audit_file(audit, calibration_id=record.calibration_id)
     if data is not None:
         if against is not None:
             check_comparable(bundle, against, data, split, device=device, gated=gate is not None)
         shown = partial(bundle_outputs, data=data, split=split, device=device)
         with shown(bundle) as new:
-            content = evaluation_of(new).to_plain()
+            evaluation = evaluation_of(new)
+            content = evaluation.to_plain()
             tables = [evaluation_table(content)]
+            older: Findings | None = None
             if against is not None:
                 with shown(against) as old:
                     compared = compare_outputs(new, old)
+                    if drawn is not None:
+                        older = findings_of(old.record, old.outputs)
                 reasons = [] if allowed is None else allowed.reasons(compared[0])
                 content["against"] = [asdict(comparison) for comparison in compared]
                 judged = {"passed": not reasons, "why": reasons}
                 content["gate"] = None if allowed is None else judged
                 tables.append(comparison_table(compared, str(against)))
+            html = None if drawn is None else drawn(new, evaluation, older)
     if audit is not None:
-        content["audit"] = report.to_plain()
-        tables.append(audit_table(report))
-        for count, why in ((report.other_calibrations, "answered by another calibration"),
-                           (report.damaged, "damaged")):  # fmt: skip
+        content["audit"] = audited.to_plain()
+        tables.append(audit_table(audited))
+        for count, why in ((audited.other_calibrations, "answered by another calibration"),
+                           (audited.damaged, "damaged")):  # fmt: skip
             if count:
                 warn(f"{count} rows of feedback left out: {why}")
     _show(content, tables, as_json)
+    if report is not None and html is not None:
+        write_atomic(report, html.encode())
     if reasons:
         raise GateFailed("; ".join(reasons))
 
@@ -176,13 +189,9 @@ def _show(content: object, tables: Iterable[Table], as_json: bool) -> None:
 
 
 def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:
-    """What writes the report; a missing package or folder shows before anything takes time."""
-    try:
+    """What writes the report; asked for, and the folder made, before anything takes time."""
+    with _extra_report():
         from calibration.offline.charts import write_pictures
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--report needs {error.name}: pip install 'florilege[report]', or leave it out"
-        ) from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -195,6 +204,35 @@ def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManage
             yield
 
     return written
+
+
+def _page(
+    file: Path, data: str | None
+) -> Callable[[BundleOutputs, Evaluation, Findings | None], str]:
+    """What makes the page; whether it can be, and the file written, before anything takes time."""
+    if data is None:
+        raise UsageError("--report needs photos: name them with --data")
+    with _extra_report():
+        from calibration.offline.report import evaluation_report
+    try:
+        check_writable(file)
+    except OSError as error:
+        raise UsageError(
+            f"--report {file} cannot be written: {error.strerror}; name a file in a folder that "
+            "is there"
+        ) from error
+    return evaluation_report
+
+
+@contextmanager
+def _extra_report() -> Iterator[None]:
+    """Say which extra is missing where an import inside fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--report needs {error.name}: pip install 'florilege[report]', or leave it out"
+        ) from error
 
 
 def _gate(

@@ -31,6 +31,7 @@ class Position:
     seconds: float = 0.0  # over all sittings
     loss_sum: float = 0.0  # over the examples of the current epoch so far
     examples: int = 0  # how many there are
+    classes_taught: float = 0.0  # to them in all, labels included; 0 if the loss does not say
     best_score: float | None = None  # on validation, so far
     best_epoch: int | None = None  # where it was reached, counted from 1
     history: list[dict[str, float | str]] = field(default_factory=list)  # rows of metrics.csv

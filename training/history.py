@@ -31,6 +31,8 @@ def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row
         "val_best_head": validation.best.head,
         "val_best_score_kind": validation.best.score_kind,
     }
+    if position.classes_taught:
+        row["train_set_size"] = position.classes_taught / max(1, position.examples)
     for head in validation.log_loss:
         row[f"val_log_loss_{head}"] = validation.log_loss[head]
         row[f"val_top_1_{head}"] = validation.top_1[head]
@@ -47,7 +49,8 @@ def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
     if not history:
         return
     text = io.StringIO()
-    table = csv.DictWriter(text, fieldnames=list(history[0]), lineterminator="\n")
+    names = dict.fromkeys(name for row in history for name in row)
+    table = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
     table.writeheader()
     table.writerows(history)
     write(folder.metrics, text.getvalue().encode())

@@ -104,6 +104,7 @@ class Run:
             loss, rows = self.train_step(group, steps), sum(len(batch.labels) for batch in group)
             position.loss_sum += loss * rows
             position.examples += rows
+            position.classes_taught += self.objective.mean_set_size * rows
             position.batch += len(group)
             position.step += 1
             self.save_if_due()
@@ -197,7 +198,7 @@ class Run:
         row = history.epoch_row(position, validation, rate=self.rate(position.step - 1, steps))
         position.history.append(row)
         position.batch = position.examples = 0
-        position.loss_sum = 0.0
+        position.loss_sum = position.classes_taught = 0.0
         history.write_metrics(self.folder, position.history)
         self.append_events(row)
         self.save()

@@ -58,6 +58,11 @@ class Objective:
         return len(kept) if weight is None else float(weight.to(kept.device)[kept].sum())
 
     @property
+    def mean_set_size(self) -> float:
+        """Classes a picture of the last batch was taught, its label included; 0 if not told."""
+        return float(getattr(self.loss_fn, "mean_set_size", 0.0))
+
+    @property
     def scale(self) -> float | None:
         """What the cosines are multiplied by, in the loss or before it; None for nothing."""
         return self.head_scale if self.loss_fn.scale is None else float(self.loss_fn.scale)

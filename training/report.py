@@ -1,17 +1,26 @@
 """``report.html``: the curves and settings of a run in one file that opens anywhere."""
 
-import html
-import io
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from calibration.offline.drawing import BLUE, GREEN, OCHRE, RUST, STYLE, panel
+from calibration.offline.page import (
+    Markup,
+    drawing,
+    page,
+    percent,
+    preformatted,
+    section,
+    side_by_side,
+    table,
+    words,
+)
 from training.checkpoint import write
 from training.config import TrainConfig
 from training.history import Row
@@ -19,17 +28,11 @@ from training.metric import metric_of
 from training.run_folder import RunFolder
 from training.settings import to_yaml
 
-_COLOURS: Final = ("#1b6e53", "#b5542a", "#4a5fa5", "#8a6d1f")
-_STYLE: Final = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1d2a24; max-width: 60rem; margin: 2rem auto;
-  padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-svg { max-width: 100%; height: auto; }
-table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: left; }
-td + td, th + th { text-align: right; font-variant-numeric: tabular-nums; }
-tr { border-bottom: 1px solid #d9e0dc; }
-pre { background: #f3f6f4; padding: 1rem; overflow-x: auto; font-size: .85rem; }
-"""
+_LINES: Final = ((GREEN, "-", "o"), (RUST, "--", "s"), (BLUE, "-.", "^"), (OCHRE, ":", "D"))
+_HEADS: Final = ("linear", "cosine", "multi_label", "sccp")
+_ACCURACY: Final = re.compile(
+    rf"val_average_(?P<k>[\d.]+)_(?P<head>{'|'.join(_HEADS)})_(?P<kind>\w+)"
+)
 
 
 def write_report(folder: RunFolder, config: TrainConfig, history: Sequence[Row]) -> None:
@@ -45,35 +48,36 @@ def report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
         config: Its settings.
         history: One row per epoch, as in ``metrics.csv``; may be empty.
     """
-    title = html.escape(f"Training run {name}")
-    settings = html.escape(to_yaml(config))
-    results = _results(history) if history else "<p>No epoch was trained.</p>"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
-        f"<body><h1>{title}</h1>\n{results}\n<h2>Settings</h2>\n<pre>{settings}</pre></body></html>\n"
-    )
+    sections = [section("Settings", preformatted(to_yaml(config)))]
+    if history:
+        sections = [
+            section("In short", *_summary(history)),
+            section("Average-K accuracy at the best epoch", _table(_best(history))),
+            section("Epoch by epoch", side_by_side(*_curves(history))),
+            *sections,
+        ]
+    else:
+        sections.insert(0, words("No epoch was trained."))
+    return page(f"Training run {name}", sections)
 
 
-def _results(history: Sequence[Row]) -> str:
-    best = max(history, key=lambda row: float(row["val_score"]))
+def _best(history: Sequence[Row]) -> Row:
+    return max(history, key=lambda row: float(row["val_score"]))
+
+
+def _summary(history: Sequence[Row]) -> Iterator[Markup]:
+    best = _best(history)
     minutes, seconds = divmod(round(float(history[-1]["seconds"])), 60)
-    return (
-        f"<p>Best of {len(history)} epochs: <b>epoch {best['epoch']}</b>, "
-        f"{metric_of(best)} on validation "
-        f"<b>{float(best['val_score']) * 100:.2f} %</b> with the {_words(best['val_best_head'])} "
-        f"head and {best['val_best_score_kind']} scores. Trained for {minutes} min {seconds} s.</p>"
-        "<p>The thresholds were set on the same validation pictures; "
-        "<code>florilege evaluate</code> on the test split gives the fair figure.</p>"
-        f"<h2>Average-K accuracy at the best epoch, %</h2>{_table(best)}"
-        f"<h2>Curves</h2>{_curves(history)}"
+    yield words(
+        f"Best of {len(history)} epochs: epoch {best['epoch']}, {metric_of(best)} "
+        f"on validation {percent(float(best['val_score']))} with the "
+        f"{_words(best['val_best_head'])} head and {best['val_best_score_kind']} scores. Trained "
+        f"for {minutes} min {seconds} s."
     )
-
-
-_HEADS: Final = ("linear", "cosine", "multi_label", "sccp")
-_ACCURACY: Final = re.compile(
-    rf"val_average_(?P<k>[\d.]+)_(?P<head>{'|'.join(_HEADS)})_(?P<kind>\w+)"
-)
+    yield words(
+        "The thresholds were set on the same validation pictures. The fair figure is that of "
+        "florilege evaluate on the test split, which draws a page like this one with --report."
+    )
 
 
 def _accuracies(row: Row) -> dict[str, dict[float, str]]:
@@ -92,57 +96,59 @@ def _choice(column: str) -> str:
     return ", ".join(filter(None, (_words(head), kind)))
 
 
-def _table(row: Row) -> str:
+def _table(row: Row) -> Markup:
     found = _accuracies(row)
     sizes = sorted({k for columns in found.values() for k in columns})
-    head = "".join(f"<th>K = {k:g}</th>" for k in sizes)
-    lines = []
-    for choice, columns in found.items():
-        cells = "".join(f"<td>{float(row[columns[k]]) * 100:.2f}</td>" for k in sizes)
-        lines.append(f"<tr><td>{choice}</td>{cells}</tr>")
-    return f"<table><tr><th>head, score</th>{head}</tr>{''.join(lines)}</table>"
+    return table(
+        ("head, score", *(f"K = {k:g}" for k in sizes)),
+        (
+            (choice, *(percent(float(row[columns[k]])) for k in sizes))
+            for choice, columns in found.items()
+        ),
+    )
 
 
-def _curves(history: Sequence[Row]) -> str:
-    def column(name: str, factor: float = 1.0) -> list[float]:
-        return [float(row[name]) * factor for row in history]
+def _curves(history: Sequence[Row]) -> Iterator[Markup]:
+    def column(name: str) -> list[float]:
+        return [float(row.get(name, "nan")) for row in history]
 
     metric = metric_of(history[-1])
-    choices = [name for name in history[0] if name.startswith(metric.prefix)]
-    accuracy = {_choice(name.removeprefix(metric.prefix)): column(name, 100) for name in choices}
+    accuracy = {
+        _choice(name.removeprefix(metric.prefix)): [100 * share for share in column(name)]
+        for name in history[0]
+        if name.startswith(metric.prefix)
+    }
     losses = [name for name in history[0] if name.startswith("val_log_loss_")]
     log_loss = {_words(name.removeprefix("val_log_loss_")): column(name) for name in losses}
-    figure = Figure(figsize=(9.5, 6.4), layout="constrained")
-    (loss, right), (below, rate) = figure.subplots(2, 2)
     epochs = column("epoch")
-    _draw(loss, "Training loss", epochs, {"training": column("train_loss")})
-    _draw(right, f"Validation {metric}, %", epochs, accuracy)
-    _draw(below, "Validation log-loss", epochs, log_loss)
-    _draw(rate, "Learning rate", epochs, {"rate": column("learning_rate")})
-    return _svg(figure)
+    for up, curves, caption in (
+        (f"{metric}, %", accuracy, "On validation, by head and kind of score."),
+        ("training loss", {"": column("train_loss")}, "Mean over the pictures of each epoch."),
+        ("log-loss", log_loss, "On validation: minus the log of the true class's softmax."),
+        ("learning rate", {"": column("learning_rate")}, "At the end of each epoch."),
+    ):
+        yield drawing(_drawn(up, epochs, curves), caption)
+    if any("train_set_size" in row for row in history):
+        yield drawing(
+            _drawn("classes taught to a picture", epochs, {"": column("train_set_size")}),
+            "The label and the candidates of the batch that were taught as further labels, mean "
+            "over the pictures of each epoch.",
+        )
 
 
-def _draw(
-    axes: Axes, title: str, epochs: Sequence[float], curves: Mapping[str, Sequence[float]]
-) -> None:
-    for colour, (label, values) in zip(itertools.cycle(_COLOURS), curves.items(), strict=False):
-        axes.plot(epochs, values, color=colour, marker=".", label=label)
-    axes.set_title(title, fontsize=11, loc="left")
-    axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#e3e8e5")
+@mpl.rc_context(STYLE)
+def _drawn(up: str, epochs: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Figure:
+    figure, axes = panel("epoch", up)
+    for (colour, line, marker), (label, values) in zip(
+        itertools.cycle(_LINES), curves.items(), strict=False
+    ):
+        axes.plot(epochs, values, color=colour, linestyle=line, label=label,
+                  marker=marker if len(epochs) <= 20 else None, markersize=4)  # fmt: skip
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.ticklabel_format(axis="y", useOffset=False)
     if len(curves) > 1:
-        axes.legend(frameon=False, fontsize=9)
-
-
-def _svg(figure: Figure) -> str:
-    """Inline SVG, without the date and the links that Matplotlib puts in."""
-    text = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "florilege"}):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
-    return svg[svg.index("<svg") :]
+        figure.legend(loc="outside upper left", ncols=2, fontsize=9, borderaxespad=0.2)
+    return figure
 
 
 def _words(name: object) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -12,37 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
+from calibration.offline.drawing import BLUE, GREEN, GREY, INK, OCHRE, RUST, STYLE
 from calibration.record.by_shots import ShotGroup
 from calibration.record.record import CalibrationRecord
 from calibration.record.tables import Columns
 
-GREEN: Final = "#1b6e53"
-RUST: Final = "#b5542a"
-BLUE: Final = "#4a5fa5"
-OCHRE: Final = "#8a6d1f"
-GREY: Final = "#6b7671"
-INK: Final = "#1d2a24"
-
 FORMATS: Final = ("png", "svg")
-_STYLE: Final[dict[Any, Any]] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 12,
-    "axes.titlepad": 10,
-    "axes.labelcolor": INK,
-    "font.size": 10,
-    "grid.color": "#d9e0dc",
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "svg.hashsalt": "florilege",
-    "text.color": INK,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-}
 
 
 def lambda_over_k(record: CalibrationRecord) -> Figure:
@@ -95,7 +70,7 @@ def size_histogram(record: CalibrationRecord, *, k: float | None = None) -> Figu
     assert columns is not None  # every record has it
     counts = np.array(columns.row(columns.value.index(point.k)).size_histogram)
     edges = np.array([*record.size_bins, record.classes + 1])[: counts.size + 1]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure, axes = _axes(f"Classes in a set at K = {point.k:g}", record)
         shares = counts / counts.sum() / np.diff(edges)  # of one size, where a bin has several
         axes.bar(edges[:-1] - 0.5, shares, np.diff(edges), align="edge", color=GREEN, ec="white")
@@ -117,7 +92,7 @@ def by_shots(groups: Sequence[ShotGroup], record: CalibrationRecord) -> Figure:
     There is at least one group; they are measured at the default K of ``average_k``.
     """
     k = record.default_k
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2)
         figure.suptitle(f"Species by training images at K = {k:g}", x=0.01, ha="left", fontsize=12)
@@ -155,7 +130,7 @@ def write_pictures(record: CalibrationRecord, folder: str | Path) -> list[Path]:
     for name, draw in figures.items():
         for suffix in FORMATS:
             path, figure = target / f"{name}.{suffix}", draw()  # afresh: saving moves the layout
-            with mpl.rc_context(_STYLE):
+            with mpl.rc_context(STYLE):
                 figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == "svg" else None)
             written.append(path)
     return written
@@ -166,7 +141,7 @@ def _over_k(
     record: CalibrationRecord, title: str, legend: Literal["upper right", "lower right"]
 ) -> Iterator[tuple[Figure, Axes]]:
     """A figure over the mean set size, with the default K marked."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure, axes = _axes(title, record)
         yield figure, axes
         axes.axvline(record.default_k, color=OCHRE, linestyle=":", linewidth=1.2)

@@ -73,7 +73,7 @@ def evaluate_bundle(
 
 def evaluation_of(found: BundleOutputs) -> Evaluation:
     """What :func:`evaluate_bundle` returns, from outputs that are there already."""
-    bundle, record, outputs = found
+    bundle, record, outputs, _ = found
     asked_for, promised = asked_points(record), promised_points(record)
     points = [*asked_for, *promised]
     measurement = Measurement(points, record.classes)

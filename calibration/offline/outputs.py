@@ -177,6 +177,7 @@ class BundleOutputs(NamedTuple):
     bundle: Bundle
     record: CalibrationRecord
     outputs: SplitOutputs
+    photos: Split
 
 
 @contextmanager
@@ -198,7 +199,7 @@ def bundle_outputs(
     bundle = open_bundle(path)
     record, photos = read_record(bundle), photos_for(bundle, data, split)
     with closing(outputs_of(Session(bundle, device=device), photos)) as outputs:
-        yield BundleOutputs(bundle, record, outputs)
+        yield BundleOutputs(bundle, record, outputs, photos)
 
 
 def _fill(found: SplitOutputs, session: Session, split: Split, features: bool) -> None:

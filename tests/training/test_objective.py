@@ -29,7 +29,9 @@ def test_the_two_head_loss_gets_both_heads_in_order() -> None:
     generator = torch.Generator().manual_seed(0)
     both = torch.randn(4, 3, generator=generator), torch.randn(4, 3, generator=generator)
     expected = losses.two_head_average_k(*both, LABELS, average_k=2)
+    assert objective.mean_set_size == 0
     torch.testing.assert_close(objective(both, LABELS, ROWS), expected)
+    assert objective.mean_set_size == 2
     assert (objective.head, objective.loss_fn.average_k) == ("two_head", 2)
 
 

@@ -123,6 +123,13 @@ def test_the_best_weights_are_those_of_the_best_epoch(
     assert result.accuracy == max(scores)
 
 
+def test_the_metrics_tell_how_many_classes_a_picture_was_taught(
+    finished: tuple[Path, TrainResult],
+) -> None:
+    run, _ = finished
+    assert [float(row["train_set_size"]) for row in _rows(run)] == [2.0] * 6  # its average_k
+
+
 def test_the_metrics_hold_every_head_score_kind_and_k(finished: tuple[Path, TrainResult]) -> None:
     run, _ = finished
     last = _rows(run)[-1]
