@@ -19,7 +19,7 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -36,7 +36,6 @@ from data.sources import open_dataset
 from models.backbones import build
 from models.backbones.weights import open_weights, warm_start
 from models.heads import CosineHead, TwoHead, build_head, by_head
-from models.images import Preprocess
 from models.runtime import silence_telemetry
 from training.config import OptimiserConfig, ScheduleConfig
 from training.device import choose
@@ -45,24 +44,25 @@ from training.features import FrozenBackbone
 from training.losses import LOSSES
 from training.objective import make_objective
 from training.optimiser import make_optimiser, rate_share, set_rate
+from training.settings import resolve
 
 SIZES: Final = (1, 2, 3, 5)
 CHOOSING: Final = (2, 3, 5)
-DECAYS: Final = (1e-4, 5e-4, 2e-3, 5e-3, 1e-2, 3e-2)
-RATES: Final = (0.1, 0.02, 0.5)  # the first while the others are chosen
-BATCH: Final = 64
+DECAYS: Final = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
+RATES: Final = (0.1, 0.03, 0.3)
+BATCH: Final = 128
 SEARCHED: Final[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
     "cross_entropy": {"label_smoothing": (0.0, 0.1)},
-    "generalised_cross_entropy": {"q": (0.3, 0.7)},
+    "generalised_cross_entropy": {"q": (0.5, 0.3, 0.7)},
     "focal": {"gamma": (1.0, 2.0)},
     "ldam": {"scale": (10.0, 30.0)},
     "smooth_top_k": {"tau": (0.1, 1.0)},
     "noised_top_k": {"epsilon": (0.2, 1.0)},
-    "imbalanced_noised_top_k": {"scale": (10.0, 30.0), "epsilon": (0.1,)},
+    "imbalanced_noised_top_k": {"scale": (10.0, 30.0), "epsilon": (0.1, 0.01)},
     "two_head_average_k": {"alpha": (0.1, 1.0)},
     "expected_positive": {"beta": (0.01, 0.1)},
 }
-"""Parameters beside the weight decay that are chosen; all combinations are tried."""
+"""Parameters that are chosen after the weight decay, one after the other; then the rate."""
 
 
 class Rows(NamedTuple):
@@ -111,9 +111,16 @@ class Bench:
                     found.append((mean, setting, served))
             return max(found, key=lambda item: item[0])
 
-        first = best(settings(loss))
-        others = best(first[1]._replace(rate=rate) for rate in RATES[1:])
-        _, setting, served = max(first, others, key=lambda item: item[0])
+        searched = SEARCHED.get(loss, {})
+        first = fitting_size(loss) | {name: values[0] for name, values in searched.items()}
+        plain = Setting(DECAYS[0], RATES[0], first)
+        chosen = best(plain._replace(weight_decay=decay) for decay in DECAYS)
+        for name, values in searched.items():
+            now = chosen[1]
+            others = (now._replace(parameters={**now.parameters, name: v}) for v in values[1:])
+            chosen = max(chosen, best(others), key=lambda item: item[0])
+        others = (chosen[1]._replace(rate=rate) for rate in RATES[1:])
+        _, setting, served = max(chosen, best(others), key=lambda item: item[0])
         by_seed: dict[str, list[list[float]]] = {"average_k": [], "top_k": []}
         for seed in range(seeds):
             rows = self.train._replace(labels=self.noisy[noise, seed])
@@ -172,18 +179,10 @@ class Bench:
         return {name: logits.numpy() for name, logits in outputs.items()}
 
 
-def settings(loss: str) -> Iterator[Setting]:
-    """Every setting that is tried for a loss."""
-    sizes = {
-        name.removeprefix("loss."): float(k)
-        for name, k in (item.split("=") for item in fitting(loss))
-    }
-    if "k" in sizes:
-        sizes["k"] = int(sizes["k"])
-    searched = SEARCHED.get(loss, {})
-    for values in itertools.product(*searched.values()):
-        for decay in DECAYS:
-            yield Setting(decay, RATES[0], {**sizes, **dict(zip(searched, values, strict=True))})
+def fitting_size(loss: str) -> dict[str, float]:
+    """The set size of a loss that has one: 3."""
+    pairs = (item.removeprefix("loss.").split("=") for item in fitting(loss))
+    return {name: int(k) if name == "k" else float(k) for name, k in pairs}
 
 
 def figures(
@@ -222,8 +221,9 @@ def main() -> None:
 
 def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     dataset = open_dataset(given.data, splits=["train", "test"])
-    size = Preprocess(image_size=given.image_size)
-    network = build(given.backbone, len(dataset.classes), "linear", image_size=given.image_size)
+    flags = {"data": given.data, "backbone": given.backbone, "image_size": given.image_size}
+    size = resolve(flags).preprocess
+    network = build(given.backbone, len(dataset.classes), "linear", image_size=size.image_size)
     warm_start(network, open_weights(given.weights, given.backbone))
     folder = given.out / "features" / folder_name(given.backbone, network.backbone, size)
     backbone = FrozenBackbone(network, size, folder, choose("cpu", "fp32"), 0, print)
@@ -234,7 +234,8 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     ]
     noisy = {}
     for rate, seed in itertools.product(rates, range(given.seeds)):
-        source = f"{given.data}:noise={rate},noise_seed={seed}" if rate else given.data
+        joint = "," if ":" in given.data else ":"
+        source = f"{given.data}{joint}noise={rate},noise_seed={seed}" if rate else given.data
         noisy[rate, seed] = open_dataset(source, splits=["train"]).split("train").labels
     return Bench(
         Rows(standard[0], train.split.labels),
@@ -250,7 +251,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("data")
     parser.add_argument("--weights", required=True)
     parser.add_argument("--backbone", default="timm:tf_efficientnet_lite0")
-    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--image-size", type=int)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--losses", default=",".join(LOSSES))
     parser.add_argument("--noise", default="0,0.2,0.5")
