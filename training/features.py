@@ -3,8 +3,8 @@
 import copy
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -32,6 +32,7 @@ from training.loading import EvaluationBatches
 from training.pictures import Pictures, prepared, unreadable
 
 PHOTOS_AT_ONCE: Final = 64
+SMALL_STEP: Final = 2**26
 
 
 class Piece(NamedTuple):
@@ -199,3 +200,20 @@ class HeadOnFeatures(nn.Module):
 
 def _linear_layers(head: nn.Module) -> list[nn.Linear]:
     return [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
+
+
+@contextmanager
+def threads_for(trained: nn.Module, batch_size: int) -> Iterator[None]:
+    """One thread to train a head of fewer than ``SMALL_STEP`` products a batch on a CPU.
+
+    More would wait for each other longer than they work: on two cores shared with other
+    processes, a head of 50 classes took 5 s with one thread and 126 s with two.
+    """
+    before = torch.get_num_threads()
+    products = batch_size * sum(value.numel() for value in trained.parameters())
+    small = isinstance(trained, HeadOnFeatures) and products < SMALL_STEP
+    torch.set_num_threads(1 if small else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -6,6 +6,13 @@ from typing import Any, Final
 RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
     # Fine-tuning or training on photos of ordinary size: the defaults of training.config.
     "default": {},
+    # A head on the features of a pretrained network: seconds, once the features are computed.
+    "frozen": {
+        "freeze": "backbone",
+        "weights": "pretrained",
+        "epochs": 20,
+        "optimiser": {"learning_rate": 0.1, "weight_decay": 3e-3, "multi_label_rate": 3.0},
+    },
     # The built-in flora on two CPU cores in about two minutes.
     "demo": {
         "data": "flora:train=40000",  # half the epochs on twice the pictures: no slower, 0.7 points

@@ -58,7 +58,8 @@ def resolve(
     # names go first: after their parameters they would drop them
     for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
         explicit = merge(explicit, parse_override(override))
-    name = str(explicit.get("recipe", "default"))
+    usual = "frozen" if explicit.get("freeze") else "default"
+    name = str(explicit.get("recipe", usual))
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
     recipe = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, RECIPES[name])

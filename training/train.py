@@ -23,7 +23,7 @@ from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute, choose
 from training.feature_store import Features, folder_name
-from training.features import FrozenBackbone, HeadOnFeatures
+from training.features import FrozenBackbone, HeadOnFeatures, threads_for
 from training.loading import Sources, open_sources
 from training.loop import Run, Say
 from training.metric import metric_of
@@ -119,7 +119,8 @@ def train_run(
             say(f"continuing after {position.epoch} epochs and {position.step} steps")
         run = Run(config, folder, network, compute, objective, trained, position, say)
         if sources is not None:
-            run.fit(sources)
+            with threads_for(trainable, config.batch_size):
+                run.fit(sources)
         if not folder.best.is_file():
             checkpoint.save_weights(folder.best, run.state())
         if not folder.last.is_file():

@@ -21,8 +21,9 @@ from training.config import TrainConfig
 from training.device import Compute
 from training.export import export_run
 from training.feature_store import FeatureStore
-from training.features import FrozenBackbone, HeadOnFeatures
+from training.features import FrozenBackbone, HeadOnFeatures, threads_for
 from training.loop import Run
+from training.settings import resolve
 from training.train import train_run
 
 SIZE = Preprocess(image_size=16)
@@ -181,3 +182,28 @@ def test_a_stopped_head_resumes_to_the_same_bits(
 def test_a_frozen_backbone_without_weights_is_refused(photos: Path) -> None:
     with pytest.raises(UsageError, match="freeze=backbone needs weights: name a file"):
         small_config(photos, freeze="backbone")
+
+
+def test_a_small_head_is_trained_with_one_thread_and_a_large_one_or_a_network_with_all(
+    photos: Path, tmp_path: Path
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    network = build("tiny", 3, "linear")
+    alone = HeadOnFeatures(
+        network, _frozen(network, tmp_path).features(open_dataset(str(photos)).split("train"))
+    )
+    try:
+        for trained, batch_size, threads in ((alone, 8, 1), (alone, 2**20, 2), (network, 2, 2)):
+            with threads_for(trained, batch_size):
+                assert torch.get_num_threads() == threads
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_freezing_takes_the_recipe_made_for_it_unless_another_is_named(photos: Path) -> None:
+    flags = {"data": str(photos), "backbone": "tiny", "weights": "file", "freeze": "backbone"}
+    assert resolve(flags).recipe == "frozen"
+    assert resolve({**flags, "recipe": "small-photos"}).recipe == "small-photos"
+    assert resolve({"data": str(photos), "recipe": "frozen"}).freeze == "backbone"
