@@ -242,6 +242,7 @@ class _Keeps(nn.Module):
 
 def _negative_padded() -> nn.Sequential:
     shifted = nn.Conv2d(3, 3, 1)
+    assert shifted.bias is not None
     nn.init.constant_(shifted.bias, -9.0)  # every real value is below the zeros around them
     return nn.Sequential(
         shifted, nn.ConstantPad2d(1, 0.0), nn.MaxPool2d(3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
