@@ -7,7 +7,7 @@ import torch
 
 from data.sources import open_dataset
 from models.cores import cores
-from models.images import load
+from models.images import Preprocess, load
 from tests.training.small import small_config, write_photos
 from training.config import TrainConfig
 from training.loading import (
@@ -101,9 +101,10 @@ def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
 
 
 def test_evaluation_goes_through_all_rows_in_order_as_the_server_sees_them(photos: Path) -> None:
-    config = small_config(photos)
+    config = small_config(photos, crop_fraction=0.8, resample="bicubic")
     sources = _sources(config)
-    split, preprocess = sources.validation.split, config.preprocess
+    split = sources.validation.split
+    preprocess = Preprocess(image_size=16, crop_fraction=0.8, resample="bicubic")
     batches = list(iterate(EvaluationBatches(sources.validation, 4), workers=0, pin=False))
     assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(9))
     for batch in batches:

@@ -57,8 +57,8 @@ def _sources(config: TrainConfig) -> Sources:
 
 
 def _network(config: TrainConfig, head: str) -> PictureNetwork:
-    size = config.preprocess
-    return PictureNetwork(build_network(config, head, 3), size.mean, size.std)
+    wanted = config.preprocess
+    return PictureNetwork(build_network(config, head, 3), wanted.mean, wanted.std)
 
 
 def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
@@ -77,7 +77,7 @@ def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
 
 
 def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: Path) -> None:
-    config = small_config(photos)
+    config = small_config(photos, mean=[0.1, 0.2, 0.3], std=[0.3, 0.5, 0.7])
     _train(config, tmp_path / "run")
     network = _network(config, "two_head")
     network.network.load_state_dict(_last_weights(tmp_path / "run"))
