@@ -90,7 +90,8 @@ def _measure(given: argparse.Namespace, folder: Path) -> None:
     print(
         f"\nAn answer takes {middle:.1f} ms (median; p99 {slow:.1f}). `calibration.json` holds "
         f"{tables} tables in {sizes[CALIBRATION]:.2f} MiB, `reference.npy` "
-        f"{sizes[REFERENCE]:.2f} MiB, the page of `evaluate --report` {page.stat().st_size / MIB:.2f}."
+        f"{sizes[REFERENCE]:.2f} MiB, the page of `evaluate --report` has "
+        f"{page.stat().st_size / MIB:.2f} MiB."
     )
 
 
