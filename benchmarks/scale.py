@@ -75,7 +75,10 @@ def _measure(given: argparse.Namespace, folder: Path) -> None:
     _row("export", ["export", run, "--out", bundle])
     _row(f"calibrate, {rows} photos", ["calibrate", bundle, "--data", data])
     _row("one photo", ["predict", bundle, some[0]])
-    _row(f"evaluate, {given.test:,} photos", ["evaluate", bundle, "--data", data])
+    evaluate = ["evaluate", bundle, "--data", data]
+    _row(f"evaluate, {given.test:,} photos", evaluate)
+    page = folder / "page.html"
+    _row(f"evaluate --report, {given.test:,} photos", [*evaluate, "--report", page])
     out = folder / "sets.jsonl"
     _row(f"predict, {len(some):,} photos", ["predict", bundle, *some, "-o", out])
     cost, latencies = _serve(bundle, some[:POSTED])
@@ -87,7 +90,8 @@ def _measure(given: argparse.Namespace, folder: Path) -> None:
     print(
         f"\nAn answer takes {middle:.1f} ms (median; p99 {slow:.1f}). `calibration.json` holds "
         f"{tables} tables in {sizes[CALIBRATION]:.2f} MiB, `reference.npy` "
-        f"{sizes[REFERENCE]:.2f} MiB."
+        f"{sizes[REFERENCE]:.2f} MiB, the page of `evaluate --report` has "
+        f"{page.stat().st_size / MIB:.2f} MiB."
     )
 
 

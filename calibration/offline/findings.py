@@ -133,6 +133,26 @@ def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
     )
 
 
+def commonest_hit_rates(labels: Ints, class_counts: Ints) -> NDArray[np.float64]:
+    """Hit rates of always answering the 1, 2, ... classes with the most training photos.
+
+    Args:
+        labels: True class indices, shape ``(rows,)``.
+        class_counts: Training photos a class, shape ``(classes,)``.
+
+    Returns:
+        For each K from 1, shape ``(classes,)``.
+
+    Example:
+        >>> commonest_hit_rates(np.array([0, 1, 1, 2]), np.array([5, 90, 20])).tolist()
+        [0.5, 0.75, 1.0]
+    """
+    photos = np.bincount(labels, minlength=len(class_counts))
+    commonest = np.argsort(-class_counts, kind="stable")
+    rates: NDArray[np.float64] = photos[commonest].cumsum() / photos.sum()
+    return rates
+
+
 def _asked(record: CalibrationRecord) -> list[tuple[str, float]]:
     return [(rule, k) for rule in ("average_k", "top_k") for k in record.ks(rule)]
 

@@ -29,12 +29,12 @@ svg { display: block; width: 100%; max-width: 34rem; height: auto; }
 svg text { font-family: system-ui, sans-serif !important; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .94rem; margin: .6rem 0; }
-td, th { padding: .3rem 0 .3rem clamp(.6rem, 2vw, 1.3rem); text-align: right; vertical-align: top;
+td, th { padding: .3rem 0 .3rem clamp(.4rem, 2vw, 1.3rem); text-align: right; vertical-align: top;
   font-variant-numeric: tabular-nums; }
 td { white-space: nowrap; } th { font-weight: 600; vertical-align: bottom; }
 td:first-child, th:first-child { padding-left: 0; text-align: left; white-space: normal; }
 tr { border-bottom: 1px solid var(--grid); }
-@media (max-width: 40rem) { table { font-size: .85rem; } td { white-space: normal; } }
+@media (max-width: 40rem) { table { font-size: .8rem; } }
 pre { border: 1px solid var(--grid); border-radius: 6px; padding: 1rem; overflow-x: auto;
   font-size: .85rem; }
 .photos { display: grid; gap: 1.2rem; margin: .8rem 0;
@@ -103,8 +103,8 @@ def percent(share: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Both ends of an interval of a share, such as ``92.0 to 94.1 %``; a dash for none."""
-    return "-" if low is None else f"{low * 100:.1f} to {percent(high)}"
+    """Both ends of an interval of a share, such as ``92.0-94.1 %``; a dash for none."""
+    return "-" if low is None else f"{low * 100:.1f}-{percent(high)}"
 
 
 def _text(text: str) -> str:

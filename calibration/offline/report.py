@@ -13,7 +13,12 @@ from PIL import Image
 from calibration.metrics import shot_groups
 from calibration.offline import findings_charts as charts
 from calibration.offline.evaluate import Evaluated, Evaluation, asked
-from calibration.offline.findings import Findings, LargeSet, findings_of
+from calibration.offline.findings import (
+    Findings,
+    LargeSet,
+    commonest_hit_rates,
+    findings_of,
+)
 from calibration.offline.outputs import BundleOutputs
 from calibration.offline.page import (
     Markup,
@@ -82,7 +87,7 @@ def _summary(seen: Seen) -> Iterator[Markup]:
     row = next(row for row in findings.average_k if row.value == findings.k)
     yield words(
         f"Asked for {findings.k:g} classes on average, the sets hold {row.size:.2f} "
-        f"(95 %: {row.size_low:.2f} to {row.size_high:.2f}), and {percent(row.hit_rate)} of them "
+        f"(95 %: {row.size_low:.2f}-{row.size_high:.2f}), and {percent(row.hit_rate)} of them "
         f"hold the right class (95 %: {interval(row.hit_low, row.hit_high)})."
         + (f" {percent(row.empty_rate)} are empty." if row.empty_rate else "")
     )
@@ -102,9 +107,7 @@ def _over_k(seen: Seen) -> Iterator[Markup]:
     random = (ks / len(counts)).tolist()
     baselines, unaided = {"K at random": random}, "K classes drawn at random"
     if seen.record.class_counts_from == "train":
-        photos = np.bincount(findings.labels, minlength=len(counts))
-        commonest = np.argsort(-counts, kind="stable")
-        shares = photos[commonest].cumsum() / photos.sum()
+        shares = commonest_hit_rates(findings.labels, counts)
         unaided = f"the K classes commonest in training, and {unaided}"
         baselines = {"the K commonest": shares[ks - 1].tolist(), **baselines}
     picture = charts.accuracy_over_k(findings.average_k, findings.top_k, baselines)

@@ -74,5 +74,5 @@ def test_a_number_stays_with_its_unit() -> None:
 
 
 def test_an_interval_has_one_unit_and_none_is_a_dash() -> None:
-    assert interval(0.92, 0.9412) == "92.0 to 94.1 %"
+    assert interval(0.92, 0.9412) == "92.0-94.1 %"
     assert interval(None, None) == "-"

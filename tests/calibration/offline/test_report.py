@@ -101,7 +101,7 @@ def test_the_figures_are_those_of_the_command(page_and_json: tuple[str, dict[str
         assert row[0].startswith(entry["rule"])
         assert row[1:] == [
             asked, f"{entry['mean_set_size']:.3f}", percent(entry["hit_rate"]),
-            f"{low * 100:.1f} to {percent(high)}", percent(entry["macro_hit_rate"]),
+            f"{low * 100:.1f}-{percent(high)}", percent(entry["macro_hit_rate"]),
             percent(entry["empty_rate"]),
         ]  # fmt: skip
 
