@@ -107,7 +107,8 @@ class Bench:
             for setting in tried:
                 logits = self.fit(loss, setting, noisy.only(kept), judged, seed=0)
                 for served, by_k in figures(logits, judged.labels).items():
-                    found.append((np.mean([by_k[k] for k in CHOOSING]), setting, served))
+                    mean = sum(by_k[k] for k in CHOOSING) / len(CHOOSING)
+                    found.append((mean, setting, served))
             return max(found, key=lambda item: item[0])
 
         first = best(settings(loss))
@@ -155,7 +156,7 @@ class Bench:
         optimiser, labels = make_optimiser(head, config), torch.from_numpy(rows.labels)
         steps, step = -(-len(labels) // BATCH), 0
         for _ in range(self.epochs):
-            for batch in torch.randperm(len(labels)).split(BATCH):
+            for batch in torch.split(torch.randperm(len(labels)), BATCH):
                 share = rate_share(
                     ScheduleConfig(), step=step, steps_per_epoch=steps, epochs=self.epochs
                 )
@@ -189,7 +190,7 @@ def figures(
     logits: Mapping[str, NDArray[np.float32]], labels: NDArray[np.int64]
 ) -> dict[tuple[str, str], dict[int, float]]:
     """Average-K accuracy by head and score kind, then by K, at a mean size of exactly K."""
-    found = {}
+    found = dict[tuple[str, str], dict[int, float]]()
     for head, values in logits.items():
         for kind in SCORE_KINDS:
             given = scores(values, kind)

@@ -25,7 +25,8 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="ImageFolder, Pl@ntNet-300K folder, manifest, cifar-100-python folder, or flora.",
+        help="ImageFolder, Pl@ntNet-300K folder, manifest, cifar-100-python folder, or flora; "
+        "options such as :noise=0.2 may follow.",
     ),
 ]
 MOST_CLASSES = 40  # rows of the table for people; --json has all

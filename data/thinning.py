@@ -53,7 +53,7 @@ def kept_counts(
         >>> kept_counts(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25, seed=0)
         {'a': 50, 'c': 10, 'b': 2}
     """
-    shares = {name: max(1.0, count * fraction) for name, count in counts.items()}
+    shares = {name: count * fraction for name, count in counts.items()}
     largest, steps = max(shares.values(), default=1.0), max(1, len(shares) - 1)
     return {
         name: max(1, round(min(shares[name], largest * imbalance ** (-place / steps))))

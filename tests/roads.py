@@ -76,13 +76,19 @@ class Road:
         self.seconds[name] = time.monotonic() - begun
 
     def travel(
-        self, backbone: str, *, image_size: int, loss: str = "cross_entropy"
+        self,
+        backbone: str,
+        *,
+        image_size: int,
+        loss: str = "cross_entropy",
+        weights: Path | str = "none",
     ) -> tuple[list[Served], list[Served]]:
         """Every step; gives what `predict` and HTTP said of the same photos."""
         with self.step("train"):
             run(
                 *("train", "--data", self.data, "--out", self.run, "--backbone", backbone),
-                *("--loss", loss, "--image-size", image_size, "--epochs", 0, "--device", "cpu"),
+                *("--loss", loss, "--image-size", image_size, "--weights", weights),
+                *("--epochs", 0, "--device", "cpu"),
             )
         with self.step("export"):
             run("export", self.run, "--out", self.bundle)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from models.backbones import available, side_taken
+from tests.pretrained import efficientnet_lite0
 from tests.roads import Road, refused, write_photos
 
 KINDS = (  # halves of about the same work, the longest first: two processes share them
@@ -16,6 +17,22 @@ KINDS = (  # halves of about the same work, the longest first: two processes sha
     "vit_b_32",
     "resnet50",
     "convnext_tiny",
+    "timm:mobilenetv3_small_050",
+    "timm:vit_tiny_patch16_224",
+)
+TIMM = (
+    "tf_efficientnet_lite0",
+    "mobilenetv3_small_050",
+    "convnext_atto",
+    "vit_tiny_patch16_224",
+    "deit_tiny_distilled_patch16_224",
+    "swin_tiny_patch4_window7_224",
+    "resnetv2_50x1_bit",
+    "efficientformerv2_s0",
+    "levit_128s",
+    "regnetx_002",
+    "repvgg_a0",
+    "vit_small_patch14_dinov2",
 )
 TOO_LARGE = ("regnet_y_128gf", "vit_h_14")
 """An ONNX file does not hold their weights."""
@@ -44,6 +61,28 @@ def test_every_network_goes_the_whole_road(backbone: str, data: Path, tmp_path: 
     predicted, answered = road.travel(backbone, image_size=side, loss="two_head_average_k")
     assert answered == predicted
     print(road.row(backbone))
+
+
+@pytest.mark.roads
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", TIMM)
+def test_networks_of_timm_go_the_whole_road(name: str, data: Path, tmp_path: Path) -> None:
+    road, backbone = Road(tmp_path, data), f"timm:{name}"
+    side = side_taken(backbone, 40)
+    predicted, answered = road.travel(backbone, image_size=side, loss="two_head_average_k")
+    assert answered == predicted
+    print(road.row(backbone))
+
+
+@pytest.mark.roads
+@pytest.mark.timeout(3600)
+def test_real_weights_with_many_classes_go_the_whole_road(tmp_path: Path) -> None:
+    road = Road(tmp_path, write_photos(tmp_path / "photos", classes=1_081))
+    predicted, answered = road.travel(
+        "timm:tf_efficientnet_lite0", image_size=224, weights=efficientnet_lite0()
+    )
+    assert answered == predicted
+    print(road.row("timm:tf_efficientnet_lite0, real weights, 1,081 classes"))
 
 
 @pytest.mark.roads

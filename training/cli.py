@@ -35,7 +35,8 @@ def _flag(name: str) -> Any:
         default=None if default is None else str(default),
         help=" ".join(setting["description"].split()),
     )
-    kind = int if setting.get("type") == "integer" else str
+    first = setting.get("anyOf", [setting])[0]  # the other one is null
+    kind = int if first.get("type") == "integer" else str
     return Annotated[kind | None, shown], None
 
 

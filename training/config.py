@@ -6,12 +6,15 @@ fields. ``training.settings`` merges the places where settings are given.
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from dataclasses import fields as dataclass_fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from models.images import Preprocess
 from training.metric import Metric, MetricName
 
 DEFAULT_LOSS: Final = "two_head_average_k"
@@ -23,6 +26,12 @@ AtLeastOne = Annotated[int, Field(ge=1), _WHOLE]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, BeforeValidator(lambda x: str(x) if isinstance(x, Path) else x)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Spread = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_WORDS: Final = {"imagenet": "pretrained", "none": None}  # other words for `weights`
+Start = Annotated[
+    Text | None, BeforeValidator(lambda x: _WORDS.get(x, x) if isinstance(x, str) else x)
+]
 _DIGITS = BeforeValidator(lambda x: int(x) if isinstance(x, str) and x.isdecimal() else x)
 
 
@@ -178,9 +187,11 @@ class TrainConfig(Group):
     recipe: str = "default"
     """Named starting point of the settings."""
     backbone: str = "resnet18"
-    """Any torchvision classification network, `densenet40_40`, `resnet18_small` or `tiny`."""
-    weights: Text | None = None
-    """Starting weights: imagenet, a file of weights, or the folder of a run or a bundle."""
+    """Any torchvision classification network, `densenet40_40`, `resnet18_small`, `tiny`, or timm's:
+    `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`, `timm:local-dir:FOLDER`."""
+    weights: Start = None
+    """Starting weights: `pretrained` (the network's own, downloaded), a file of weights, the folder
+    of a run or a bundle, or none."""
     freeze: Literal["backbone"] | None = None
     """`backbone` trains the head alone, on features that are computed once and kept; pictures are
     not augmented."""
@@ -205,11 +216,18 @@ class TrainConfig(Group):
     0 does not, 1 makes all count the same."""
     mixup: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Train on mixtures of two pictures, in shares drawn from Beta(this, this); 0 does not."""
-    image_size: Whole = Field(default=224, ge=8, le=4096)
-    """Side of the input in pixels; if it is not given, the flora takes 48 and CIFAR-100 32, or the
-    next size that fits the network."""
-    crop_fraction: float = Field(default=1.0, gt=0, le=1)
-    """Evaluation keeps a square from the centre, whose side is this share of the short side."""
+    image_size: Annotated[int, Field(ge=8, le=4096), _WHOLE] | None = None
+    """Side of the input in pixels; null is the network's own, 48 for the flora and 32 for
+    CIFAR-100, or the next size that fits the network."""
+    crop_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Evaluation keeps a square from the centre, whose side is this share of the short side; null
+    is the network's own, 1 for the flora and CIFAR-100."""
+    mean: Annotated[tuple[Finite, Finite, Finite], Field(strict=False)] | None = None
+    """What the network subtracts from red, green and blue, values of 0 to 1; null is its own."""
+    std: Annotated[tuple[Spread, Spread, Spread], Field(strict=False)] | None = None
+    """What it then divides them by; null is its own."""
+    resample: Literal["bilinear", "bicubic"] | None = None
+    """How evaluation resizes pictures; null is the network's own."""
     epochs: Count = 30
     """Passes over the training pictures; 0 only writes the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
@@ -276,9 +294,21 @@ class TrainConfig(Group):
         """The parameters of the loss that are set."""
         return {key: value for key, value in self.loss.items() if key != "name"}
 
+    @property
+    def preprocess(self) -> Preprocess:
+        """How a picture becomes the input, for training, validation and export alike.
+
+        ``training.settings.resolve`` has filled in what the network wants; what is null even so,
+        as in the files of older runs, is 224 px, whole, bilinear, normalised as for ImageNet.
+        """
+        given = {field.name: getattr(self, field.name) for field in dataclass_fields(Preprocess)}
+        said = {name: value for name, value in given.items() if value is not None}
+        return Preprocess(**{"image_size": 224, **said})
+
     def to_plain(self) -> dict[str, Any]:
         """Nested dicts, lists, strings and numbers: what ``config.yaml`` holds."""
-        plain = self.model_dump()
+        plain = self.model_dump() | asdict(self.preprocess)
+        plain |= {name: list(plain[name]) for name in ("mean", "std")}
         plain["schedule"]["milestones"] = list(self.schedule.milestones)
         return plain
 
@@ -311,6 +341,8 @@ def _allowed(kind: Mapping[str, Any]) -> str:
     if "const" in kind:
         return str(kind["const"])
     said = f"one of {', '.join(kind['enum'])}" if "enum" in kind else words[kind["type"]]
+    if "maxItems" in kind:
+        said = f"a list of {kind['maxItems']} numbers"
     low, high = kind.get("minimum"), kind.get("maximum")
     above, below = kind.get("exclusiveMinimum", low), kind.get("exclusiveMaximum", high)
     if below is not None:

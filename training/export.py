@@ -2,20 +2,21 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from models.backbones.provenance import Provenance
 from models.backbones.weights import load_into, read_weights
 from models.bundle import Bundle, reserved, write_bundle
 from models.classes import ClassTable
 from models.errors import BundleError
 from models.export import export_onnx
 from models.heads import output_names
-from models.images import Preprocess
 from training.config import TrainConfig
 from training.history import best_row
 from training.metric import metric_of
@@ -24,7 +25,10 @@ from training.run_folder import RunFolder
 from training.settings import to_yaml
 from training.train import build_network
 
-_LIBRARIES: Final = ("florilege", "torch", "torchvision", "onnx", "onnxruntime", "numpy", "pillow")
+_LIBRARIES: Final = (
+    *("florilege", "torch", "torchvision", "timm"),
+    *("onnx", "onnxruntime", "numpy", "pillow"),
+)
 
 
 def export_run(run: Path, out: Path) -> Bundle:
@@ -49,19 +53,21 @@ def export_run(run: Path, out: Path) -> Bundle:
     if not folder.best.is_file():
         raise BundleError(f"{run} has no best.safetensors: train it first, or --resume it")
     load_into(network, read_weights(folder.best), origin=str(folder.best))
-    preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
+    preprocess, began_with = config.preprocess, folder.read_provenance()
     row = best_row(folder)
     with reserved(out), tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "model.onnx"
         mean, std = preprocess.mean, preprocess.std
-        parity = export_onnx(network, image_size=config.image_size, mean=mean, std=std, path=model)
+        parity = export_onnx(
+            network, image_size=preprocess.image_size, mean=mean, std=std, path=model
+        )
         files: dict[str, bytes | Path] = {
             "model.onnx": model,
             "classes.json": classes.to_json().encode(),
             "preprocess.json": preprocess.to_json().encode(),
             "metrics.json": _json(row),
-            "MODEL_CARD.md": model_card(run.name, config, classes, row).encode(),
-            "provenance.json": _json(_provenance(config, classes, row, parity)),
+            "MODEL_CARD.md": model_card(run.name, config, classes, row, began_with).encode(),
+            "provenance.json": _json(_provenance(config, classes, row, parity, began_with)),
             "config.yaml": to_yaml(config).encode(),
             "weights.safetensors": folder.best,
         }
@@ -70,7 +76,11 @@ def export_run(run: Path, out: Path) -> Bundle:
 
 
 def _provenance(
-    config: TrainConfig, classes: ClassTable, row: dict[str, Any], parity: dict[str, Any]
+    config: TrainConfig,
+    classes: ClassTable,
+    row: dict[str, Any],
+    parity: dict[str, Any],
+    began_with: Provenance | None,
 ) -> dict[str, Any]:
     counts = classes.counts
     return {
@@ -82,6 +92,7 @@ def _provenance(
         "recipe": config.recipe,
         "backbone": config.backbone,
         "weights": config.weights,
+        "starting_weights": None if began_with is None else asdict(began_with),
         "loss": dict(config.loss),
         "seed": config.seed,
         "parity": {**parity, "between": f"torch {torch.__version__} and ONNX Runtime, on the CPU"},
@@ -100,7 +111,13 @@ def _json(content: object) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def model_card(name: str, config: TrainConfig, classes: ClassTable, row: Mapping[str, Any]) -> str:
+def model_card(
+    name: str,
+    config: TrainConfig,
+    classes: ClassTable,
+    row: Mapping[str, Any],
+    began_with: Provenance | None = None,
+) -> str:
     """The card in Markdown.
 
     Args:
@@ -108,8 +125,9 @@ def model_card(name: str, config: TrainConfig, classes: ClassTable, row: Mapping
         config: The settings it was trained with.
         classes: The classes it tells apart.
         row: Figures of the exported epoch; empty if none was trained.
+        began_with: The weights that training started from, if any.
     """
-    counts = classes.counts
+    counts, wanted = classes.counts, config.preprocess
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"
     return f"""# {name}
@@ -121,9 +139,11 @@ size K.
 ## Training
 
 - Data: `{config.data}`, split `train`{pictures}.
-- Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}; starting weights:
-  {config.weights or "random"}.
-- Input: {config.image_size} x {config.image_size} pixels, RGB.
+- Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}.
+- Starting weights: {_starting_weights(config, began_with)}.
+- Input: {wanted.image_size} x {wanted.image_size} pixels, RGB, {wanted.resample}, from the centre
+  square of {wanted.crop_fraction:.4g} of the short side; mean {_numbers(wanted.mean)}, standard
+  deviation {_numbers(wanted.std)}.
 
 ## Figures
 
@@ -137,6 +157,18 @@ size K.
 - Scores are to be compared with the threshold calibrated for them; they promise nothing about a
   single photo.
 """
+
+
+def _starting_weights(config: TrainConfig, began_with: Provenance | None) -> str:
+    if began_with is None:
+        return config.weights or "random"
+    licence = f"licence: {began_with.licence or 'unknown'}"
+    source = f" from <{began_with.source}>" if began_with.source else ""
+    return f"`{began_with.file}`{source}, {licence}, sha256 `{began_with.sha256}`"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)
 
 
 def _figures(row: Mapping[str, Any]) -> str:

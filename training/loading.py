@@ -17,7 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from data.dataset import Dataset
 from models.cores import cores
-from models.images import Preprocess, load
+from models.images import load
 from training.augment import DRAWS, augment
 from training.chance import order, uniforms
 from training.config import TrainConfig
@@ -93,7 +93,7 @@ class TrainingBatches(EvaluationBatches):
         """Each at the size of the input, changed at random by the numbers drawn for its row."""
         if isinstance(self.pictures, Features):
             return found
-        size, changes = self.config.image_size, self.config.augment
+        size, changes = self.config.preprocess.image_size, self.config.augment
         draws = uniforms(self.config.seed, self.epoch, rows, DRAWS).tolist()
         return [augment(one, size, changes, drawn) for one, drawn in zip(found, draws, strict=True)]
 
@@ -114,8 +114,8 @@ def open_sources(dataset: Dataset, config: TrainConfig) -> Sources:
         DataError: Pictures that are decoded now cannot be read; the message names them.
     """
     train, val = dataset.split("train"), dataset.split("val")
-    preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
-    side = training_side(config.image_size, config.augment.min_area)
+    preprocess = config.preprocess
+    side = training_side(preprocess.image_size, config.augment.min_area)
     training = Pictures(train, partial(decode_for_training, side=side))
     validation = Pictures(val, partial(load, preprocess=preprocess))
     readers = cores() if config.workers is None else config.workers

@@ -19,7 +19,6 @@ from models.backbones import Network
 from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import by_head
-from models.images import Preprocess
 from models.progress import Advance, progress
 from training import checkpoint, history, mixup
 from training.checkpoint import Position, Trained
@@ -73,8 +72,8 @@ class Run:
     def on_inputs(self, network: nn.Module) -> nn.Module:
         """``network`` as it takes the inputs of a batch, on the device."""
         if not isinstance(network, HeadOnFeatures):
-            size = Preprocess(image_size=self.config.image_size)
-            network = PictureNetwork(network, size.mean, size.std)
+            wanted = self.config.preprocess
+            network = PictureNetwork(network, wanted.mean, wanted.std)
         return network.to(self.compute.device)
 
     def fit(self, sources: Sources) -> None:

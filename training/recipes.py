@@ -51,7 +51,7 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
     # [A] section 6.3; random 224 px crops at a short side of 256 px, as in the data set's own code.
     "plantnet300k-resnet18": {
         "backbone": "resnet18",
-        "weights": "imagenet",
+        "weights": "pretrained",
         "loss": {"name": "two_head_average_k", "average_k": 5, "alpha": 5.0},
         "image_size": 224,
         "crop_fraction": 0.875,

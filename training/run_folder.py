@@ -1,10 +1,12 @@
 """The folder of a run: its files, and who may write into it."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from models.backbones.provenance import RECORD, Provenance
 from models.classes import ClassTable
 from models.errors import BundleError, DataError, UsageError
 from models.files import LOCK, held
@@ -23,6 +25,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"
         self.classes = path / "classes.json"
+        self.weights = path / RECORD
         self.last = path / "last.pt"
         self.best = path / "best.safetensors"
         self.metrics = path / "metrics.csv"
@@ -91,6 +94,20 @@ class RunFolder:
         """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run."""
         write(self.classes, classes.to_json().encode())
         write(self.config, to_yaml(config).encode())
+
+    def write_provenance(self, provenance: Provenance | None) -> None:
+        """Write ``weights.json``: the file, hash and licence of what the run began with."""
+        if provenance is not None:
+            write(self.weights, provenance.to_json().encode())
+
+    def read_provenance(self) -> Provenance | None:
+        """What the run began with; None where that was nothing, or an older version did not say."""
+        try:
+            return Provenance(**json.loads(self.weights.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise BundleError(f"cannot read {self.weights}: {error}") from error
 
     def read_config(self) -> TrainConfig:
         """The settings of the run; a ``BundleError`` where there is none or they are damaged."""

@@ -1,11 +1,13 @@
 """From flags, environment, a file and a recipe to one ``TrainConfig``.
 
 In order of precedence: flags, the environment (click passes both on as flags), ``--config``, the
-recipe, the picture size of the data where it is known, and the defaults of ``training.config``.
+recipe, the picture size of the data where it is known, what the network wants its pictures to be,
+and the defaults of ``training.config``.
 """
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from data.sources import picture_side
-from models.backbones import side_taken
+from models.backbones import own_preprocess, side_taken
 from models.errors import UsageError
 from training.config import ADAMW, DEFAULT_LOSS, TrainConfig, complaint
 from training.recipes import RECIPES
@@ -60,11 +62,22 @@ def resolve(
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
     recipe = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, RECIPES[name])
-    merged = merge(recipe, explicit)
-    if "image_size" not in merged and (side := picture_side(str(merged.get("data")))):
-        backbone = merged.get("backbone", TrainConfig.model_fields["backbone"].default)
-        merged["image_size"] = side_taken(str(backbone), side)
-    return from_plain(merged)
+    return _with_preprocess(from_plain(merge(recipe, explicit)))
+
+
+def _with_preprocess(config: TrainConfig) -> TrainConfig:
+    """Fill in how pictures become the input, where nobody says it: by the data, then the network.
+
+    The pictures of data that have a size are taken whole.
+    """
+    try:
+        wanted = asdict(own_preprocess(config.backbone, config.weights))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if side := picture_side(config.data):
+        wanted |= {"image_size": side_taken(config.backbone, side), "crop_fraction": 1.0}
+    unsaid = {name: value for name, value in wanted.items() if getattr(config, name) is None}
+    return config.model_copy(update=unsaid)
 
 
 def from_plain(plain: Mapping[str, Any]) -> TrainConfig:

@@ -12,12 +12,11 @@ from torch import nn
 from data.dataset import Dataset
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
-from models.backbones.weights import load_into, open_weights, read_weights, warm_start
+from models.backbones.weights import Weights, load_into, open_weights, read_weights, warm_start
 from models.cores import cores
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
-from models.images import Preprocess
 from training import checkpoint
 from training.averaging import averaged
 from training.checkpoint import Position, Trained
@@ -82,8 +81,11 @@ def train_run(
     objective = _make_objective(config, dataset)
     network = build_network(config, objective.head, len(dataset.classes))
     notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
+    weights = None
     if not restored or (config.freeze and not folder.best.is_file()):
-        notes += _start(network, config, objective, dataset)
+        if config.weights is not None:
+            weights = open_weights(config.weights, config.backbone)
+        notes += _start(network, config, objective, dataset, weights)
         notes += _enlarged(dataset, config)
     elif config.freeze:
         load_into(network, read_weights(folder.best), origin=str(folder.best))
@@ -109,6 +111,8 @@ def train_run(
         if not begun:
             folder.check_free()  # again: another run may have begun in it meanwhile
         folder.write_settings(config, dataset.classes)
+        if weights is not None:
+            folder.write_provenance(weights.provenance)
         for note in notes:
             say(note)
         if restored:
@@ -154,7 +158,7 @@ def _features(
     dataset: Dataset, config: TrainConfig, network: Network, out: Path, compute: Compute, say: Say
 ) -> tuple[Features, Features]:
     """Features of `train` and `val`, kept beside the run or where the settings say."""
-    preprocess = Preprocess(image_size=config.image_size, crop_fraction=config.crop_fraction)
+    preprocess = config.preprocess
     kept = Path(config.features) if config.features else out.resolve().parent / "features"
     backbone = FrozenBackbone(
         network,
@@ -184,7 +188,11 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
 
 
 def _start(
-    network: Network, config: TrainConfig, objective: Objective, dataset: Dataset
+    network: Network,
+    config: TrainConfig,
+    objective: Objective,
+    dataset: Dataset,
+    weights: Weights | None,
 ) -> list[str]:
     """Give a new network its first weights; returns notes on them for the user."""
     classes, notes = dataset.classes, list[str]()
@@ -203,21 +211,21 @@ def _start(
         )
     if isinstance(network.head, CosineHead) and objective.scale is not None:
         network.head.scale.fill_(objective.scale)
-    if config.weights is not None:
-        weights = open_weights(config.weights, config.backbone)
+    if weights is not None:
         notes.append(warm_start(network, weights, classes.ids))
     return notes
 
 
 def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
     """A note for the user if pictures are smaller than the input they are resized to."""
-    side = short_side(dataset.split("train")) or config.image_size
-    enough = side_taken(config.backbone, max(side, 8))
-    if enough >= config.image_size:
+    wanted = config.preprocess.image_size
+    side = short_side(dataset.split("train")) or wanted
+    enough = side_taken(config.backbone, max(side, 8)) if side < wanted else wanted
+    if enough >= wanted:
         return []
-    work = (config.image_size / enough) ** 2
+    work = (wanted / enough) ** 2
     return [
-        f"pictures of {side} px are enlarged to {config.image_size} px: --image-size {enough} is "
+        f"pictures of {side} px are enlarged to {wanted} px: --image-size {enough} is "
         f"about {work:.1f} times less work"
     ]
 
@@ -230,7 +238,7 @@ def build_network(config: TrainConfig, head: str, classes: int) -> Network:
             large to be exported.
     """
     try:
-        network = build(config.backbone, classes, head, image_size=config.image_size)
+        network = build(config.backbone, classes, head, image_size=config.preprocess.image_size)
     except ValueError as error:
         raise UsageError(str(error)) from error
     size = sum(value.nbytes for value in network.state_dict().values())

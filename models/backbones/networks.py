@@ -1,15 +1,20 @@
 """Networks by name: a backbone that turns a picture into features, and a head on top."""
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Final
 
 import torchvision
 from torch import Tensor, nn
 
+from models.backbones import pretrained, timm_networks
 from models.backbones.blocks import block_of, blocks
 from models.backbones.small_networks import densenet40_40, resnet18_small, tiny
-from models.backbones.weights import open_weights, warm_start
+from models.backbones.timm_networks import is_timm
+from models.backbones.weights import PRETRAINED, open_weights, warm_start
+from models.errors import UsageError
 from models.heads import build_head
+from models.images import Preprocess
 
 SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "densenet40_40": densenet40_40,
@@ -31,16 +36,21 @@ _WITH_AUXILIARY_HEADS: Final = ("googlenet", "inception_v3")
 class Network(nn.Module):
     """A backbone, pictures to features ``(batch, features)``, and a head, see ``models.heads``.
 
-    ``classifier`` is the name of the last layer, which the head replaces, in the torchvision
-    network's own state dict; empty for our own networks.
+    ``last_layers`` are the names of what the head replaces in the state dict of the plain network
+    of torchvision or timm: one layer, several where a network was distilled, none in our own.
     """
 
     def __init__(
-        self, backbone: nn.Module, head: nn.Module, *, head_name: str, classifier: str = ""
+        self,
+        backbone: nn.Module,
+        head: nn.Module,
+        *,
+        head_name: str,
+        last_layers: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
-        self.head_name, self.classifier = head_name, classifier
+        self.head_name, self.last_layers = head_name, last_layers
         self._fixed: list[str] = []  # modules of the backbone that stay in evaluation mode
 
     def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
@@ -75,8 +85,54 @@ class Network(nn.Module):
 
 
 def available() -> list[str]:
-    """Every name that :func:`build` knows, sorted: our small ones and torchvision's classifiers."""
+    """Every name of our small networks and of torchvision's classifiers, sorted."""
     return sorted({*SMALL_NETWORKS, *torchvision.models.list_models(module=torchvision.models)})
+
+
+def check_known(name: str) -> None:
+    """Refuse a name that :func:`build` does not know.
+
+    Raises:
+        ValueError: With the names that are nearest.
+        UsageError: timm, which would know it, is not installed.
+    """
+    if timm_networks.is_known(name) if is_timm(name) else name in available():
+        return
+    near = ", ".join(_nearest(name)) or "none; see docs/training.md"
+    raise ValueError(f"there is no backbone {name!r}; names like it: {near}")
+
+
+def _nearest(name: str) -> list[str]:
+    known = available()
+    try:
+        known += timm_networks.models()
+        known += timm_networks.tagged(name) if "." in name else []
+    except UsageError:  # timm is not installed
+        pass
+    plain = {known_name.removeprefix(timm_networks.PREFIX) for known_name in known}
+    near = get_close_matches(name.removeprefix(timm_networks.PREFIX), plain, n=5)
+    return [full for one in near for full in known if full in (one, timm_networks.PREFIX + one)]
+
+
+def own_preprocess(name: str, weights: str | None = None) -> Preprocess:
+    """How a network wants its pictures where nobody says otherwise.
+
+    That of timm's networks stands in timm's configuration, that of torchvision's pretrained
+    weights beside them; all others take 224 px, whole, normalised as for ImageNet.
+
+    Args:
+        name: Of the network.
+        weights: What it starts from, as ``weights.open_weights`` takes it.
+
+    Raises:
+        ValueError: There is no such network.
+        BundleError: The configuration of a repository that cannot be read from here.
+    """
+    check_known(name)
+    if is_timm(name):
+        return timm_networks.own_preprocess(name)
+    own = pretrained.own_preprocess(name) if weights == PRETRAINED else None
+    return own or Preprocess(image_size=224)
 
 
 def side_taken(name: str, at_least: int) -> int:
@@ -86,6 +142,8 @@ def side_taken(name: str, at_least: int) -> int:
         >>> side_taken("vit_b_16", 50), side_taken("vgg11", 16), side_taken("resnet18", 50)
         (64, 32, 50)
     """
+    if is_timm(name):
+        return timm_networks.side_taken(name, at_least)
     smallest, step = _side(name)
     return max(smallest, -(-at_least // step) * step)
 
@@ -100,45 +158,53 @@ def build(
     """Make a network, its weights drawn from torch's random state or loaded.
 
     Args:
-        name: One of :func:`available`.
+        name: One of :func:`available`, or ``timm:`` and what ``timm.create_model`` takes.
         classes: Number of classes, the length of a row of logits.
         head: ``linear``, ``cosine`` or ``two_head``, see ``models.heads``.
         weights: None, or what ``weights.open_weights`` takes. The last layer is taken if it has
             the same kind and number of rows; ``weights.warm_start`` on the finished network goes
             by class id and says what it took.
         image_size: Side of the pictures in pixels, checked against what the network takes;
-            ``vit_*`` and ``maxvit_t`` are built for it.
+            vision transformers and the like are built for it.
 
     Raises:
         ValueError: Unknown ``name`` or ``head``, ``classes < 1``, or an ``image_size`` that the
             network does not take.
+        UsageError: timm is asked for and not installed.
         BundleError: The weights belong to another architecture or cannot be found or read.
     """
-    if image_size is not None and side_taken(name, image_size) != image_size:
-        smallest, step = _side(name)
-        multiple = f"a multiple of {step} such as {side_taken(name, image_size)}"
-        wanted = f"at least {smallest}" if step == 1 else multiple
-        raise ValueError(f"image_size must be {wanted} for {name}, got {image_size}")
-    if name in SMALL_NETWORKS:
-        (backbone, features), classifier = SMALL_NETWORKS[name](), ""
+    check_known(name)
+    if image_size is not None and (taken := side_taken(name, image_size)) != image_size:
+        raise ValueError(f"image_size must be {_wanted(name, taken)} for {name}, got {image_size}")
+    if is_timm(name):
+        backbone, features, last_layers = timm_networks.build(name, image_size)
+    elif name in SMALL_NETWORKS:
+        (backbone, features), last_layers = SMALL_NETWORKS[name](), ()
     else:
-        backbone, features, classifier = _torchvision_backbone(name, image_size)
+        backbone, features, last_layers = _torchvision_backbone(name, image_size)
     layer = build_head(head, features, classes)
-    network = Network(backbone, layer, head_name=head, classifier=classifier)
+    network = Network(backbone, layer, head_name=head, last_layers=last_layers)
     if weights is not None:
         warm_start(network, open_weights(weights, name))
     return network
 
 
-def _torchvision_backbone(name: str, image_size: int | None) -> tuple[nn.Module, int, str]:
+def _wanted(name: str, taken: int) -> str:
+    if is_timm(name):
+        return f"one that fits, such as {taken},"
+    smallest, step = _side(name)
+    return f"at least {smallest}" if step == 1 else f"a multiple of {step} such as {taken}"
+
+
+def _torchvision_backbone(
+    name: str, image_size: int | None
+) -> tuple[nn.Module, int, tuple[str, ...]]:
     """The torchvision network without its last layer: module, features, name of that layer."""
-    if name not in available():
-        raise ValueError(f"backbone must be one of {', '.join(available())}, got {name!r}")
     network = torchvision.models.get_model(name, weights=None, **_arguments(name, image_size))
     layer_name, features = _last_layer(network)
     parent, _, attribute = layer_name.rpartition(".")
     setattr(network.get_submodule(parent), attribute, nn.Identity())
-    return network, features, layer_name
+    return network, features, (layer_name,)
 
 
 def _arguments(name: str, image_size: int | None) -> dict[str, object]:

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Final
 
 import torch
-import torchvision
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 from torchvision.models.vision_transformer import interpolate_embeddings
 
+from models.backbones import pretrained, timm_networks
+from models.backbones.provenance import Provenance, provenance_of
 from models.classes import ClassTable
 from models.errors import BundleError
 
 State = Mapping[str, Tensor]
+PRETRAINED: Final = "pretrained"  # what `--weights` calls the network's own
 
 _INSIDE: Final = ("best.safetensors", "weights.safetensors")  # of a run folder, of a bundle
 _HOLDERS: Final = ("network", "state_dict", "model_state_dict", "model")
@@ -37,31 +39,47 @@ class Weights:
     """Weights to start from."""
 
     origin: str  # what messages call them
-    state: State  # by our names (`backbone.*`, `head.*`) or those of the plain torchvision network
+    state: State  # by our names (`backbone.*`, `head.*`) or by those of torchvision or timm
     classes: Sequence[str] | None  # the class id of each row of the last layer; None if unknown
+    provenance: Provenance | None = None
 
 
 def open_weights(weights: str, backbone: str) -> Weights:
     """Find weights by what ``--weights`` takes.
 
     Args:
-        weights: ``imagenet`` for torchvision's own download; a ``.safetensors`` or ``.pt`` file;
-            or the folder of a run or a bundle, for the weights in it. A ``classes.json`` beside a
-            file says which classes its last layer tells apart.
-        backbone: Name of the network, for ``imagenet``.
+        weights: ``pretrained`` for the network's own, downloaded; a ``.safetensors`` or ``.pt``
+            file; or the folder of a run or a bundle, for the weights in it. A ``classes.json``
+            beside a file says which classes its last layer tells apart.
+        backbone: Name of the network, for ``pretrained``.
 
     Raises:
         BundleError: They cannot be found, downloaded or read.
     """
-    if weights == "imagenet":
-        return read_imagenet(backbone)
+    if weights == PRETRAINED:
+        return _open_pretrained(backbone)
     path = Path(weights)
     if path.is_dir():
         inside = [path / name for name in _INSIDE if (path / name).is_file()]
         if not inside:
             raise BundleError(f"{path} holds no {' and no '.join(_INSIDE)}: name a file of weights")
         path = inside[0]
-    return Weights(origin=str(path), state=read_weights(path), classes=_classes_beside(path))
+    return Weights(
+        origin=str(path),
+        state=read_weights(path),
+        classes=_classes_beside(path),
+        provenance=provenance_of(path),
+    )
+
+
+def _open_pretrained(backbone: str) -> Weights:
+    origin = f"the pretrained weights of {backbone}"
+    if timm_networks.is_timm(backbone):
+        path, provenance = pretrained.fetch_timm(backbone)
+        state = read_weights(path)
+        return Weights(origin=origin, state=state, classes=None, provenance=provenance)
+    downloaded, classes, provenance = pretrained.read_torchvision(backbone)
+    return Weights(origin=origin, state=downloaded, classes=classes, provenance=provenance)
 
 
 def _classes_beside(path: Path) -> tuple[str, ...] | None:
@@ -109,29 +127,6 @@ def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
     return state
 
 
-def read_imagenet(name: str) -> Weights:
-    """Torchvision's own ImageNet weights of a network, downloaded once and then kept.
-
-    Raises:
-        BundleError: There are none for this network, or they cannot be downloaded.
-    """
-    try:
-        weights = torchvision.models.get_model_weights(name).DEFAULT
-    except (ValueError, AttributeError) as error:
-        raise BundleError(
-            f"there are no ImageNet weights for {name}; leave weights out or name a file"
-        ) from error
-    try:
-        state = weights.get_state_dict(check_hash=True)
-    except (OSError, RuntimeError) as error:
-        raise BundleError(
-            f"the ImageNet weights of {name} could not be downloaded ({error}). Download "
-            f"{weights.url} on a machine with a network and name the file as weights"
-        ) from error
-    origin = f"the ImageNet weights of {name}"
-    return Weights(origin=origin, state=state, classes=weights.meta["categories"])
-
-
 def load_into(network: nn.Module, state: State, *, origin: str) -> None:
     """Fill ``network`` with ``state``, which must fit in every name and shape.
 
@@ -159,8 +154,8 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
 def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | None = None) -> str:
     """Fill ``network`` with the weights of one trained before, perhaps for other classes.
 
-    The backbone must fit; older names, missing counters of batch norm, auxiliary heads and the
-    position embeddings of a vision transformer for another picture size are taken care of. If the
+    The backbone must fit; older names, missing counters of batch norm, auxiliary heads and what
+    belongs to the picture size of a transformer are taken care of. If the
     last layer is of the same kind, its rows for classes known on both sides are taken; the others
     stay as they are. If one side does not know its classes (``classes`` holds the id of each row of
     logits of ``network``), all rows are taken, provided there are as many.
@@ -172,25 +167,29 @@ def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | No
         BundleError: The weights belong to another architecture.
     """
     expected = network.state_dict()
-    found = _our_names(weights.state, str(getattr(network, "classifier", "")))
+    found = _our_names(weights.state, getattr(network, "last_layers", ()))
     head, said = _last_layer(expected, found, weights.classes, classes)
     found = {key: value for key, value in found.items() if not key.startswith("head.")}
     _fit_positions(network, expected, found)
+    found = _fit_timm(network, expected, found)
     counters = {key: value for key, value in expected.items() if key.endswith("_batches_tracked")}
     load_into(network, counters | found | head, origin=weights.origin)
     return f"{weights.origin}: the backbone is taken, {said}"
 
 
-def _our_names(state: State, classifier: str) -> dict[str, Tensor]:
-    """Today's names, with ``backbone.`` or ``head.`` before those of a plain network."""
+def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
+    """Today's names, with ``backbone.`` or ``head.`` before those of a plain network.
+
+    Of several last layers none is the head: the network took the mean of what they said.
+    """
     for old, new in _OLD_NAMES:
         state = {re.sub(old, new, key): value for key, value in state.items()}
     if not any(key.startswith("backbone.") for key in state):
         state = {f"backbone.{key}": value for key, value in state.items()}
-        last = f"backbone.{classifier}."
-        if classifier:
+        for layer in last_layers:
+            last, head = f"backbone.{layer}.", "head." if len(last_layers) == 1 else "head.several."
             state = {
-                f"head.{key.removeprefix(last)}" if key.startswith(last) else key: value
+                f"{head}{key.removeprefix(last)}" if key.startswith(last) else key: value
                 for key, value in state.items()
             }
     return {key: value for key, value in state.items() if not key.startswith(_AUXILIARY_HEADS)}
@@ -249,3 +248,18 @@ def _fit_positions(network: nn.Module, expected: State, found: dict[str, Tensor]
         )[_POSITIONS]
     except (ValueError, RuntimeError):  # the rows are not a square of patches
         return  # load_into refuses them, with all else that differs
+
+
+def _fit_timm(network: nn.Module, expected: State, found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Let timm convert what does not fit one of its own networks as it is."""
+    backbone = network.get_submodule("backbone")
+    fits = all(
+        key in found and found[key].shape == value.shape
+        for key, value in expected.items()
+        if key.startswith("backbone.")
+    )
+    if fits or not type(backbone).__module__.startswith("timm."):
+        return found
+    plain = {key.removeprefix("backbone."): value for key, value in found.items()}
+    converted = timm_networks.fitted(backbone, plain)
+    return {f"backbone.{key}": value for key, value in converted.items()}

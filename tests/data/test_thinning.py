@@ -65,6 +65,11 @@ def test_a_class_with_fewer_pictures_than_its_place_allows_keeps_them_all() -> N
     assert kept_counts({}, fraction=1, imbalance=100, seed=0) == {}
 
 
+def test_the_rarest_class_keeps_one_picture_whatever_the_tail() -> None:
+    few = kept_counts(dict.fromkeys(CLASSES, 10), fraction=0.5, imbalance=1000, seed=0)
+    assert (max(few.values()), min(few.values())) == (5, 1)
+
+
 def test_the_tail_begins_at_what_the_share_leaves() -> None:
     both = kept_counts(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25, seed=0)
     assert sorted(both.values()) == [2, 10, 50]

@@ -1,19 +1,25 @@
+import hashlib
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
+from safetensors.torch import save_file
 
 import training.export
 from models.backbones.weights import load_into, read_weights
 from models.bundle import Bundle, open_bundle
 from models.errors import BundleError, UsageError
-from models.images import load
+from models.images import Preprocess, load
 from models.session import Session
 from tests.models.test_files import holder
 from tests.training.small import small_config, write_photos
 from training.export import export_run
+from training.settings import resolve
 from training.train import build_network, train_run
 
 
@@ -104,6 +110,59 @@ def test_the_weights_of_a_bundle_start_another_run(
     train_run(config, tmp_path / "warm", say=lambda _: None)
     one, other = (read_weights(path / "best.safetensors") for path in (run, tmp_path / "warm"))
     assert torch.equal(one["backbone.layers.0.0.weight"], other["backbone.layers.0.0.weight"])
+
+
+def test_a_network_of_timm_is_served_as_its_weights_want_pictures(
+    run: Path, tmp_path: Path
+) -> None:
+    plain: Any = timm.create_model("test_efficientnet", num_classes=3).eval()
+    save_file(plain.state_dict(), tmp_path / "w.safetensors")
+    (tmp_path / "LICENSE").write_text("Some licence\n")
+    config = resolve(
+        {
+            **{"data": str(run.parent / "photos"), "backbone": "timm:test_efficientnet"},
+            **{"weights": str(tmp_path / "w.safetensors"), "image_size": 32, "epochs": 0},
+        },
+        overrides=["loss.name=cross_entropy", "mean=[0.1, 0.2, 0.3]", "device=cpu"],
+    )
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    made = export_run(tmp_path / "run", tmp_path / "bundle")
+    own = plain.pretrained_cfg
+    assert made.preprocess == Preprocess(
+        image_size=32,
+        crop_fraction=own["crop_pct"],
+        resample=own["interpolation"],
+        mean=(0.1, 0.2, 0.3),
+        std=own["std"],
+    )
+    photo = (run.parent / "photos" / "val" / "red" / "0.png").read_bytes()
+    picture = load(photo, made.preprocess)
+    mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor(own["std"])
+    normalised = ((torch.from_numpy(picture) / 255 - mean) / std).permute(2, 0, 1)
+    with torch.no_grad():
+        expected = plain(normalised[None]).numpy()
+    found = Session(made, device="cpu").logits(picture[None])["linear"]
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+    began_with = json.loads(made.read("provenance.json"))["starting_weights"]
+    digest = hashlib.sha256((tmp_path / "w.safetensors").read_bytes()).hexdigest()
+    assert began_with["file"] == "w.safetensors"
+    assert (began_with["licence"], began_with["sha256"]) == ("Some licence", digest)
+    card = " ".join(made.read("MODEL_CARD.md").decode().split())
+    assert f"`w.safetensors`, licence: Some licence, sha256 `{digest}`" in card
+    assert "mean 0.1, 0.2, 0.3, standard deviation" in card
+
+
+def test_a_run_started_from_a_bundle_names_the_first_weights_licence(
+    run: Path, bundle: Bundle, tmp_path: Path
+) -> None:
+    paper = json.dumps({"starting_weights": {"file": "first.pt", "licence": "cc-by-nc-4.0"}})
+    (tmp_path / "provenance.json").write_text(paper)
+    shutil.copy(bundle.path_of("weights.safetensors"), tmp_path)
+    config = small_config(run.parent / "photos", epochs=0, weights=str(tmp_path))
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    made = export_run(tmp_path / "run", tmp_path / "bundle")
+    assert "licence: cc-by-nc-4.0" in made.read("MODEL_CARD.md").decode()
 
 
 def _copy(run: Path, to: Path) -> Path:

@@ -7,7 +7,7 @@ import torch
 
 from data.sources import open_dataset
 from models.cores import cores
-from models.images import Preprocess, load
+from models.images import load
 from tests.training.small import small_config, write_photos
 from training.config import TrainConfig
 from training.loading import (
@@ -20,6 +20,7 @@ from training.loading import (
     split_batches,
     steps_per_epoch,
 )
+from training.pictures import Pictures
 
 pytestmark = [
     pytest.mark.filterwarnings(
@@ -102,7 +103,7 @@ def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
 def test_evaluation_goes_through_all_rows_in_order_as_the_server_sees_them(photos: Path) -> None:
     config = small_config(photos)
     sources = _sources(config)
-    split, preprocess = sources.validation.split, Preprocess(image_size=config.image_size)
+    split, preprocess = sources.validation.split, config.preprocess
     batches = list(iterate(EvaluationBatches(sources.validation, 4), workers=0, pin=False))
     assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(9))
     for batch in batches:
@@ -119,6 +120,8 @@ def test_what_fits_is_kept_and_what_does_not_is_read_again(
 ) -> None:
     # 9 of 300 x 300 take 2.3 MB; 21 of 425 x 567, as large as they may get, 14.5 MB more
     sources = _sources(small_config(photos, image_size=300, cache_mb=cache_mb))
+    assert isinstance(sources.training, Pictures)
+    assert isinstance(sources.validation, Pictures)
     assert (sources.training.kept is not None) == training
     assert (sources.validation.kept is not None) == validation
 

@@ -20,7 +20,6 @@ from models.backbones import Network
 from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import build_head
-from models.images import Preprocess
 from tests.training.small import small_config, write_photos
 from training import checkpoint
 from training.checkpoint import Position
@@ -58,7 +57,7 @@ def _sources(config: TrainConfig) -> Sources:
 
 
 def _network(config: TrainConfig, head: str) -> PictureNetwork:
-    size = Preprocess(image_size=config.image_size)
+    size = config.preprocess
     return PictureNetwork(build_network(config, head, 3), size.mean, size.std)
 
 
@@ -83,6 +82,7 @@ def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: 
     network = _network(config, "two_head")
     network.network.load_state_dict(_last_weights(tmp_path / "run"))
     pictures = _sources(config).validation
+    assert isinstance(pictures, Pictures)
     kept = pictures.kept
     assert kept is not None
     images = torch.stack([torch.from_numpy(picture) for picture in kept])

@@ -27,7 +27,7 @@ def test_the_cifar_recipe_is_that_of_the_paper() -> None:
 
 def test_the_plantnet_recipe_is_that_of_the_paper() -> None:
     config = resolve({"recipe": "plantnet300k-resnet18", "data": "x"})
-    assert (config.backbone, config.weights, config.image_size) == ("resnet18", "imagenet", 224)
+    assert (config.backbone, config.weights, config.image_size) == ("resnet18", "pretrained", 224)
     assert (config.epochs, config.batch_size) == (30, 32)
     assert config.optimiser.learning_rate == 0.002
     assert (config.optimiser.momentum, config.optimiser.nesterov) == (0.9, True)

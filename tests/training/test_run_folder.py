@@ -44,7 +44,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_settings_and_classes_come_back(tmp_path: Path) -> None:
     folder = _begun(tmp_path / "new" / "run")
-    assert folder.read_config() == small_config("flora")
+    assert folder.read_config().to_plain() == small_config("flora").to_plain()
     assert folder.read_classes() == _classes()
 
 

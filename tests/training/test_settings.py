@@ -1,3 +1,4 @@
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -5,6 +6,7 @@ import pytest
 import yaml
 
 from models.errors import UsageError
+from models.images import Preprocess
 from training.config import TrainConfig
 from training.recipes import RECIPES
 from training.settings import from_plain, merge, parse_override, read_yaml, resolve, to_yaml
@@ -162,6 +164,68 @@ def test_the_data_suggest_their_own_picture_size_where_nobody_says_one(
 def test_data_of_any_size_leave_the_default(tmp_path: Path) -> None:
     assert resolve({"data": str(tmp_path)}).image_size == 224
     assert resolve({"data": "no/such/folder"}).image_size == 224
+
+
+LITE0: dict[str, Any] = {"backbone": "timm:tf_efficientnet_lite0"}
+HALF = (0.5, 0.5, 0.5)
+
+
+def test_the_network_says_how_it_wants_pictures_where_nobody_else_does() -> None:
+    wanted = Preprocess(
+        image_size=224, crop_fraction=0.875, resample="bicubic", mean=HALF, std=HALF
+    )
+    assert resolve({"data": "x", **LITE0}).preprocess == wanted
+    said = ["image_size=96", "crop_fraction=1", "mean=[0, 0, 0.5]", "std=[1, 1, 2]"]
+    config = resolve({"data": "x", **LITE0}, overrides=[*said, "resample=bilinear"])
+    assert config.preprocess == Preprocess(image_size=96, mean=(0, 0, 0.5), std=(1, 1, 2))
+
+
+def test_null_is_what_the_network_wants_too() -> None:
+    nulls = [f"{field.name}=null" for field in fields(Preprocess)]
+    assert resolve({"data": "x", **LITE0}, overrides=nulls) == resolve({"data": "x", **LITE0})
+
+
+def test_data_of_one_size_are_taken_whole_and_otherwise_as_the_network_wants() -> None:
+    found = resolve({"data": "flora:train=40", **LITE0}).preprocess
+    assert found == Preprocess(image_size=48, resample="bicubic", mean=HALF, std=HALF)
+    larger = resolve({"data": "flora:train=40", "image_size": 96, **LITE0}).preprocess
+    assert (larger.image_size, larger.crop_fraction) == (96, 1.0)
+
+
+def test_only_pretrained_weights_of_torchvision_say_how_they_want_pictures() -> None:
+    given = {"data": "x", "backbone": "efficientnet_b0"}
+    assert resolve(given).preprocess == Preprocess(image_size=224)
+    found = resolve({**given, "weights": "pretrained"}).preprocess
+    assert found == Preprocess(image_size=224, crop_fraction=224 / 256, resample="bicubic")
+
+
+@pytest.mark.parametrize(("word", "weights"), [("imagenet", "pretrained"), ("none", None)])
+def test_weights_have_other_words(word: str, weights: str | None) -> None:
+    config = resolve({"recipe": "plantnet300k-resnet18", "data": "x", "weights": word})
+    assert config.weights == weights
+
+
+def test_settings_on_disk_hold_the_numbers_of_the_pictures() -> None:
+    plain = yaml.safe_load(to_yaml(resolve({"data": "x", **LITE0})))
+    assert plain["image_size"] == 224
+    assert plain["crop_fraction"] == 0.875
+    assert plain["mean"] == plain["std"] == [0.5, 0.5, 0.5]
+    assert plain["resample"] == "bicubic"
+
+
+def test_the_settings_of_an_older_run_mean_what_they_meant() -> None:
+    plain = yaml.safe_load(to_yaml(resolve({"data": "x"})))
+    older = {key: value for key, value in plain.items() if key not in ("mean", "std", "resample")}
+    older |= {"backbone": "efficientnet_b0", "weights": "imagenet", "image_size": 96}
+    config = from_plain(older)
+    assert config.preprocess == Preprocess(image_size=96)
+    assert config.weights == "pretrained"
+    assert from_plain(yaml.safe_load(to_yaml(config))).preprocess == config.preprocess
+
+
+def test_an_unknown_backbone_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match=r"no backbone 'timm:resnet19'; .* timm:resnet18"):
+        resolve({"data": "x", "backbone": "timm:resnet19"})
 
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:

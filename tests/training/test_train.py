@@ -490,7 +490,7 @@ def test_data_without_val_are_refused(tmp_path: Path) -> None:
 def test_an_unknown_backbone_is_refused_before_anything_is_written(
     photos: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="backbone must be one of"):
+    with pytest.raises(UsageError, match="no backbone 'resnet19'; names like it: resnet1"):
         train_run(small_config(photos, backbone="resnet19"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -1,9 +1,13 @@
+import sys
+
 import pytest
 import torch
 from torch import nn
 
-from models.backbones import available, build, side_taken
+from models.backbones import available, build, own_preprocess, side_taken
+from models.errors import UsageError
 from models.heads import HEADS
+from models.images import Preprocess
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -128,6 +132,55 @@ def test_the_same_random_state_gives_the_same_network() -> None:
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-def test_an_unknown_backbone_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"densenet40_40.*got 'resnet19'"):
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("resnet19", ["resnet18", "timm:resnet18"]),
+        ("efficientnet_lite0", ["timm:efficientnet_lite0"]),
+        ("timm:tf_efficientnet_lite9", ["timm:tf_efficientnet_lite0"]),
+        ("timm:tf_efficientnet_lite0.in2k", ["timm:tf_efficientnet_lite0.in1k"]),
+    ],
+)
+def test_an_unknown_backbone_is_refused_with_the_names_that_are_nearest(
+    name: str, near: list[str]
+) -> None:
+    with pytest.raises(ValueError, match=f"there is no backbone '{name}'; names like it") as found:
+        build(name, 4, "linear")
+    listed = str(found.value).partition("like it: ")[2].split(", ")
+    assert set(near) <= set(listed)
+    assert len(listed) <= 10
+
+
+def test_a_name_like_no_other_is_refused_too() -> None:
+    with pytest.raises(ValueError, match=r"names like it: none; see docs/training\.md"):
+        build("0", 4, "linear")
+
+
+def test_without_timm_its_networks_say_how_to_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(UsageError, match=r"needs timm; from a checkout: pip install '\.\[train\]'"):
+        build("timm:resnet18", 4, "linear")
+    with pytest.raises(ValueError, match="names like it: resnet18"):
         build("resnet19", 4, "linear")
+
+
+def test_networks_without_pretrained_weights_take_pictures_as_they_always_did() -> None:
+    for name in ("tiny", "resnet18", "efficientnet_b0"):
+        assert own_preprocess(name) == Preprocess(image_size=224)
+        assert own_preprocess(name, "some/file.pt") == Preprocess(image_size=224)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "resized", "resample"),
+    [
+        ("resnet18", 224, 256, "bilinear"),
+        ("efficientnet_b0", 224, 256, "bicubic"),
+        ("inception_v3", 299, 342, "bilinear"),
+    ],
+)
+def test_torchvisions_pretrained_weights_say_how_they_want_pictures(
+    name: str, size: int, resized: int, resample: str
+) -> None:
+    found = own_preprocess(name, "pretrained")
+    assert (found.image_size, found.resize_side, found.resample) == (size, resized, resample)
+    assert found.mean == (0.485, 0.456, 0.406)

@@ -121,7 +121,7 @@ def test_a_file_without_tensors_is_refused(tmp_path: Path, content: object) -> N
         read_weights(tmp_path / "w.pt")
 
 
-def test_imagenet_weights_without_a_network_say_what_to_do(
+def test_pretrained_weights_without_a_network_say_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def offline(*_args: object, **_kwargs: object) -> None:
@@ -130,10 +130,10 @@ def test_imagenet_weights_without_a_network_say_what_to_do(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.download_url_to_file", offline)
     with pytest.raises(BundleError, match=r"could not be downloaded.*Download https://.*name the"):
-        build("mobilenet_v3_small", 4, "linear", "imagenet")
+        build("mobilenet_v3_small", 4, "linear", "pretrained")
 
 
-def test_imagenet_weights_fit_under_our_names(
+def test_pretrained_weights_fit_under_our_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plain = torchvision.models.mobilenet_v3_small(weights=None)
@@ -142,15 +142,15 @@ def test_imagenet_weights_fit_under_our_names(
         "get_state_dict",
         lambda *_args, **_kwargs: plain.state_dict(),
     )
-    loaded = build("mobilenet_v3_small", 4, "linear", "imagenet").state_dict()
+    loaded = build("mobilenet_v3_small", 4, "linear", "pretrained").state_dict()
     for key, value in plain.state_dict().items():
         if not key.startswith("classifier.3."):
             assert torch.equal(loaded[f"backbone.{key}"], value), key
 
 
-def test_our_networks_have_no_imagenet_weights() -> None:
-    with pytest.raises(BundleError, match="no ImageNet weights for tiny"):
-        build("tiny", 4, "linear", "imagenet")
+def test_our_networks_have_no_pretrained_weights() -> None:
+    with pytest.raises(BundleError, match="no pretrained weights for tiny"):
+        build("tiny", 4, "linear", "pretrained")
 
 
 # Files as people have them ------------------------------------------------------------------

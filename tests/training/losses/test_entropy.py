@@ -43,7 +43,7 @@ def test_a_label_of_probability_p_pulls_p_to_the_q_as_hard_as_in_cross_entropy(
     gradients = []
     for loss in (partial(generalised_cross_entropy, q=q), cross_entropy):
         scores = batch.scores.clone().requires_grad_()
-        loss(scores, batch.labels).sum().backward()
+        torch.autograd.backward(loss(scores, batch.labels).sum())
         assert scores.grad is not None
         gradients.append(scores.grad)
     powers = [math.exp(-q * oracles.cross_entropy(s, y)) for s, y in batch.rows]
@@ -68,7 +68,7 @@ def test_in_float32_the_slope_of_a_doubtful_label_is_small_and_not_lost(
     scores = torch.tensor([[lead, 0.0, 0.0] for lead in leads], requires_grad=True)
     labels = torch.zeros(len(leads), dtype=torch.int64)
     given = torch.nn.functional.one_hot(labels, 3).float() if soft else labels
-    generalised_cross_entropy(scores, given, q=q).sum().backward()
+    torch.autograd.backward(generalised_cross_entropy(scores, given, q=q).sum())
     assert scores.grad is not None
     for lead, found in zip(leads, scores.grad[:, 0].tolist(), strict=True):
         entropy = oracles.cross_entropy([lead, 0.0, 0.0], 0)
@@ -81,7 +81,7 @@ def test_in_float32_the_slope_of_a_doubtful_label_is_small_and_not_lost(
 def test_a_masked_label_costs_one_over_q_and_pulls_nothing() -> None:
     scores = torch.tensor([[0.0, -torch.inf, 1.0]], requires_grad=True)
     loss = generalised_cross_entropy(scores, torch.tensor([1]), q=0.5)
-    loss.sum().backward()
+    torch.autograd.backward(loss.sum())
     assert loss.tolist() == [2.0]
     assert scores.grad is not None
     assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]

@@ -1,0 +1,126 @@
+"""The pretrained weights of a network, as torchvision and timm offer them for download."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torchvision
+from torch import Tensor
+
+from models.backbones import timm_networks
+from models.backbones.provenance import Provenance, provenance_of
+from models.errors import BundleError
+from models.images import Preprocess
+
+_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # of a repository or folder of timm's
+
+
+def own_preprocess(name: str) -> Preprocess | None:
+    """How torchvision's pretrained weights want their pictures; None where it has none."""
+    weights = _torchvision_weights(name)
+    if weights is None:
+        return None
+    own = weights.transforms()
+    return Preprocess(
+        image_size=own.crop_size[0],
+        crop_fraction=own.crop_size[0] / own.resize_size[0],
+        resample=own.interpolation.value,
+        mean=tuple(own.mean),
+        std=tuple(own.std),
+    )
+
+
+def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Provenance]:
+    """Torchvision's own weights, downloaded once and then kept: weights, categories, provenance.
+
+    Raises:
+        BundleError: There are none for this network, or they cannot be downloaded.
+    """
+    weights = _torchvision_weights(name)
+    if weights is None:
+        raise BundleError(
+            f"there are no pretrained weights for {name}; leave weights out or name a file"
+        )
+    try:
+        state = weights.get_state_dict(check_hash=True)
+    except (OSError, RuntimeError) as error:
+        raise _unreachable(name, error, weights.url) from error
+    licence, file = weights.meta.get("license"), weights.url.rpartition("/")[2]
+    kept = Path(torch.hub.get_dir()) / "checkpoints" / file
+    if kept.is_file():
+        found = provenance_of(kept, licence=licence, source=weights.url)
+    else:
+        found = Provenance(file=file, sha256=None, licence=licence, source=weights.url)
+    return state, weights.meta["categories"], found
+
+
+def fetch_timm(name: str) -> tuple[Path, Provenance]:
+    """The file of timm's own weights, downloaded once and then kept.
+
+    Raises:
+        BundleError: There are none for this network, or they cannot be downloaded.
+    """
+    own, folder = timm_networks.configuration(name), timm_networks.weights_folder(name)
+    licence, url = own.get("license"), own.get("url")
+    if folder is not None:
+        inside = [folder / file for file in _FILES if (folder / file).is_file()]
+        if not inside:
+            raise BundleError(f"{folder} holds no {' and no '.join(_FILES)}")
+        return inside[0], provenance_of(inside[0], licence=licence)
+    if own.get("hf_hub_id"):
+        path, address = _from_hub(name, own)
+    elif url:
+        path, address = _from_address(name, url), url
+    else:
+        raise BundleError(
+            f"there are no pretrained weights for {name}; leave weights out or name a file"
+        )
+    return path, provenance_of(path, licence=licence, source=address)
+
+
+def _from_hub(name: str, own: Mapping[str, Any]) -> tuple[Path, str]:
+    """The file in its Hugging Face repository: the path it is kept at, and its address."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    repository, _, revision = own["hf_hub_id"].partition("@")
+    files = [own["hf_hub_filename"]] if own.get("hf_hub_filename") else list(_FILES)
+    at = f"https://huggingface.co/{repository}/resolve/{revision or 'main'}"
+    for file in files:
+        try:
+            path = hf_hub_download(repository, file, revision=revision or None)
+        except LocalEntryNotFoundError as error:  # no network
+            raise _unreachable(name, error, f"{at}/{file}") from error
+        except EntryNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise _unreachable(name, error, f"{at}/{file}") from error
+        return Path(path), f"{at}/{file}"
+    raise BundleError(f"https://huggingface.co/{repository} holds no {' and no '.join(files)}")
+
+
+def _from_address(name: str, url: str) -> Path:
+    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    try:
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(url, str(path), progress=False)
+    except (OSError, RuntimeError) as error:
+        raise _unreachable(name, error, url) from error
+    return path
+
+
+def _unreachable(name: str, error: Exception, address: str) -> BundleError:
+    said = str(error).partition("\n")[0].rstrip(".")
+    return BundleError(
+        f"the pretrained weights of {name} could not be downloaded ({said}). Download {address} "
+        "where there is a network and name the file: --weights FILE"
+    )
+
+
+def _torchvision_weights(name: str) -> Any:
+    try:
+        return torchvision.models.get_model_weights(name).DEFAULT
+    except (ValueError, AttributeError):
+        return None

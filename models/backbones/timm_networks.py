@@ -1,0 +1,181 @@
+"""Networks of timm: ``timm:NAME[.tag]``, ``timm:hf-hub:ORG/MODEL`` and ``timm:local-dir:PATH``.
+
+What follows ``timm:`` is what ``timm.create_model`` takes. timm is imported where it is needed,
+because that takes seconds.
+"""
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from models.errors import BundleError, UsageError
+from models.images import Preprocess
+
+PREFIX: Final = "timm:"
+HUB: Final = "hf-hub:"
+FOLDER: Final = "local-dir:"
+_STEPS: Final = (1, 8, 14, 16, 28, 32, 56, 64, 112, 224)  # sides of patches and windows
+
+
+def is_timm(name: str) -> bool:
+    """Whether a backbone is one of timm's by its name."""
+    return name.startswith(PREFIX)
+
+
+def models() -> list[str]:
+    """The names of timm's networks, with our prefix."""
+    return [PREFIX + name for name in _timm().list_models()]
+
+
+def tagged(name: str) -> list[str]:
+    """The names with a tag of one network of timm: one for each set of pretrained weights."""
+    plain = name.removeprefix(PREFIX).partition(".")[0]
+    return [PREFIX + found for found in _timm().list_pretrained(f"{plain}.*")]
+
+
+def is_known(name: str) -> bool:
+    """Whether timm has this network; a folder or a repository is looked at when it is opened."""
+    plain = name.removeprefix(PREFIX)
+    if plain.startswith((HUB, FOLDER)):
+        return True
+    architecture, _, tag = plain.partition(".")
+    return bool(_timm().is_model(architecture)) and (not tag or name in tagged(name))
+
+
+def weights_folder(name: str) -> Path | None:
+    """The folder of a ``timm:local-dir:`` network; None for others."""
+    plain = name.removeprefix(PREFIX)
+    return Path(plain.removeprefix(FOLDER)) if plain.startswith(FOLDER) else None
+
+
+@cache
+def configuration(name: str) -> Mapping[str, Any]:
+    """What timm knows of a network and of its weights: its ``pretrained_cfg``.
+
+    Raises:
+        ValueError: A folder that holds no network.
+        BundleError: A repository that cannot be read from here.
+    """
+    source = name.removeprefix(PREFIX)
+    try:
+        with torch.device("meta"):
+            found: Mapping[str, Any] = _create(name).pretrained_cfg
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        said = str(error).partition("\n")[0]
+        if not source.startswith(HUB):
+            raise ValueError(
+                f"{name} is no network of timm ({said}); a folder needs config.json and "
+                "model.safetensors, as timm saves them"
+            ) from error
+        repository = source.removeprefix(HUB)
+        raise BundleError(
+            f"the configuration of {name} could not be downloaded ({said}). Download config.json "
+            f"and model.safetensors of https://huggingface.co/{repository} where there is a "
+            "network and name their folder: --backbone timm:local-dir:FOLDER"
+        ) from error
+    return found
+
+
+def own_preprocess(name: str) -> Preprocess:
+    """How a network of timm wants its pictures."""
+    own = configuration(name)
+    return Preprocess(
+        image_size=int(own["input_size"][-1]),
+        crop_fraction=float(own["crop_pct"]),
+        resample="bilinear" if own["interpolation"] == "bilinear" else "bicubic",
+        mean=_three(own["mean"]),
+        std=_three(own["std"]),
+    )
+
+
+def side_taken(name: str, at_least: int) -> int:
+    """The smallest usual side from ``at_least`` on that works; else the network's own."""
+    own = own_preprocess(name).image_size
+    sides = {-(-at_least // step) * step for step in _STEPS} | ({own} if own >= at_least else set())
+    return next((side for side in sorted(sides) if _features(name, side)), own)
+
+
+def build(name: str, image_size: int | None) -> tuple[nn.Module, int, tuple[str, ...]]:
+    """The network without its last layers: module, features, names of those layers.
+
+    Raises:
+        ValueError: It gives no row of features for a picture.
+    """
+    side = image_size or own_preprocess(name).image_size
+    features = _features(name, side)
+    if features is None:
+        raise ValueError(f"{name} makes no row of features of a picture of {side} px")
+    network = _create(name, side)
+    return network, features, _last_layers(network, configuration(name))
+
+
+def fitted(backbone: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """``state`` as timm converts it: from its authors' names and to the picture size of ours."""
+    convert = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
+    if convert is None:
+        return state
+    try:
+        converted: Mapping[str, Tensor] = convert(dict(state), backbone)
+    except Exception:  # of as many kinds as timm has authors; refused with all that differs
+        return state
+    return converted
+
+
+@cache
+def _features(name: str, side: int) -> int | None:
+    """Features of a picture of ``side`` pixels; None where the network takes no such picture."""
+    try:
+        with torch.device("meta"), torch.no_grad():  # shapes without the work
+            network = _create(name, side).eval()
+            found = network(torch.zeros(1, 3, side, side))
+    except Exception:  # a size is refused in as many ways as timm has authors
+        return None
+    whole = side % _patch(network) == 0  # else it leaves out a border
+    return int(found.shape[1]) if whole and isinstance(found, Tensor) and found.ndim == 2 else None
+
+
+def _patch(network: nn.Module) -> int:
+    side = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
+    return int(side[0] if isinstance(side, tuple) else side)
+
+
+def _create(name: str, side: int | None = None) -> Any:
+    sized = side is not None and configuration(name).get("fixed_input_size")
+    options = {"img_size": side} if sized else {}
+    return _timm().create_model(
+        name.removeprefix(PREFIX), pretrained=False, num_classes=0, **options
+    )
+
+
+def _last_layers(network: nn.Module, own: Mapping[str, Any]) -> tuple[str, ...]:
+    """What timm took off, by the names of its configuration: a layer or the block around it."""
+    usual = _timm().get_pretrained_cfg(own["architecture"])  # a folder need not say it
+    found = own.get("classifier") or usual.classifier or ()
+    names = (found,) if isinstance(found, str) else found
+    return tuple(dict.fromkeys(_taken_off(network, name) for name in names))
+
+
+def _taken_off(network: nn.Module, name: str) -> str:
+    modules, parts = dict(network.named_modules()), name.split(".")
+    blocks = [".".join(parts[: length + 1]) for length in range(len(parts))]
+    return next((block for block in blocks if isinstance(modules.get(block), nn.Identity)), name)
+
+
+def _three(values: Any) -> tuple[float, float, float]:
+    red, green, blue = values
+    return float(red), float(green), float(blue)
+
+
+def _timm() -> Any:
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a {PREFIX} backbone needs {error.name}; from a checkout: pip install '.[train]'"
+        ) from error
+    return timm

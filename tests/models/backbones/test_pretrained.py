@@ -1,0 +1,104 @@
+"""Downloads, without a network: what is asked for, and what is said when it cannot be had."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
+from safetensors.torch import save_file
+
+from models.backbones.pretrained import fetch_timm
+from models.backbones.weights import open_weights
+from models.errors import BundleError
+
+NAME = "timm:test_efficientnet"
+
+
+def _hub(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """A hub that gives what ``answers`` has for a file, or raises it; what it was asked."""
+    asked = []
+
+    def download(repository: str, file: str, *, revision: str | None) -> str:
+        asked.append((repository, file, revision))
+        if isinstance(answers[file], Exception):
+            raise answers[file]
+        return str(answers[file])
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    return asked
+
+
+def _missing(file: str) -> Exception:
+    error = RemoteEntryNotFoundError.__new__(RemoteEntryNotFoundError)
+    Exception.__init__(error, f"{file} not found")
+    return error
+
+
+def test_timms_weights_come_from_their_repository_with_licence_and_hash(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.safetensors"
+    save_file(timm.create_model("test_efficientnet").state_dict(), file)
+    asked = _hub(monkeypatch, {"model.safetensors": file})
+    found = open_weights("pretrained", NAME)
+    assert asked == [("timm/test_efficientnet.r160_in1k", "model.safetensors", None)]
+    assert found.origin == f"the pretrained weights of {NAME}"
+    assert found.state.keys() == timm.create_model("test_efficientnet").state_dict().keys()
+    provenance = found.provenance
+    assert provenance is not None
+    assert provenance.licence == "apache-2.0"
+    assert provenance.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert provenance.source == (
+        "https://huggingface.co/timm/test_efficientnet.r160_in1k/resolve/main/model.safetensors"
+    )
+
+
+def test_an_older_file_is_taken_where_there_is_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "pytorch_model.bin"
+    file.write_bytes(b"weights")
+    _hub(monkeypatch, {"model.safetensors": _missing("it"), "pytorch_model.bin": file})
+    path, provenance = fetch_timm(NAME)
+    assert path == file
+    assert provenance.source is not None
+    assert provenance.source.endswith("/pytorch_model.bin")
+
+
+def test_a_repository_without_weights_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    _hub(monkeypatch, dict.fromkeys(("model.safetensors", "pytorch_model.bin"), _missing("it")))
+    with pytest.raises(BundleError, match=r"r160_in1k holds no model\.safetensors and no pytorch"):
+        fetch_timm(NAME)
+
+
+@pytest.mark.parametrize("error", [LocalEntryNotFoundError("no line.\nmore"), OSError("no line")])
+def test_a_hub_out_of_reach_names_the_file_to_fetch(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    _hub(monkeypatch, {"model.safetensors": error})
+    message = (
+        rf"weights of {NAME} could not be downloaded \(no line\)\. Download "
+        r"https://huggingface\.co/timm/test_efficientnet\.r160_in1k/resolve/main/"
+        r"model\.safetensors where there is a network and name the file: --weights FILE"
+    )
+    with pytest.raises(BundleError, match=message):
+        fetch_timm(NAME)
+
+
+def test_an_address_out_of_reach_names_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_args: object, **_kwargs: object) -> None:
+        raise OSError("no line")
+
+    own = {"url": "https://weights.example/net-1.pth", "license": None}
+    monkeypatch.setattr("models.backbones.timm_networks.configuration", lambda _name: own)
+    monkeypatch.setattr("torch.hub.download_url_to_file", offline)
+    with pytest.raises(BundleError, match=r"Download https://weights\.example/net-1\.pth where"):
+        fetch_timm(NAME)
+
+
+def test_a_network_without_weights_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.backbones.timm_networks.configuration", lambda _name: {"url": ""})
+    with pytest.raises(BundleError, match=f"no pretrained weights for {NAME}; leave weights out"):
+        fetch_timm(NAME)

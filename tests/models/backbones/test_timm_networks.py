@@ -1,0 +1,209 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from models.backbones import build, own_preprocess, side_taken
+from models.backbones.weights import open_weights
+from models.errors import BundleError
+from models.images import Preprocess
+from tests.pretrained import efficientnet_lite0
+
+SMALL = "test_efficientnet"  # timm's own for tests: 0.4 M parameters
+
+
+def _pictures(side: int) -> torch.Tensor:
+    return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+def _plain(name: str, folder: Path, **options: Any) -> nn.Module:
+    """A network of timm with weights drawn at random, and the file of them in ``folder``."""
+    torch.manual_seed(1)
+    network: nn.Module = timm.create_model(name, **options).eval()
+    for key, value in network.state_dict().items():
+        if key.endswith("running_mean"):
+            value.normal_()
+    save_file(network.state_dict(), folder / "w.safetensors")
+    return network
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("tf_efficientnet_lite0", 1280),
+        ("mobilenetv3_small_050.lamb_in1k", 1024),  # its `num_features` are 288, before a layer
+        ("convnext_atto", 320),
+        ("vit_tiny_patch16_224", 192),
+        ("levit_128s", 384),
+        ("resnetv2_50x1_bit", 2048),
+    ],
+)
+def test_networks_of_timm_get_our_head(name: str, features: int) -> None:
+    with torch.device("meta"):  # shapes without the work
+        network = build(f"timm:{name}", 5, "two_head").eval()
+        multi_label, sccp = network(torch.zeros(2, 3, 224, 224))
+    assert multi_label.shape == sccp.shape == (2, 5)
+    assert network.head.get_submodule("multi_label").in_features == features
+    assert not any(1000 in value.shape for value in network.state_dict().values())
+
+
+def test_how_pictures_are_wanted_stands_in_timms_configuration() -> None:
+    half = (0.5, 0.5, 0.5)
+    wanted = Preprocess(
+        image_size=224, crop_fraction=0.875, resample="bicubic", mean=half, std=half
+    )
+    assert own_preprocess("timm:tf_efficientnet_lite0") == wanted
+    assert own_preprocess("timm:tf_efficientnet_lite0", "some/file.pt") == wanted
+    assert own_preprocess("timm:vit_small_patch14_dinov2").image_size == 518
+    assert own_preprocess("timm:vgg11").resample == "bilinear"
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "taken"),
+    [
+        ("vit_tiny_patch16_224", 50, 64),
+        ("vit_small_patch14_dinov2", 50, 56),
+        ("swin_tiny_patch4_window7_224", 224, 224),
+        ("tf_efficientnet_lite0", 50, 50),
+        ("inception_v3", 20, 112),
+    ],
+)
+def test_a_network_of_timm_says_which_sizes_it_takes(name: str, size: int, taken: int) -> None:
+    name = f"timm:{name}"
+    assert side_taken(name, size) == side_taken(name, taken) == taken
+    with torch.device("meta"):
+        build(name, 3, "linear", image_size=taken).eval()(torch.zeros(1, 3, taken, taken))
+    if size != taken:
+        message = f"image_size must be one that fits, such as {taken}, for {name}, got {size}"
+        with pytest.raises(ValueError, match=message):
+            build(name, 3, "linear", image_size=size)
+
+
+def test_trying_sizes_leaves_the_random_state_as_it_is() -> None:
+    torch.manual_seed(3)
+    first = build(f"timm:{SMALL}", 4, "linear", image_size=41).state_dict()  # tried, then built
+    torch.manual_seed(3)
+    second = build(f"timm:{SMALL}", 4, "linear", image_size=41).state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+# Weights ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [SMALL, "test_vit", "test_convnext", "test_resnet"])
+def test_weights_in_timms_names_are_taken_head_and_all(name: str, tmp_path: Path) -> None:
+    plain = _plain(name, tmp_path, num_classes=4)
+    loaded = build(f"timm:{name}", 4, "linear", str(tmp_path / "w.safetensors")).eval()
+    assert torch.equal(loaded(_pictures(160)), plain(_pictures(160)))
+
+
+def test_real_weights_fit_with_a_head_of_their_own() -> None:
+    file = efficientnet_lite0()
+    plain = timm.create_model("tf_efficientnet_lite0", checkpoint_path=file).eval()
+    loaded = build("timm:tf_efficientnet_lite0", 1000, "linear", str(file)).eval()
+    assert torch.equal(loaded(_pictures(224)), plain(_pictures(224)))
+
+
+def test_the_weights_of_a_distilled_transformer_are_taken_without_its_two_last_layers(
+    tmp_path: Path,
+) -> None:
+    name = "deit_tiny_distilled_patch16_224"
+    plain = _plain(name, tmp_path)
+    torch.manual_seed(0)
+    loaded = build(f"timm:{name}", 1000, "linear", str(tmp_path / "w.safetensors")).state_dict()
+    torch.manual_seed(0)
+    fresh = build(f"timm:{name}", 1000, "linear").state_dict()
+    state = plain.state_dict()
+    assert torch.equal(loaded["head.weight"], fresh["head.weight"])
+    assert torch.equal(loaded["backbone.dist_token"], state["dist_token"])
+
+
+@pytest.mark.parametrize("name", ["test_vit", "swin_tiny_patch4_window7_224"])
+def test_what_belongs_to_the_picture_size_is_stretched_as_timm_does(
+    name: str, tmp_path: Path
+) -> None:
+    own = 160 if name == "test_vit" else 224
+    plain = _plain(name, tmp_path, num_classes=3)
+    state = plain.state_dict()
+    loaded = build(f"timm:{name}", 3, "linear", str(tmp_path / "w.safetensors"), image_size=2 * own)
+    expected = timm.create_model(
+        name,
+        num_classes=3,
+        img_size=2 * own,
+        pretrained=True,
+        pretrained_cfg_overlay={"state_dict": state, "num_classes": 3},
+    )
+    found = loaded.state_dict()
+    for key, value in expected.state_dict().items():
+        ours = key.replace("head.fc." if "swin" in name else "head.", "head.")
+        assert torch.equal(found[ours if ours in found else f"backbone.{key}"], value), key
+
+
+def test_weights_of_another_network_of_timm_are_refused_with_their_names(tmp_path: Path) -> None:
+    _plain("test_vit", tmp_path)
+    file = str(tmp_path / "w.safetensors")
+    with pytest.raises(
+        BundleError, match=r"w\.safetensors belongs to another architecture, .*is miss"
+    ):
+        build(f"timm:{SMALL}", 4, "linear", file)
+    with pytest.raises(BundleError, match=r"another architecture, .*is missing"):
+        build("timm:swin_tiny_patch4_window7_224", 4, "linear", file)
+
+
+# Folders and repositories -------------------------------------------------------------------
+
+
+def _folder(path: Path, **settings: Any) -> Path:
+    path.mkdir()
+    plain = _plain(SMALL, path, num_classes=3)
+    (path / "w.safetensors").rename(path / "model.safetensors")
+    settings = {"mean": [0.1, 0.2, 0.3], "input_size": [3, 96, 96], "license": "mit", **settings}
+    config = {"architecture": SMALL, "num_classes": 3, "pretrained_cfg": settings}
+    (path / "config.json").write_text(json.dumps(config))
+    assert plain is not None
+    return path
+
+
+def test_a_folder_of_timms_is_a_network_with_weights_and_settings(tmp_path: Path) -> None:
+    name = f"timm:local-dir:{_folder(tmp_path / 'model')}"
+    wanted = own_preprocess(name)
+    assert (wanted.image_size, wanted.mean) == (96, (0.1, 0.2, 0.3))
+    weights = open_weights("pretrained", name)
+    assert weights.provenance is not None
+    assert weights.provenance.file == "model.safetensors"
+    assert weights.provenance.licence == "mit"
+    loaded = build(name, 3, "linear", "pretrained").eval()
+    plain = timm.create_model(name.removeprefix("timm:"), pretrained=True).eval()
+    assert torch.equal(loaded(_pictures(96)), plain(_pictures(96)))
+
+
+@pytest.mark.parametrize("content", [None, "no json", "{}", '{"architecture": "no_such"}'])
+def test_a_folder_without_a_network_says_what_is_needed(
+    tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"is no network of timm .* needs config\.json and model"):
+        build(f"timm:local-dir:{tmp_path}", 3, "linear")
+
+
+def test_a_folder_without_weights_says_what_was_looked_for(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(BundleError, match=r"holds no model\.safetensors and no pytorch_model\.bin"):
+        build(f"timm:local-dir:{folder}", 3, "linear", "pretrained")
+
+
+def test_a_repository_out_of_reach_says_what_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_args: object, **_kwargs: object) -> None:
+        raise FileNotFoundError("cannot find the files. Please check")
+
+    monkeypatch.setattr("timm.create_model", offline)
+    message = r"Download config\.json and .* of https://huggingface\.co/some/model .*local-dir:FOLD"
+    with pytest.raises(BundleError, match=message):
+        build("timm:hf-hub:some/model", 3, "linear")
