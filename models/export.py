@@ -132,7 +132,8 @@ def export_onnx(
 
 def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
-    with _calm():
+    with _calm(), torch.no_grad():
+        pictures(example)  # a network may keep what it makes on its first picture
         program = torch.onnx.export(
             pictures,
             (example,),
@@ -144,7 +145,30 @@ def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.Model
             verbose=False,
         )
     assert program is not None
-    return program.model_proto
+    return _keep_padding(program.model_proto)
+
+
+def _keep_padding(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Keep ONNX Runtime from taking the zeros of a ``Pad`` before a ``MaxPool`` for minus infinity.
+
+    Its fusion of the two (microsoft/onnxruntime, pull request 18136) drops them; a ``Max`` with the
+    smallest number, which changes nothing, keeps them apart.
+    """
+    padded = {node.output[0] for node in model.graph.node if node.op_type == "Pad"}
+    pools = [
+        (row, node)
+        for row, node in enumerate(model.graph.node)
+        if node.op_type == "MaxPool" and node.input[0] in padded
+    ]
+    for row, pool in reversed(pools):
+        kept = f"{pool.input[0]}_kept"
+        apart = onnx.helper.make_node("Max", [pool.input[0], "smallest"], [kept])
+        pool.input[0] = kept
+        model.graph.node.insert(row, apart)
+    if pools:
+        smallest = np.array(np.finfo(np.float32).min)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(smallest, "smallest"))
+    return model
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def _patch(network: nn.Module) -> int:
 
 def _create(name: str, side: int | None = None) -> Any:
     sized = side is not None and configuration(name).get("fixed_input_size")
-    options = {"img_size": side} if sized else {}
+    options = {"img_size": (side, side)} if sized else {}
     return _timm().create_model(
         name.removeprefix(PREFIX), pretrained=False, num_classes=0, **options
     )

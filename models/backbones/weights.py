@@ -24,7 +24,8 @@ PRETRAINED: Final = "pretrained"  # what `--weights` calls the network's own
 _INSIDE: Final = ("best.safetensors", "weights.safetensors")  # of a run folder, of a bundle
 _HOLDERS: Final = ("network", "state_dict", "model_state_dict", "model")
 _OLD_NAMES: Final = (
-    (r"\b(?:module|_orig_mod)\.", ""),  # of DistributedDataParallel and torch.compile
+    (r"\b_orig_mod\.", ""),  # of torch.compile
+    (r"^(backbone\.|head\.)?module\.", r"\1"),  # of DistributedDataParallel
     (r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2."),  # torchvision's oldest DenseNets
     (r"\.mlp\.linear_1\.", ".mlp.0."),  # and vision transformers
     (r"\.mlp\.linear_2\.", ".mlp.3."),

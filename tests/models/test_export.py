@@ -1,4 +1,5 @@
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -6,10 +7,10 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models import export
-from models.backbones import build
+from models.backbones import Network, build
 from models.errors import BundleError
 from models.export import ExportedNetwork, compare, export_onnx
 from models.heads import HEADS, CosineHead
@@ -223,3 +224,36 @@ def test_a_picture_size_of_nothing_is_refused(tmp_path: Path) -> None:
 def test_exporting_twice_gives_the_same_bytes(tmp_path: Path, files: dict[str, Path]) -> None:
     _export("linear", tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == files["linear"].read_bytes()
+
+
+class _Keeps(nn.Module):
+    """Keeps what it makes on its first picture, as some transformers of timm do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.kept: dict[str, Tensor] = {}
+
+    def forward(self, images: Tensor) -> Tensor:
+        if "it" not in self.kept:
+            self.kept["it"] = self.weight * 2
+        return images.mean((2, 3)) * self.kept["it"]
+
+
+def _negative_padded() -> nn.Sequential:
+    shifted = nn.Conv2d(3, 3, 1)
+    nn.init.constant_(shifted.bias, -9.0)  # every real value is below the zeros around them
+    return nn.Sequential(
+        shifted, nn.ConstantPad2d(1, 0.0), nn.MaxPool2d(3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+
+
+@pytest.mark.parametrize("make", [_Keeps, _negative_padded])
+def test_what_exporter_or_runtime_would_trip_over_is_exported_right(
+    make: Callable[[], nn.Module], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    network = Network(make(), nn.Linear(3, 2), head_name="linear")
+    found = export_onnx(network, image_size=8, mean=MEAN, std=STD, path=tmp_path / "m.onnx")
+    assert found["max_feature_difference"] < 1e-4
+    assert found["feature_tolerance"] < 1e-2  # not widened
