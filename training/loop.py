@@ -72,8 +72,8 @@ class Run:
     def on_inputs(self, network: nn.Module) -> nn.Module:
         """``network`` as it takes the inputs of a batch, on the device."""
         if not isinstance(network, HeadOnFeatures):
-            size = self.config.preprocess
-            network = PictureNetwork(network, size.mean, size.std)
+            wanted = self.config.preprocess
+            network = PictureNetwork(network, wanted.mean, wanted.std)
         return network.to(self.compute.device)
 
     def fit(self, sources: Sources) -> None:

@@ -21,11 +21,12 @@ from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import build_head
 from tests.training.small import small_config, write_photos
-from training import checkpoint
+from training import checkpoint, mixup
 from training.checkpoint import Position
 from training.config import TrainConfig
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
 from training.loop import Run, interruptible
+from training.mixup import Mixture
 from training.pictures import Pictures
 from training.train import TrainResult, build_network, train_run
 
@@ -367,3 +368,18 @@ def test_an_older_checkpoint_of_a_plain_run_is_still_resumed(photos: Path, tmp_p
     torch.save(content, last)
     resumed = small_config(photos, epochs=2)
     assert train_run(resumed, tmp_path / "run", resume=True, say=lambda _: None).epochs == 2
+
+
+def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[int, int]] = []
+
+    def draw(seed: int, epoch: int, batch: int, *, alpha: float, size: int) -> Mixture:
+        drawn.append((epoch, batch))
+        return mixup.draw(seed, epoch, batch, alpha=alpha, size=size)
+
+    watched = SimpleNamespace(**vars(mixup) | {"draw": draw})
+    monkeypatch.setattr("training.loop.mixup", watched)
+    _train(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
+    assert drawn == [(epoch, batch) for epoch in range(2) for batch in range(5)]
