@@ -48,7 +48,7 @@ from training.settings import resolve
 
 SIZES: Final = (1, 2, 3, 5)
 CHOOSING: Final = (2, 3, 5)
-DECAYS: Final = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
+DECAYS: Final = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
 RATES: Final = (0.1, 0.03, 0.3)
 BATCH: Final = 128
 SEARCHED: Final[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
