@@ -194,7 +194,12 @@ def test_a_small_head_is_trained_with_one_thread_and_a_large_one_or_a_network_wi
         network, _frozen(network, tmp_path).features(open_dataset(str(photos)).split("train"))
     )
     try:
-        for trained, batch_size, threads in ((alone, 8, 1), (alone, 2**20, 2), (network, 2, 2)):
+        fits = features.SMALL_STEP // (3 * 321)  # pictures a batch, for 3 classes of 320 features
+        for trained, batch_size, threads in (
+            (alone, fits, 1),
+            (alone, fits + 1, 2),
+            (network, 2, 2),
+        ):
             with threads_for(trained, batch_size):
                 assert torch.get_num_threads() == threads
             assert torch.get_num_threads() == 2
