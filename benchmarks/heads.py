@@ -12,7 +12,8 @@ accuracy at K = 2, 3 and 5. Then the head is trained on all of train, with noisy
 several seeds of weights, order and noise. Figures are of the clean test photos, in percent:
 average-K accuracy with `min_size` 1 and the threshold from the scores of the test photos themselves
 (it needs no labels), so that every method has sets of exactly K on average, and top-K accuracy.
-The folder keeps what is done, so a second call goes on where the first stopped.
+``LOSS+lda`` adds the linear discriminant of the features, as `training.lda` does, as much of it as
+the same fifth of train says. The folder keeps what is done, so a second call goes on where the first stopped.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from benchmarks.learning import fitting
 from calibration.metrics import top_k_accuracy
 from calibration.rules.rules import average_k
 from calibration.scores import SCORE_KINDS, scores
+from data.dataset import Split
 from data.sources import open_dataset
 from models.backbones import build
 from models.backbones.weights import open_weights, warm_start
@@ -39,8 +41,9 @@ from models.heads import CosineHead, TwoHead, build_head, by_head
 from models.runtime import silence_telemetry
 from training.config import OptimiserConfig, ScheduleConfig
 from training.device import choose
-from training.feature_store import folder_name
+from training.feature_store import Features, folder_name
 from training.features import FrozenBackbone
+from training.lda import SHARES, SHRINKAGES, Discriminant
 from training.losses import LOSSES
 from training.objective import make_objective
 from training.optimiser import make_optimiser, rate_share, set_rate
@@ -51,6 +54,8 @@ CHOOSING: Final = (2, 3, 5)
 DECAYS: Final = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
 RATES: Final = (0.1, 0.03, 0.3)
 BATCH: Final = 128
+FIRST_SEED: Final = 100  # settings are searched with seed 0
+WITH_LDA: Final = ("cross_entropy+lda", "generalised_cross_entropy+lda")
 SEARCHED: Final[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
     "cross_entropy": {"label_smoothing": (0.0, 0.1)},
     "generalised_cross_entropy": {"q": (0.5, 0.3, 0.7)},
@@ -75,6 +80,18 @@ class Rows(NamedTuple):
         """Some of them."""
         return Rows(self.features[torch.from_numpy(rows)], self.labels[rows])
 
+    def as_features(self) -> Features:
+        """As a discriminant takes them."""
+        rows = np.arange(len(self.labels))
+        split = Split(
+            name="",
+            labels=self.labels,
+            names=[""] * len(self.labels),
+            observations=None,
+            read=lambda _: b"",
+        )
+        return Features(split, self.features.numpy(), rows)
+
 
 class Setting(NamedTuple):
     """What is chosen for a loss."""
@@ -82,6 +99,14 @@ class Setting(NamedTuple):
     weight_decay: float
     rate: float
     parameters: Mapping[str, float]
+
+
+class Chosen(NamedTuple):
+    """The best of several settings."""
+
+    accuracy: float
+    setting: Setting
+    served: tuple[str, str]  # head and score kind
 
 
 @dataclass(frozen=True)
@@ -94,53 +119,69 @@ class Bench:
     classes: int
     epochs: int
 
-    def measure(self, loss: str, noise: float, seeds: int) -> dict[str, Any]:
-        """Choose the settings of a loss, train it from every seed, and measure it."""
+    def measure(self, name: str, noise: float, seeds: int) -> dict[str, Any]:
+        """Choose the settings of a loss, or of ``LOSS+lda``, train it from every seed, measure."""
         began = time.monotonic()
         held_out = np.random.default_rng(0).permutation(len(self.train.labels)) % 5 == 0
         kept, chosen_on = (np.flatnonzero(rows) for rows in (~held_out, held_out))
         noisy = self.train._replace(labels=self.noisy[noise, 0])
-        judged = self.train.only(chosen_on)
+        loss, _, lda = name.partition("+")
+        rows, judged = noisy.only(kept), self.train.only(chosen_on)
 
-        def best(tried: Iterable[Setting]) -> tuple[float, Setting, tuple[str, str]]:
+        def best(tried: Iterable[Setting]) -> Chosen:
             found = []
             for setting in tried:
-                logits = self.fit(loss, setting, noisy.only(kept), judged, seed=0)
+                logits = self.fit(loss, setting, rows, judged, seed=0)
                 for served, by_k in figures(logits, judged.labels).items():
-                    mean = sum(by_k[k] for k in CHOOSING) / len(CHOOSING)
-                    found.append((mean, setting, served))
-            return max(found, key=lambda item: item[0])
+                    found.append(Chosen(mean_of(by_k), setting, served))
+            return max(found)
 
         searched = SEARCHED.get(loss, {})
         first = fitting_size(loss) | {name: values[0] for name, values in searched.items()}
         plain = Setting(DECAYS[0], RATES[0], first)
         chosen = best(plain._replace(weight_decay=decay) for decay in DECAYS)
-        for name, values in searched.items():
-            now = chosen[1]
-            others = (now._replace(parameters={**now.parameters, name: v}) for v in values[1:])
-            chosen = max(chosen, best(others), key=lambda item: item[0])
-        others = (chosen[1]._replace(rate=rate) for rate in RATES[1:])
-        _, setting, served = max(chosen, best(others), key=lambda item: item[0])
+        for key, values in searched.items():
+            now = chosen.setting
+            others = (now._replace(parameters={**now.parameters, key: v}) for v in values[1:])
+            chosen = max(chosen, best(others))
+        others = (chosen.setting._replace(rate=rate) for rate in RATES[1:])
+        chosen = max(chosen, best(others))
+        added = self.discriminant(loss, chosen, rows, judged) if lda else None
         by_seed: dict[str, list[list[float]]] = {"average_k": [], "top_k": []}
-        for seed in range(seeds):
+        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             rows = self.train._replace(labels=self.noisy[noise, seed])
-            logits = self.fit(loss, setting, rows, self.test, seed=seed)
-            mine = {served: logits[served[0]]}
-            by_k = figures({served[0]: logits[served[0]]}, self.test.labels)[served]
+            logits = self.fit(loss, chosen.setting, rows, self.test, seed=seed)[chosen.served[0]]
+            if added is not None:
+                layer = Discriminant(rows.as_features(), self.classes).layer(added[0])
+                logits = logits + added[1] * layer.logits(self.test.features)
+            by_k = figures({"it": logits}, self.test.labels)["it", chosen.served[1]]
             by_seed["average_k"].append([100 * by_k[k] for k in SIZES])
-            top = [top_k_accuracy(mine[served], self.test.labels, k) for k in SIZES]
+            top = [top_k_accuracy(logits, self.test.labels, k) for k in SIZES]
             by_seed["top_k"].append([100 * value for value in top])
         return {
-            "loss": loss,
+            "loss": name,
             "noise": noise,
-            "weight_decay": setting.weight_decay,
-            "rate": setting.rate,
-            "parameters": dict(setting.parameters),
-            "head": served[0],
-            "score_kind": served[1],
+            **chosen.setting._asdict(),
+            "head": chosen.served[0],
+            "score_kind": chosen.served[1],
+            "lda": added,
             "seconds": round(time.monotonic() - began, 1),
             **by_seed,
         }
+
+    def discriminant(
+        self, loss: str, chosen: Chosen, rows: Rows, judged: Rows
+    ) -> tuple[float, float] | None:
+        """Shrinkage and share of the discriminant, chosen as ``training.lda`` does on `val`."""
+        logits = self.fit(loss, chosen.setting, rows, judged, seed=0)[chosen.served[0]]
+        discriminant, found = Discriminant(rows.as_features(), self.classes), []
+        for shrinkage in SHRINKAGES:
+            ours = discriminant.layer(shrinkage).logits(judged.features)
+            for share in SHARES:
+                by_k = figures({"it": logits + share * ours}, judged.labels)["it", chosen.served[1]]
+                found.append((mean_of(by_k), (shrinkage, share)))
+        best = max(found)
+        return best[1] if best[0] > chosen.accuracy else None
 
     def fit(
         self, loss: str, setting: Setting, rows: Rows, test: Rows, *, seed: int
@@ -177,6 +218,11 @@ class Bench:
         with torch.inference_mode():
             outputs = by_head(objective.head, layer(test.features))
         return {name: logits.numpy() for name, logits in outputs.items()}
+
+
+def mean_of(by_k: Mapping[int, float]) -> float:
+    """What settings are chosen by."""
+    return sum(by_k[k] for k in CHOOSING) / len(CHOOSING)
 
 
 def fitting_size(loss: str) -> dict[str, float]:
@@ -233,7 +279,8 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
         (torch.from_numpy(each.values[each.rows]) - mean) / deviation for each in (train, test)
     ]
     noisy = {}
-    for rate, seed in itertools.product(rates, range(given.seeds)):
+    seeds = [0, *range(FIRST_SEED, FIRST_SEED + given.seeds)]
+    for rate, seed in itertools.product(rates, seeds):
         joint = "," if ":" in given.data else ":"
         source = f"{given.data}{joint}noise={rate},noise_seed={seed}" if rate else given.data
         noisy[rate, seed] = open_dataset(source, splits=["train"]).split("train").labels
@@ -253,7 +300,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--backbone", default="timm:tf_efficientnet_lite0")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--losses", default=",".join(LOSSES))
+    parser.add_argument("--losses", default=",".join([*LOSSES, *WITH_LDA]))
     parser.add_argument("--noise", default="0,0.2,0.5")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=20)
@@ -275,8 +322,10 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells = [" / ".join(f"{value:.1f}" for value in means[rule]) for rule in means]
         at_three = [values[2] for values in row["average_k"]]
         error = np.std(at_three, ddof=1) / np.sqrt(len(at_three)) if len(at_three) > 1 else np.nan
-        searched = SEARCHED.get(row["loss"], {})
+        searched = SEARCHED.get(row["loss"].partition("+")[0], {})
         chosen = [f"{key} {row['parameters'][key]:g}" for key in searched]
+        if row.get("lda"):
+            chosen.append(f"{row['lda'][1]:g} of shrinkage {row['lda'][0]:g}")
         settings = ", ".join([*chosen, *sorted(shown)])
         lines.append(f"| `{row['loss']}` | {cells[0]} | {cells[1]} | {error:.1f} | {settings} |")
     return "\n".join(lines)

@@ -198,6 +198,9 @@ class TrainConfig(Group):
     features: Text | None = None
     """Folder of kept features, for any number of runs and networks; null is `features` beside the
     run folder."""
+    lda: bool = False
+    """Add a linear discriminant of the kept features to a linear head trained on them, as much of
+    it as helps on `val`."""
     unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
     """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
     everything."""

@@ -19,6 +19,7 @@ from models.export import export_onnx
 from models.heads import output_names
 from training.config import TrainConfig
 from training.history import best_row
+from training.lda import note_of
 from training.metric import metric_of
 from training.objective import head_of
 from training.run_folder import RunFolder
@@ -54,7 +55,7 @@ def export_run(run: Path, out: Path) -> Bundle:
         raise BundleError(f"{run} has no best.safetensors: train it first, or --resume it")
     load_into(network, read_weights(folder.best), origin=str(folder.best))
     preprocess, began_with = config.preprocess, folder.read_provenance()
-    row = best_row(folder)
+    row, lda = best_row(folder), note_of(folder.best)
     with reserved(out), tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "model.onnx"
         mean, std = preprocess.mean, preprocess.std
@@ -66,8 +67,8 @@ def export_run(run: Path, out: Path) -> Bundle:
             "classes.json": classes.to_json().encode(),
             "preprocess.json": preprocess.to_json().encode(),
             "metrics.json": _json(row),
-            "MODEL_CARD.md": model_card(run.name, config, classes, row, began_with).encode(),
-            "provenance.json": _json(_provenance(config, classes, row, parity, began_with)),
+            "MODEL_CARD.md": model_card(run.name, config, classes, row, began_with, lda).encode(),
+            "provenance.json": _json(_provenance(config, classes, row, parity, began_with, lda)),
             "config.yaml": to_yaml(config).encode(),
             "weights.safetensors": folder.best,
         }
@@ -81,6 +82,7 @@ def _provenance(
     row: dict[str, Any],
     parity: dict[str, Any],
     began_with: Provenance | None,
+    lda: str | None,
 ) -> dict[str, Any]:
     counts = classes.counts
     return {
@@ -96,6 +98,7 @@ def _provenance(
         "loss": dict(config.loss),
         "seed": config.seed,
         "parity": {**parity, "between": f"torch {torch.__version__} and ONNX Runtime, on the CPU"},
+        "lda": lda,
         "libraries": {name: _version(name) for name in _LIBRARIES},
     }
 
@@ -117,6 +120,7 @@ def model_card(
     classes: ClassTable,
     row: Mapping[str, Any],
     began_with: Provenance | None = None,
+    lda: str | None = None,
 ) -> str:
     """The card in Markdown.
 
@@ -126,6 +130,7 @@ def model_card(
         classes: The classes it tells apart.
         row: Figures of the exported epoch; empty if none was trained.
         began_with: The weights that training started from, if any.
+        lda: What was added to the head, if anything; see ``training.lda``.
     """
     counts, wanted = classes.counts, config.preprocess
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
@@ -140,6 +145,7 @@ size K.
 
 - Data: `{config.data}`, split `train`{pictures}.
 - Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}.
+- Head: {lda or "as trained"}.
 - Starting weights: {_starting_weights(config, began_with)}.
 - Input: {wanted.image_size} x {wanted.image_size} pixels, RGB, {wanted.resample}, from the centre
   square of {wanted.crop_fraction:.4g} of the short side; mean {_numbers(wanted.mean)}, standard

@@ -10,6 +10,7 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
     "frozen": {
         "freeze": "backbone",
         "weights": "pretrained",
+        "lda": True,
         "epochs": 20,
         "optimiser": {"learning_rate": 0.1, "weight_decay": 3e-3, "multi_label_rate": 3.0},
     },

@@ -24,6 +24,7 @@ from training.config import TrainConfig
 from training.device import Compute, choose
 from training.feature_store import Features, folder_name
 from training.features import FrozenBackbone, HeadOnFeatures, threads_for
+from training.lda import add_discriminant
 from training.loading import Sources, open_sources
 from training.loop import Run, Say
 from training.metric import metric_of
@@ -92,10 +93,11 @@ def train_run(
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
     sources: Sources | None = None
+    frozen: tuple[Features, Features] | None = None  # of train and val
     trainable: nn.Module = network
     if config.freeze and config.epochs:
-        train, val = _features(dataset, config, network, out, compute, say)
-        sources, trainable = Sources(train, val, workers=0), HeadOnFeatures(network, train)
+        frozen = _features(dataset, config, network, out, compute, say)
+        sources, trainable = Sources(*frozen, workers=0), HeadOnFeatures(network, frozen[0])
     decay = config.average.decay
     trained = Trained(
         trainable,
@@ -123,6 +125,8 @@ def train_run(
                 run.fit(sources)
         if not folder.best.is_file():
             checkpoint.save_weights(folder.best, run.state())
+        if config.lda and frozen is not None and objective.head == "linear":
+            say(add_discriminant(folder.best, *frozen) or "a linear discriminant does not help")
         if not folder.last.is_file():
             run.save()
         write_report(folder, config, position.history)
