@@ -82,6 +82,7 @@ SIZES = {
     "training/feature_store.py ROWS_AT_ONCE": "training/test_feature_store.py",
     "training/features.py PHOTOS_AT_ONCE": "training/test_features.py",
     "training/features.py SMALL_STEP": "training/test_features.py",
+    "training/lda.py ROWS_AT_ONCE": "training/test_lda.py",
     "training/losses/estimates.py CHUNK": "training/losses/test_blocks.py",
     "training/losses/smoothed.py MIXTURE_ROWS": "training/losses/test_blocks.py",
     "training/losses/symmetric.py BLOCK_BYTES": "training/losses/test_blocks.py",
