@@ -12,8 +12,8 @@ accuracy at K = 2, 3 and 5. Then the head is trained on all of train, with noisy
 several seeds of weights, order and noise. Figures are of the clean test photos, in percent:
 average-K accuracy with `min_size` 1 and the threshold from the scores of the test photos themselves
 (it needs no labels), so that every method has sets of exactly K on average, and top-K accuracy.
-``LOSS+lda`` adds the linear discriminant of the features, as `training.lda` does, as much of it as
-the same fifth of train says. The folder keeps what is done, so a second call continues.
+``LOSS+lda`` adds the linear discriminant of the features, as `training.frozen.lda` does, as much of
+it as the same fifth of train says. The folder keeps what is done, so a second call continues.
 """
 
 import argparse
@@ -41,12 +41,12 @@ from models.heads import CosineHead, TwoHead, build_head, by_head
 from models.runtime import silence_telemetry
 from training.config import OptimiserConfig, ScheduleConfig
 from training.device import choose
-from training.feature_store import Features, folder_name
-from training.features import FrozenBackbone
-from training.lda import SHARES, SHRINKAGES, Discriminant
+from training.frozen.features import FrozenBackbone
+from training.frozen.lda import SHARES, SHRINKAGES, Discriminant
+from training.frozen.store import Features, folder_name
 from training.losses import LOSSES
 from training.objective import make_objective
-from training.optimiser import make_optimiser, rate_share, set_rate
+from training.optimisation.optimiser import make_optimiser, rate_share, set_rate
 from training.settings import resolve
 
 SIZES: Final = (1, 2, 3, 5)
@@ -171,7 +171,7 @@ class Bench:
     def discriminant(
         self, loss: str, chosen: Chosen, rows: Rows, judged: Rows
     ) -> tuple[float, float] | None:
-        """Shrinkage and share of the discriminant, chosen as ``training.lda`` does on `val`."""
+        """Shrinkage and share of the discriminant, chosen as for a run on `val`."""
         logits = self.fit(loss, chosen.setting, rows, judged, seed=0)[chosen.served[0]]
         discriminant, found = Discriminant(rows.as_features(), self.classes), []
         for shrinkage in SHRINKAGES:

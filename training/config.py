@@ -48,7 +48,7 @@ ADAMW: Final = {"learning_rate": 1e-3, "weight_decay": 0.05, "momentum": None, "
 
 
 class OptimiserConfig(Group):
-    """How the weights follow their gradients; see ``training.optimiser``."""
+    """How the weights follow their gradients; see ``training.optimisation.optimiser``."""
 
     name: Literal["sgd", "adamw"] = "sgd"
     """Stochastic gradient descent, or Adam with decoupled weight decay."""
@@ -88,7 +88,7 @@ class OptimiserConfig(Group):
 
 
 class AverageConfig(Group):
-    """Averaging of the weights over the steps; see ``training.averaging``."""
+    """Averaging of the weights over the steps; see ``training.optimisation.averaging``."""
 
     decay: float | None = Field(default=None, gt=0, lt=1)
     """Share of the average that each step keeps, such as 0.999; the averaged weights are then the
@@ -96,7 +96,7 @@ class AverageConfig(Group):
 
 
 class ScheduleConfig(Group):
-    """The learning rate over time, as a share of its peak; see ``training.optimiser``."""
+    """The learning rate over time, as a share of its peak; see ``optimisation.optimiser``."""
 
     name: Literal["cosine", "step", "constant"] = "cosine"
     """Shape of the curve after the warm-up."""

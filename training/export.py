@@ -18,8 +18,8 @@ from models.errors import BundleError
 from models.export import export_onnx
 from models.heads import output_names
 from training.config import TrainConfig
+from training.frozen.lda import note_of
 from training.history import best_row
-from training.lda import note_of
 from training.metric import metric_of
 from training.objective import head_of
 from training.run_folder import RunFolder
@@ -130,7 +130,7 @@ def model_card(
         classes: The classes it tells apart.
         row: Figures of the exported epoch; empty if none was trained.
         began_with: The weights that training started from, if any.
-        lda: What was added to the head, if anything; see ``training.lda``.
+        lda: What was added to the head, if anything; see ``training.frozen.lda``.
     """
     counts, wanted = classes.counts, config.preprocess
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"

@@ -21,7 +21,7 @@ from models.images import load
 from training.augment import DRAWS, augment
 from training.chance import order, uniforms
 from training.config import TrainConfig
-from training.feature_store import Features
+from training.frozen.store import Features
 from training.pictures import (
     Pictures,
     decode_for_training,

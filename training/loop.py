@@ -20,12 +20,12 @@ from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import by_head
 from models.progress import Advance, progress
-from training import checkpoint, history, mixup
+from training import checkpoint, history
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute, compiling
 from training.evaluation import Validation, ValidationOf
-from training.features import HeadOnFeatures
+from training.frozen.features import HeadOnFeatures
 from training.loading import (
     Batch,
     EvaluationBatches,
@@ -35,7 +35,8 @@ from training.loading import (
     steps_per_epoch,
 )
 from training.objective import Objective
-from training.optimiser import rate_share, set_rate
+from training.optimisation import mixup
+from training.optimisation.optimiser import rate_share, set_rate
 from training.run_folder import RunFolder
 
 Say = Callable[[str], None]

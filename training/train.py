@@ -18,18 +18,18 @@ from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
 from training import checkpoint
-from training.averaging import averaged
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute, choose
-from training.feature_store import Features, folder_name
-from training.features import FrozenBackbone, HeadOnFeatures, threads_for
-from training.lda import add_discriminant
+from training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
+from training.frozen.lda import add_discriminant
+from training.frozen.store import Features, folder_name
 from training.loading import Sources, open_sources
 from training.loop import Run, Say
 from training.metric import metric_of
 from training.objective import Objective, make_objective
-from training.optimiser import make_optimiser
+from training.optimisation.averaging import averaged
+from training.optimisation.optimiser import make_optimiser
 from training.pictures import short_side
 from training.report import write_report
 from training.run_folder import RunFolder

@@ -21,12 +21,13 @@ from models.errors import UsageError
 from models.export import PictureNetwork
 from models.heads import build_head
 from tests.training.small import small_config, write_photos
-from training import checkpoint, mixup
+from training import checkpoint
 from training.checkpoint import Position
 from training.config import TrainConfig
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
 from training.loop import Run, interruptible
-from training.mixup import Mixture
+from training.optimisation import mixup
+from training.optimisation.mixup import Mixture
 from training.pictures import Pictures
 from training.train import TrainResult, build_network, train_run
 

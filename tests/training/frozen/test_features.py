@@ -16,12 +16,12 @@ from models.errors import DataError, UsageError
 from models.export import PictureNetwork
 from models.images import Preprocess, load
 from tests.training.small import small_config, write_photos
-from training import features
 from training.config import TrainConfig
 from training.device import Compute
 from training.export import export_run
-from training.feature_store import FeatureStore
-from training.features import FrozenBackbone, HeadOnFeatures, threads_for
+from training.frozen import features
+from training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
+from training.frozen.store import FeatureStore
 from training.loop import Run
 from training.settings import resolve
 from training.train import train_run

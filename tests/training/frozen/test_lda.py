@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 
 from data.dataset import Split
 from tests.training.small import small_config, write_photos
-from training import lda
 from training.export import export_run
-from training.feature_store import Features
-from training.lda import Discriminant, Linear, add_discriminant, note_of, with_discriminant
+from training.frozen import lda
+from training.frozen.lda import Discriminant, Linear, add_discriminant, note_of, with_discriminant
+from training.frozen.store import Features
 from training.train import train_run
 
 

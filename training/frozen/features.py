@@ -27,7 +27,7 @@ from models.images import Preprocess, load
 from models.progress import progress
 from models.session import FEATURES, INPUT, open_graph
 from training.device import Compute
-from training.feature_store import Features, FeatureStore, photo_id
+from training.frozen.store import Features, FeatureStore, photo_id
 from training.loading import EvaluationBatches
 from training.pictures import Pictures, prepared, unreadable
 
@@ -53,7 +53,7 @@ class FrozenBackbone:
 
     network: Network
     preprocess: Preprocess
-    folder: Path  # of this network alone, see `feature_store.folder_name`
+    folder: Path  # of this network alone, see `store.folder_name`
     compute: Compute
     workers: int  # processes that decode for a GPU
     say: Callable[[str], None]

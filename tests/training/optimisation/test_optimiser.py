@@ -6,7 +6,7 @@ from torch import nn
 
 from models.backbones import build
 from training.config import OptimiserConfig, ScheduleConfig
-from training.optimiser import make_optimiser, rate_share, set_rate
+from training.optimisation.optimiser import make_optimiser, rate_share, set_rate
 
 
 def _settings(config: OptimiserConfig) -> dict[str, tuple[float, float]]:

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from training.averaging import averaged, share_kept
+from training.optimisation.averaging import averaged, share_kept
 
 
 def _network() -> nn.Sequential:

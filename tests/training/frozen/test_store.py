@@ -11,8 +11,8 @@ from data.dataset import Split
 from models.backbones import build
 from models.errors import BundleError
 from models.images import Preprocess
-from training import feature_store
-from training.feature_store import Features, FeatureStore, folder_name, photo_id
+from training.frozen import store
+from training.frozen.store import Features, FeatureStore, folder_name, photo_id
 
 IDS = [photo_id(bytes([number])) for number in range(5)]
 ROWS = np.arange(15, dtype=np.float32).reshape(5, 3)
@@ -53,7 +53,7 @@ def test_a_full_disk_says_what_to_do_and_keeps_what_was_there(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(feature_store, "_write_at", full)
+    monkeypatch.setattr(store, "_write_at", full)
     with pytest.raises(BundleError, match=r"No space left.*3 photos.*--features"):
         store.add(IDS[3:], ROWS[3:])
     np.testing.assert_array_equal(FeatureStore(tmp_path, 3).values(), ROWS[:3])
@@ -81,7 +81,7 @@ def test_the_spread_of_features_is_that_of_their_rows_in_blocks_of_any_length(
     values[:, 2] = 7.0
     rows = np.array([3, 1, 1, 10, 0, 7, 9])
     split = Split(name="train", labels=rows, names=[""] * 7, observations=None, read=lambda _: b"")
-    monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(store, "ROWS_AT_ONCE", 3)
     mean, deviation = Features(split, values, rows).spread()
     wanted = values[rows].astype(np.float64)
     np.testing.assert_allclose(mean, wanted.mean(0), rtol=1e-6)

@@ -17,7 +17,7 @@ from torch import Tensor
 from models.backbones.weights import read_weights
 from training.checkpoint import save_weights
 from training.evaluation import REPORTED_K, ValidationOf
-from training.feature_store import Features
+from training.frozen.store import Features
 from training.metric import Metric
 
 NOTE: Final = "lda"

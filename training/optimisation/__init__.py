@@ -1,0 +1,1 @@
+"""What changes weights: the optimiser and its rates, averages of weights, mixtures of pictures."""
