@@ -20,7 +20,7 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -56,6 +56,10 @@ RATES: Final = (0.1, 0.03, 0.3)
 BATCH: Final = 128
 FIRST_SEED: Final = 100  # settings are searched with seed 0
 WITH_LDA: Final = ("cross_entropy+lda", "generalised_cross_entropy+lda")
+BASELINES: Final = (
+    *("cross_entropy", "generalised_cross_entropy"),
+    *("two_head_average_k", "assume_negative"),
+)
 SEARCHED: Final[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
     "cross_entropy": {"label_smoothing": (0.0, 0.1)},
     "generalised_cross_entropy": {"q": (0.5, 0.3, 0.7)},
@@ -265,8 +269,7 @@ def main() -> None:
             with done.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
             print(f"{loss}, noise {rate:g}: {rows[-1]['seconds']} s", flush=True)
-    for rate in rates:
-        print(f"\n{given.data}, noise {rate:g}\n\n{table([r for r in rows if r['noise'] == rate])}")
+    print(tables(rows))
 
 
 def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
@@ -311,28 +314,58 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Mean and standard error over seeds, best average-3 accuracy first."""
-    lines = [
-        "| loss | average-K at 1 / 2 / 3 / 5 | top-K | s.e. at 3 | settings |",
-        "|---|---|---|---|---|",
-    ]
-    for row in sorted(rows, key=lambda row: -np.mean(row["average_k"], axis=0)[2]):
-        shown = {
-            f"rate {row['rate']:g}, weight decay {row['weight_decay']:g}",
-            f"{row['head']}, {row['score_kind']}",
-        }
-        means = {rule: np.mean(row[rule], axis=0) for rule in ("average_k", "top_k")}
-        cells = [" / ".join(f"{value:.1f}" for value in means[rule]) for rule in means]
-        at_three = [values[2] for values in row["average_k"]]
-        error = np.std(at_three, ddof=1) / np.sqrt(len(at_three)) if len(at_three) > 1 else np.nan
-        searched = SEARCHED.get(row["loss"].partition("+")[0], {})
-        chosen = [f"{key} {row['parameters'][key]:g}" for key in searched]
-        if row.get("lda"):
-            chosen.append(f"{row['lda'][1]:g} of shrinkage {row['lda'][0]:g}")
-        settings = ", ".join([*chosen, *sorted(shown)])
-        lines.append(f"| `{row['loss']}` | {cells[0]} | {cells[1]} | {error:.1f} | {settings} |")
-    return "\n".join(lines)
+def tables(rows: list[dict[str, Any]]) -> str:
+    """Average-K accuracy, top-K accuracy and settings by loss and noise, then paired gains."""
+    noises = sorted({row["noise"] for row in rows})
+    of = {(row["loss"], row["noise"]): row for row in rows}
+    by_last = sorted(rows, key=lambda row: (row["noise"], np.mean(row["average_k"], axis=0)[2]))
+    losses = list(dict.fromkeys(row["loss"] for row in reversed(by_last)))
+    head = "| loss | " + " | ".join(f"noise {noise:g}" for noise in noises) + " |\n|---"
+    text = []
+    for title, cell in (
+        ("Average-K accuracy at K = 1 / 2 / 3 / 5 (standard error at 3)", _average_k),
+        ("Top-K accuracy at K = 1 / 2 / 3 / 5", _top_k),
+        ("Settings chosen", _settings),
+    ):
+        text += [f"\n{title}\n", head + "|---" * len(noises) + "|"]
+        for loss in losses:
+            found = [of.get((loss, noise)) for noise in noises]
+            cells = " | ".join("" if row is None else cell(row) for row in found)
+            text.append(f"| `{loss}` | {cells} |")
+    text += ["\nGain in average-K accuracy at K = 2 / 3 / 5 over the same seeds\n"]
+    text.append(head.replace("loss", "gain of, over", 1) + "|---" * len(noises) + "|")
+    for ours, theirs in itertools.product(WITH_LDA, BASELINES):
+        both = [(of.get((ours, noise)), of.get((theirs, noise))) for noise in noises]
+        cells = " | ".join("" if a is None or b is None else _gain(a, b) for a, b in both)
+        text.append(f"| `{ours}`, `{theirs}` | {cells} |")
+    return "\n".join(text)
+
+
+def _average_k(row: dict[str, Any]) -> str:
+    means, at_three = np.mean(row["average_k"], axis=0), [k[2] for k in row["average_k"]]
+    return " / ".join(f"{value:.1f}" for value in means) + f" ({_error(at_three):.1f})"
+
+
+def _top_k(row: dict[str, Any]) -> str:
+    return " / ".join(f"{value:.1f}" for value in np.mean(row["top_k"], axis=0))
+
+
+def _settings(row: dict[str, Any]) -> str:
+    chosen = {key: row["parameters"][key] for key in SEARCHED.get(row["loss"].split("+")[0], {})}
+    chosen |= {"weight decay": row["weight_decay"], "rate": row["rate"]}
+    if row["lda"]:
+        chosen |= {"share": row["lda"][1], "shrinkage": row["lda"][0]}
+    said = ", ".join(f"{key} {value:g}" for key, value in chosen.items())
+    return f"{said}, {row['head']}, {row['score_kind']}"
+
+
+def _gain(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    apart = np.array(ours["average_k"]) - np.array(theirs["average_k"])  # (seeds, sizes)
+    return " / ".join(f"{v.mean():+.1f} ± {_error(v):.1f}" for v in apart[:, 1:].T)
+
+
+def _error(values: Sequence[float] | NDArray[np.float64]) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
 if __name__ == "__main__":
