@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from models.images import Preprocess
 from training.metric import Metric, MetricName
 
-DEFAULT_LOSS: Final = "two_head_average_k"
+DEFAULT_LOSS: Final = "cross_entropy"
 
 _WHOLE = BeforeValidator(lambda x: int(x) if isinstance(x, float) and x.is_integer() else x)
 Whole = Annotated[int, _WHOLE]

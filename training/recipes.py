@@ -10,6 +10,7 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
     "frozen": {
         "freeze": "backbone",
         "weights": "pretrained",
+        "loss": {"name": "generalised_cross_entropy", "q": 0.5},  # field labels; docs/results.md
         "lda": True,
         "epochs": 20,
         "optimiser": {"learning_rate": 0.1, "weight_decay": 3e-3, "multi_label_rate": 3.0},

@@ -93,7 +93,7 @@ def test_nesterov_needs_momentum() -> None:
 
 def test_the_defaults_are_those_of_the_command_line() -> None:
     config = TrainConfig(data="flora")
-    assert (config.backbone, config.loss_name) == ("resnet18", "two_head_average_k")
+    assert (config.backbone, config.loss_name) == ("resnet18", "cross_entropy")
     assert config.loss_parameters == {}
 
 

@@ -57,8 +57,8 @@ def test_a_parameter_may_be_set_before_the_name_of_its_loss() -> None:
 
 
 def test_a_parameter_of_the_default_loss_may_be_set_without_naming_it() -> None:
-    config = resolve({"data": "x"}, overrides=["loss.alpha=0.5"])
-    assert config.loss == {"name": "two_head_average_k", "alpha": 0.5}
+    config = resolve({"data": "x"}, overrides=["loss.label_smoothing=0.5"])
+    assert config.loss == {"name": "cross_entropy", "label_smoothing": 0.5}
 
 
 def test_the_same_loss_name_keeps_them() -> None:
@@ -229,7 +229,7 @@ def test_an_unknown_backbone_is_wrong_usage() -> None:
 
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="no recipe 'fast'; there are: default, demo"):
+    with pytest.raises(UsageError, match="no recipe 'fast'; there are: default, frozen, demo"):
         resolve({"data": "flora", "recipe": "fast"})
 
 

@@ -84,7 +84,7 @@ def build(name: str, **given: Any) -> Loss:
     """
     if name not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
-    allowed = inspect.signature(LOSSES[name]).parameters
+    allowed = _parameters(name)
     unknown = [key for key in given if key not in allowed]
     missing = [
         key
@@ -92,9 +92,15 @@ def build(name: str, **given: Any) -> Loss:
         if parameter.default is parameter.empty and key not in given
     ]
     if unknown or missing:
-        what = f"has no {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
+        holders = [key for key in LOSSES if set(unknown) <= set(_parameters(key))]
+        also = f" ({', '.join(holders)} has)" if len(holders) == 1 else ""
+        what = f"has no {', '.join(unknown)}{also}" if unknown else f"needs {', '.join(missing)}"
         raise ValueError(f"loss {name} {what}; its parameters are {', '.join(allowed)}")
     return LOSSES[name](**given)
+
+
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(LOSSES[name]).parameters
 
 
 __all__ = [

@@ -63,7 +63,11 @@ def test_the_head_that_fits_is_written_on_the_class(key: str) -> None:
     ("name", "given", "message"),
     [
         ("hinge", {}, "loss must be one of cross_entropy, focal, .*got 'hinge'"),
-        ("focal", {"alpha": 1}, "loss focal has no alpha; its parameters are gamma, reduction"),
+        (
+            "focal",
+            {"alpha": 1},
+            r"no alpha \(two_head_average_k has\); its parameters are gamma, red",
+        ),
         ("ldam", {}, "loss ldam needs class_counts; its parameters are class_counts, max_margin"),
         ("role", {"k": 3, "rows": 2}, "loss role has no k; .*rows"),
         ("role", {"rows": None}, "rows must be an integer of at least 1, got None"),
