@@ -240,7 +240,7 @@ class TrainConfig(Group):
     """Where to compute; `auto` takes a GPU where there is one."""
     precision: Literal["auto", "fast", "fp32", "bf16", "fp16"] = "auto"
     """`auto` is bf16 (autocast) on a GPU and fp32 on a CPU; `fast` is bf16 on a CPU too, if it
-    multiplies bf16 natively; `fp16` is for a GPU, with scaled gradients."""
+    has matrix units for it (AMX); `fp16` is for a GPU, with scaled gradients."""
     compile: bool = False
     """Compile the network for training (`torch.compile`): slow to start, faster afterwards."""
     workers: Count | None = None
