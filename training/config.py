@@ -187,8 +187,9 @@ class TrainConfig(Group):
     recipe: str = "default"
     """Named starting point of the settings."""
     backbone: str = "resnet18"
-    """Any torchvision classification network, `densenet40_40`, `resnet18_small`, `tiny`, or timm's:
-    `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`, `timm:local-dir:FOLDER`."""
+    """Any torchvision classification network, `densenet40_40`, `resnet18_small`, `tiny`,
+    `tiny_patches`, or timm's: `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`,
+    `timm:local-dir:FOLDER`."""
     weights: Start = None
     """Starting weights: `pretrained` (the network's own, downloaded), a file of weights, the folder
     of a run or a bundle, or none."""

@@ -36,7 +36,11 @@ def test_device_and_precision_are_resolved(
 
 @pytest.mark.parametrize(
     ("found", "wanted"),
-    [({"avx512_bf16": True, "amx_bf16": False}, "fp32"), ({"amx_bf16": True}, "bf16"), ({}, "fp32")],
+    [
+        ({"avx512_bf16": True, "amx_bf16": False}, "fp32"),
+        ({"amx_bf16": True}, "bf16"),
+        ({}, "fp32"),
+    ],
 )
 def test_fast_is_bf16_only_where_a_cpu_has_matrix_units_for_it(
     monkeypatch: pytest.MonkeyPatch, found: dict[str, bool], wanted: str
