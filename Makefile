@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
-.PHONY: demo test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean
+.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -11,7 +11,7 @@ unexport PYTHONPATH
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean"
+	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server serve lock clean"
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
@@ -28,6 +28,10 @@ help:
 
 demo: .venv/train
 	$(BIN)/florilege demo $(DEMO_ARGS)
+
+# From drawing the flora's pictures to thresholds within half a point of the best possible, timed.
+speedrun: .venv/train
+	$(BIN)/python -m benchmarks.speedrun $(BENCH_ARGS)
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(TEST_ARGS)

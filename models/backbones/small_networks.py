@@ -16,28 +16,46 @@ def tiny() -> tuple[nn.Module, int]:
     them on maps of a quarter of the side. The features are both the mean and the maximum over the
     picture: a trait is often one small object, which a mean alone dilutes.
     """
-    return _Tiny(), 320
+    layers = (
+        _convolution(3, 32, side=5, stride=2, padding=2),
+        _convolution(32, 64, stride=2),
+        _convolution(64, 96),
+        _convolution(96, 128, stride=2),
+        _convolution(128, 160),
+    )
+    return _Tiny(*layers), 320
+
+
+def tiny_patches() -> tuple[nn.Module, int]:
+    """As compact, but quicker: the first convolution takes patches of 6 x 6 pixels, 4 apart.
+
+    Four convolutions, 0.4 M parameters and 16 M multiply-adds at 48 px; a training step costs three
+    fifths of that of ``tiny``. Details of one or two pixels need a little longer to be learned.
+    """
+    layers = (
+        _convolution(3, 64, side=6, stride=4),
+        _convolution(64, 128, stride=2),
+        _convolution(128, 128),
+        _convolution(128, 160),
+    )
+    return _Tiny(*layers), 320
 
 
 class _Tiny(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            _convolution(3, 32, side=5, stride=2),
-            _convolution(32, 64, stride=2),
-            _convolution(64, 96),
-            _convolution(96, 128, stride=2),
-            _convolution(128, 160),
-        )
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, images: Tensor) -> Tensor:
-        maps = self.layers(images)  # (batch, 160, height / 8, width / 8)
+        maps = self.layers(images)  # (batch, channels, height / 8, width / 8)
         return torch.cat([maps.mean((2, 3)), maps.amax((2, 3))], dim=1)
 
 
-def _convolution(inputs: int, outputs: int, *, side: int = 3, stride: int = 1) -> nn.Sequential:
+def _convolution(
+    inputs: int, outputs: int, *, side: int = 3, stride: int = 1, padding: int = 1
+) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, side, stride=stride, padding=side // 2, bias=False),
+        nn.Conv2d(inputs, outputs, side, stride=stride, padding=padding, bias=False),
         nn.BatchNorm2d(outputs),
         nn.ReLU(inplace=True),
     )

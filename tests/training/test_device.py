@@ -28,10 +28,25 @@ def test_device_and_precision_are_resolved(
     wanted: tuple[str, str],
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(device, "cpu_multiplies_bf16", lambda: native)
+    monkeypatch.setattr(device, "cpu_has_bf16_units", lambda: native)
     compute = choose(*asked)
     assert (compute.device.type, compute.precision) == wanted
     assert compute.on_gpu == (wanted[0] == "cuda")
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        ({"avx512_bf16": True, "amx_bf16": False}, "fp32"),
+        ({"amx_bf16": True}, "bf16"),
+        ({}, "fp32"),
+    ],
+)
+def test_fast_is_bf16_only_where_a_cpu_has_matrix_units_for_it(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, bool], wanted: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    assert choose("cpu", "fast").precision == wanted
 
 
 def test_a_missing_gpu_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,12 +47,14 @@ def test_a_resolved_configuration_is_itself_a_valid_file(recipe: str, tmp_path: 
 
 
 def test_another_loss_name_drops_the_parameters_of_the_recipes_loss() -> None:
-    config = resolve({"recipe": "demo", "loss": "cross_entropy"}, overrides=["loss.k=2"])
+    given = {"recipe": "cifar100-densenet40", "data": "x", "loss": "cross_entropy"}
+    config = resolve(given, overrides=["loss.k=2"])
     assert config.loss == {"name": "cross_entropy", "k": 2}
 
 
 def test_a_parameter_may_be_set_before_the_name_of_its_loss() -> None:
-    config = resolve({"recipe": "demo"}, overrides=["loss.gamma=1", "loss.name=focal"])
+    given = {"recipe": "cifar100-densenet40", "data": "x"}
+    config = resolve(given, overrides=["loss.gamma=1", "loss.name=focal"])
     assert config.loss == {"name": "focal", "gamma": 1}
 
 
@@ -62,8 +64,10 @@ def test_a_parameter_of_the_default_loss_may_be_set_without_naming_it() -> None:
 
 
 def test_the_same_loss_name_keeps_them() -> None:
-    config = resolve({"recipe": "demo", "loss": "two_head_average_k"}, overrides=["loss.alpha=2"])
-    assert config.loss == {**RECIPES["demo"]["loss"], "alpha": 2}
+    recipe = "cifar100-densenet40"
+    given = {"recipe": recipe, "data": "x", "loss": "two_head_average_k"}
+    config = resolve(given, overrides=["loss.alpha=2"])
+    assert config.loss == {**RECIPES[recipe]["loss"], "alpha": 2}
 
 
 def test_merging_goes_down_into_nested_settings_and_changes_neither_side() -> None:
@@ -229,7 +233,7 @@ def test_an_unknown_backbone_is_wrong_usage() -> None:
 
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="no recipe 'fast'; there are: default, frozen, demo"):
+    with pytest.raises(UsageError, match=r"no recipe 'fast'; there are: default, .*demo"):
         resolve({"data": "flora", "recipe": "fast"})
 
 

@@ -11,7 +11,10 @@ from models.images import Preprocess
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize(("name", "size"), [("tiny", 48), ("tiny", 33), ("resnet18_small", 16)])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("tiny", 48), ("tiny", 33), ("tiny_patches", 48), ("tiny_patches", 8), ("resnet18_small", 16)],
+)
 def test_our_networks_give_one_row_of_logits_a_picture(name: str, size: int, head: str) -> None:
     with torch.device("meta"):
         network = build(name, 7, head).eval()
