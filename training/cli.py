@@ -73,7 +73,10 @@ def train_command(
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
         if not folder.last.exists():  # else the loop has said how to continue
-            typer.echo("stopped before the first step: nothing to resume, start again", err=True)
+            kept = "; features computed so far are kept" if resolved.freeze else ""
+            typer.echo(
+                f"stopped before the first step: nothing to resume, start again{kept}", err=True
+            )
         raise
     if as_json:
         typer.echo(json.dumps(asdict(result)))
