@@ -9,12 +9,11 @@ from tests.pretrained import efficientnet_lite0
 from tests.roads import Road, refused, write_photos
 
 KINDS = (  # halves of about the same work, the longest first: two processes share them
-    "vgg11",
+    "alexnet",
     "densenet121",
     "mobilenet_v3_small",
     "efficientnet_b0",
     "swin_t",
-    "vit_b_32",
     "resnet50",
     "convnext_tiny",
     "timm:mobilenetv3_small_050",

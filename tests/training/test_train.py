@@ -596,5 +596,5 @@ def test_an_unknown_loss_parameter_is_refused_with_the_known_ones(
     photos: Path, tmp_path: Path
 ) -> None:
     config = small_config(photos, loss={"name": "two_head_average_k", "gamma": 2})
-    with pytest.raises(UsageError, match=r"has no gamma; its parameters are .*alpha"):
+    with pytest.raises(UsageError, match=r"has no gamma \(focal has\); its parameters are .*alpha"):
         train_run(config, tmp_path / "run")

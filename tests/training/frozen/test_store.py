@@ -48,14 +48,14 @@ def test_a_row_cut_short_does_not_count_and_is_written_over(
 def test_a_full_disk_says_what_to_do_and_keeps_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = _store(tmp_path)
+    kept = _store(tmp_path)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store, "_write_at", full)
     with pytest.raises(BundleError, match=r"No space left.*3 photos.*--features"):
-        store.add(IDS[3:], ROWS[3:])
+        kept.add(IDS[3:], ROWS[3:])
     np.testing.assert_array_equal(FeatureStore(tmp_path, 3).values(), ROWS[:3])
 
 
