@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-# New pictures teach more than old ones seen again, and cost half as much as a step. Bells hang, so
-# the flora is turned as it may be: left for right.
+# Drawing a picture costs less than a step on it, so there are many. Bells hang: pictures are
+# mirrored left for right alone. What else was tried stands in docs/results.md.
 _FLORA: Final[Mapping[str, Any]] = {
     "backbone": "tiny_patches",
     "loss": {"name": "cross_entropy"},
@@ -29,9 +29,9 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
         "epochs": 20,
         "optimiser": {"learning_rate": 0.1, "weight_decay": 3e-3, "multi_label_rate": 3.0},
     },
-    # The built-in flora on two CPU cores in two to three minutes.
+    # The built-in flora on two CPU cores in about three minutes.
     "demo": {**_FLORA, "data": "flora:train=80000", "epochs": 4},
-    # The same for longer: within half a point of the best possible, see docs/results.md.
+    # The same for longer, for `make speedrun`: half a point below the best possible is the goal.
     "flora": {**_FLORA, "data": "flora:train=100000", "epochs": 6},
     # A few thousand small photos from scratch on a CPU.
     "small-photos": {
