@@ -9,7 +9,7 @@ from tests.pretrained import efficientnet_lite0
 from tests.roads import Road, refused, write_photos
 
 KINDS = (  # halves of about the same work, the longest first: two processes share them
-    "alexnet",
+    "vgg11",
     "densenet121",
     "mobilenet_v3_small",
     "efficientnet_b0",

@@ -27,7 +27,7 @@ RECIPES: Final[Mapping[str, Mapping[str, Any]]] = {
         "loss": {"name": "generalised_cross_entropy", "q": 0.5},  # field labels; docs/results.md
         "lda": True,
         "epochs": 20,
-        "optimiser": {"learning_rate": 0.1, "weight_decay": 3e-3, "multi_label_rate": 3.0},
+        "optimiser": {"learning_rate": 0.1, "weight_decay": 0.02, "multi_label_rate": 3.0},
     },
     # The built-in flora on two CPU cores in about three minutes.
     "demo": {**_FLORA, "data": "flora:train=80000", "epochs": 4},
