@@ -135,6 +135,7 @@ def model_card(
     counts, wanted = classes.counts, config.preprocess
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"
+    head = f"\n- Head: {lda}." if lda else ""
     return f"""# {name}
 
 A `{config.backbone}` network that tells {len(classes)} classes apart{spread}. It answers a
@@ -144,8 +145,7 @@ size K.
 ## Training
 
 - Data: `{config.data}`, split `train`{pictures}.
-- Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}.
-- Head: {lda or "as trained"}.
+- Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}.{head}
 - Starting weights: {_starting_weights(config, began_with)}.
 - Input: {wanted.image_size} x {wanted.image_size} pixels, RGB, {wanted.resample}, from the centre
   square of {wanted.crop_fraction:.4g} of the short side; mean {_numbers(wanted.mean)}, standard
