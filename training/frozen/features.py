@@ -21,7 +21,6 @@ from models.backbones import Network
 from models.bundle.bundle import MODEL
 from models.cores import in_order
 from models.export import PictureNetwork, export_onnx
-from models.files import held
 from models.heads import CosineHead
 from models.images import Preprocess, load
 from models.progress import progress
@@ -64,13 +63,13 @@ class FrozenBackbone:
         Raises:
             DataError: Pictures cannot be read; names them. The features of the others are kept.
             BundleError: Features cannot be written, or the exported graph differs from torch.
-            UsageError: Another process computes features of the same network.
+            UsageError: Another process computes features of the same network, or the folder cannot
+                be made.
         """
         ids = _photo_ids(split)
         store = FeatureStore(self.folder, next(self.network.head.parameters()).shape[1])
         if not store.row_of.keys() >= set(ids):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with held(self.folder):
+            with store.reserved():
                 store = FeatureStore(self.folder, store.dimensions)  # another may have come first
                 self._add(store, split, ids)
         return Features(split, store.values(), np.array([store.row_of[photo] for photo in ids]))

@@ -100,10 +100,10 @@ def add_discriminant(weights: Path, train: Features, val: Features) -> str | Non
     """Add a discriminant to the head in a file of weights, once, if it helps on ``val``.
 
     Returns:
-        What was done, for the user; None if nothing was.
+        What was done, now or before, for the user; None if no share helps.
     """
-    if note_of(weights) is not None:
-        return None
+    if (before := note_of(weights)) is not None:
+        return before
     state = read_weights(weights)
     added = with_discriminant(Linear(state["head.weight"], state["head.bias"]), train, val)
     if added is None:

@@ -6,7 +6,8 @@ than the rows being written.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from data.dataset import Split
-from models.errors import BundleError
+from models.errors import BundleError, UsageError
+from models.files import held
 from models.images import Preprocess
 
 ID_BYTES: Final = 16
@@ -59,6 +61,24 @@ class FeatureStore:
         ids = self._ids.read_bytes()
         rows = min(len(ids) // ID_BYTES, self._values.stat().st_size // (4 * self.dimensions))
         return {ids[row * ID_BYTES : (row + 1) * ID_BYTES]: row for row in range(rows)}
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Keep other processes from adding while the block runs; the folder is made.
+
+        Raises:
+            UsageError: Another process is adding, or the folder cannot be made.
+        """
+        with ExitStack() as stack:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(held(self.folder))
+            except OSError as error:
+                raise UsageError(
+                    f"cannot keep features in {self.folder}: {error.strerror}; name another folder "
+                    "with --features"
+                ) from error
+            yield
 
     def add(self, ids: Sequence[bytes], values: NDArray[np.float32]) -> None:
         """Keep photos that are not there yet, ``values`` being ``(photos, dimensions)``.

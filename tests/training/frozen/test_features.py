@@ -219,3 +219,13 @@ def test_freezing_takes_the_recipe_made_for_it_unless_another_is_named(photos: P
     assert resolve(flags).recipe == "frozen"
     assert resolve({**flags, "recipe": "small-photos"}).recipe == "small-photos"
     assert resolve({"data": str(photos), "recipe": "frozen"}).freeze == "backbone"
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_any_picture_is_computed(
+    photos: Path, start: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    config = _head_config(photos, start, features=str(tmp_path / "file" / "kept"))
+    with pytest.raises(UsageError, match=r"cannot keep features in .*name another folder with"):
+        train_run(config, tmp_path / "run", say=lambda _: None)
+    assert not (tmp_path / "run").exists()

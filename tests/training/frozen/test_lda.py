@@ -99,7 +99,7 @@ def test_a_file_gets_it_once(tmp_path: Path) -> None:
     assert done is not None
     assert note_of(weights) == done
     content = weights.read_bytes()
-    assert add_discriminant(weights, train, val) is None
+    assert add_discriminant(weights, train, val) == done
     assert weights.read_bytes() == content
 
 
