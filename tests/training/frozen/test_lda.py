@@ -85,8 +85,7 @@ def test_it_repairs_a_head_that_learnt_little_and_leaves_one_alone_that_is_right
     assert added.after > added.before + 0.02
     best = Discriminant(_classes(5000, seed=4), 4).layer(0.1)
     perfect = Linear(1000 * best.weight, 1000 * best.bias)  # no share counts beside it
-    found = with_discriminant(perfect, train, val)
-    assert found is None or found.after - found.before < 0.01
+    assert with_discriminant(perfect, train, val) is None
 
 
 def test_a_file_gets_it_once(tmp_path: Path) -> None:

@@ -45,6 +45,17 @@ def test_a_row_cut_short_does_not_count_and_is_written_over(
     np.testing.assert_array_equal(FeatureStore(tmp_path, 3).values(), ROWS[[0, 1, 3, 4]])
 
 
+def test_an_id_left_by_an_interruption_never_gets_the_features_of_another_photo(
+    tmp_path: Path,
+) -> None:
+    _store(tmp_path)
+    os.truncate(tmp_path / "features.f32", 12)  # one of three rows
+    FeatureStore(tmp_path, 3).add(IDS[3:4], ROWS[3:4])
+    with (tmp_path / "features.f32").open("ab") as file:  # and interrupted before its id
+        file.write(ROWS[4].tobytes())
+    assert list(FeatureStore(tmp_path, 3).row_of) == [IDS[0], IDS[3]]
+
+
 def test_a_full_disk_says_what_to_do_and_keeps_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
