@@ -186,6 +186,7 @@ def test_a_stopped_head_resumes_to_the_same_bits(
         read_weights(tmp_path / run / "best.safetensors") for run in ("whole", "halves")
     )
     assert all(torch.equal(whole[key], halves[key]) for key in whole)
+    assert len(list(Path(kept).iterdir())) == 1  # of one network: the resumed one is the same
 
 
 def test_a_frozen_backbone_without_weights_is_refused(photos: Path) -> None:
