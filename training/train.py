@@ -135,6 +135,8 @@ def train_run(
 
 def _unfreeze(network: Network, config: TrainConfig) -> list[str]:
     """Leave the blocks alone that are not to be trained; returns what to tell the user."""
+    if config.unfreeze is not None:
+        network.keep_statistics()
     if not isinstance(config.unfreeze, int):
         return []
     try:

@@ -72,10 +72,20 @@ class Network(nn.Module):
         if not 0 <= last <= len(found):
             raise ValueError(f"must be in [0, {len(found)}], the blocks of the network, got {last}")
         first = len(found) - last
-        self._fixed = [name for names in found[:first] for name in names]
+        self._fixed += [name for names in found[:first] for name in names]
         numbers = block_of(self.backbone)
         for name, parameter in self.backbone.named_parameters():
             parameter.requires_grad_(numbers[name] >= first)
+
+    def keep_statistics(self) -> None:
+        """Normalise by the running statistics of the backbone's batch norms, in training too.
+
+        A head trained on a frozen backbone knows its features by these: those of a batch change
+        them all at once (on EfficientNet-Lite0 at 96 px the loss rose from 0.3 to 2.6).
+        """
+        norms = nn.modules.batchnorm._BatchNorm
+        modules = self.backbone.named_modules()
+        self._fixed += [name for name, module in modules if isinstance(module, norms)]
 
     def train(self, mode: bool = True) -> "Network":
         """Set training mode, but for blocks that :meth:`train_only` left out."""

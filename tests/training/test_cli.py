@@ -2,8 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
+from models.backbones.weights import read_weights
 from models.bundle import replace_files
 from models.errors import DataError, FlorilegeError, UsageError
 from tests.training.small import small_config, write_photos
@@ -65,6 +67,19 @@ def test_a_run_goes_on_with_the_last_blocks_of_another(photos: Path, tmp_path: P
     assert trained.exit_code == 0, trained.output
     assert "training the head and the last 2 blocks of tiny" in trained.stderr
     assert RunFolder(tmp_path / "second").read_config().unfreeze == 2
+
+
+def test_unfreezing_all_keeps_the_statistics_that_the_head_was_trained_with(
+    photos: Path, tmp_path: Path
+) -> None:
+    _call(*_quick(photos, tmp_path / "first"))
+    more = ("--weights", tmp_path / "first", "--unfreeze", "all")
+    assert _call(*_quick(photos, tmp_path / "second"), *more).exit_code == 0
+    first, second = (
+        read_weights(tmp_path / run / "best.safetensors") for run in ("first", "second")
+    )
+    same = {key for key in first if torch.equal(first[key], second[key])}
+    assert same == {key for key in first if "running_" in key or "num_batches" in key}
 
 
 def test_json_is_one_object_on_stdout(photos: Path, tmp_path: Path) -> None:

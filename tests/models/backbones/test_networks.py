@@ -187,3 +187,17 @@ def test_torchvisions_pretrained_weights_say_how_they_want_pictures(
     found = own_preprocess(name, "pretrained")
     assert (found.image_size, found.resize_side, found.resample) == (size, resized, resample)
     assert found.mean == (0.485, 0.456, 0.406)
+
+
+def test_statistics_that_are_kept_do_not_move_while_everything_learns() -> None:
+    network = build("tiny", 3, "linear")
+    network.keep_statistics()
+    network.train()
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    pictures = torch.randn(4, 3, 16, 16)
+    torch.autograd.backward(network(pictures).sum())
+    assert all(parameter.grad is not None for parameter in network.parameters())
+    for key, value in network.state_dict().items():
+        assert torch.equal(value, before[key]), key
+    trained = network(pictures)
+    assert torch.equal(trained, network.eval()(pictures))
