@@ -31,6 +31,10 @@ TIMM = (
 )
 TOO_LARGE = ("regnet_y_128gf", "vit_h_14")
 """An ONNX file does not hold their weights."""
+EVERY = [
+    *(name for name in available() if name not in TOO_LARGE),
+    *(f"timm:{name}" for name in TIMM),
+]
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +53,9 @@ def test_a_network_of_each_kind_goes_the_whole_road(
 
 @pytest.mark.roads
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("backbone", [name for name in available() if name not in TOO_LARGE])
+@pytest.mark.parametrize("backbone", EVERY)
 def test_every_network_goes_the_whole_road(backbone: str, data: Path, tmp_path: Path) -> None:
     road = Road(tmp_path, data)
-    side = side_taken(backbone, 40)
-    predicted, answered = road.travel(backbone, image_size=side, loss="two_head_average_k")
-    assert answered == predicted
-    print(road.row(backbone))
-
-
-@pytest.mark.roads
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", TIMM)
-def test_networks_of_timm_go_the_whole_road(name: str, data: Path, tmp_path: Path) -> None:
-    road, backbone = Road(tmp_path, data), f"timm:{name}"
     side = side_taken(backbone, 40)
     predicted, answered = road.travel(backbone, image_size=side, loss="two_head_average_k")
     assert answered == predicted
