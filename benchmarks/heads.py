@@ -2,6 +2,7 @@
 
     python -m benchmarks.heads DATA --weights FILE [--backbone NAME] [--image-size N] [--out FOLDER]
                                [--losses NAME,NAME] [--noise 0,0.2,0.5] [--seeds N] [--epochs N]
+                               [--fresh ROWS]
 
 DATA is a source as ``florilege train`` takes it. Features are computed once, as by
 ``--freeze backbone``, and kept in the folder.
@@ -14,6 +15,10 @@ average-K accuracy with `min_size` 1 and the threshold from the scores of the te
 (it needs no labels), so that every method has sets of exactly K on average, and top-K accuracy.
 ``LOSS+lda`` adds the linear discriminant of the features, as `training.frozen.lda` does, as much of
 it as the same fifth of train says. The folder keeps what is done, so a second call continues.
+
+With ``--fresh ROWS``, DATA has a ``fraction`` and both train and test are other photos: of those it
+leaves out of train, ROWS are the new test, and as many as it keeps are the new train. So what was
+settled with the test photos in view can be judged once more on photos nobody has looked at.
 """
 
 import argparse
@@ -21,7 +26,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -274,7 +279,8 @@ def main() -> None:
 
 
 def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
-    dataset = open_dataset(given.data, splits=["train", "test"])
+    source = given.data.partition(":")[0] if given.fresh else given.data
+    dataset = open_dataset(source, splits=["train", "test"])
     flags = {"data": given.data, "backbone": given.backbone, "image_size": given.image_size}
     size = resolve(flags).preprocess
     network = build(given.backbone, len(dataset.classes), "linear", image_size=size.image_size)
@@ -282,6 +288,15 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     folder = given.out / "features" / folder_name(given.backbone, network.backbone, size)
     backbone = FrozenBackbone(network, size, folder, choose("cpu", "fp32"), 0, print)
     train, test = (backbone.features(dataset.split(name)) for name in ("train", "test"))
+    rows = np.arange(len(train))  # of train, that train the heads
+    labels = test.split.labels
+    if given.fresh:
+        used = set(open_dataset(given.data, splits=["train"]).split("train").names)
+        left = np.array([row for row in rows if train.split.names[row] not in used])
+        asked, rows = np.split(np.random.default_rng(0).permutation(left), [given.fresh])
+        rows, labels = rows[: len(used)], train.split.labels[asked]
+        test = replace(train, rows=train.rows[asked])
+    train = replace(train, rows=train.rows[rows])
     mean, deviation = train.spread()
     standard = [
         (torch.from_numpy(each.values[each.rows]) - mean) / deviation for each in (train, test)
@@ -289,12 +304,12 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     noisy = {}
     seeds = [0, *range(FIRST_SEED, FIRST_SEED + given.seeds)]
     for rate, seed in itertools.product(rates, seeds):
-        joint = "," if ":" in given.data else ":"
-        source = f"{given.data}{joint}noise={rate},noise_seed={seed}" if rate else given.data
-        noisy[rate, seed] = open_dataset(source, splits=["train"]).split("train").labels
+        joint = "," if ":" in source else ":"
+        changed = f"{source}{joint}noise={rate},noise_seed={seed}" if rate else source
+        noisy[rate, seed] = open_dataset(changed, splits=["train"]).split("train").labels[rows]
     return Bench(
-        Rows(standard[0], train.split.labels),
-        Rows(standard[1], test.split.labels),
+        Rows(standard[0], train.split.labels[rows]),
+        Rows(standard[1], labels),
         noisy,
         len(dataset.classes),
         given.epochs,
@@ -312,6 +327,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--noise", default="0,0.2,0.5")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--fresh", type=int, default=0)
     return parser.parse_args()
 
 
