@@ -20,6 +20,7 @@ from server.errors import (
 )
 from server.http.body import Held, read_body, read_images
 from server.http.cached import Cached
+from server.http.keys import check_key
 from server.http.parameters import ClassesQuery, ClassQuery, NoQuery, refuse_repeated
 from server.http.waiting import answer_while_connected
 from server.schemas import (
@@ -78,7 +79,9 @@ def _problem(description: str) -> dict[str, Any]:
 
 def _strict_router(of_4xx: str, of_5xx: str) -> APIRouter:
     responses: dict[int | str, Any] = {"4XX": _problem(of_4xx), "5XX": _problem(of_5xx)}
-    return APIRouter(dependencies=[Depends(refuse_repeated)], responses=responses)
+    return APIRouter(
+        dependencies=[Depends(check_key), Depends(refuse_repeated)], responses=responses
+    )
 
 
 router = _strict_router("The request cannot be answered.", "The server cannot answer now.")
@@ -132,14 +135,13 @@ async def identify(
 
 
 @router.get("/v1/model", response_model=ModelCard)
-async def model(request: Request, query: Annotated[NoQuery, Query()]) -> Response:
+async def model(request: Request, engine: EngineOf, query: Annotated[NoQuery, Query()]) -> Response:
     """Return which model answers, what it is calibrated for, and the limits of a request.
 
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
     and what was measured with it. The answer changes only with the bundle: use its ETag.
     """
-    card: Cached = request.app.state.card
-    return card.answer(request)
+    return engine.card.answer(request)
 
 
 @router.get("/v1/classes", response_model=ClassList)

@@ -46,6 +46,7 @@ async def on_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     engine: Engine = request.app.state.engine
     engine.metrics.rejected.labels(error.code).inc()
+    request.state.code = error.code
     return problem_response(error, request.state.request_id)
 
 
