@@ -22,7 +22,6 @@ from server.answers.ask import Ask
 from server.answers.pipeline import Outcome, Pipeline, Stages
 from server.answers.warming import warm_up
 from server.errors import Draining, Loading, Overloaded, QueueTimeout
-from server.http.cached import Cached
 from server.metrics import Metrics
 from server.schemas import Limits
 from server.settings import Settings
@@ -77,7 +76,7 @@ class Engine:
         afterwards: Afterwards | None = None,
     ) -> None:
         self.pipeline = pipeline
-        self.card: Cached  # of the pipeline
+        self.card: bytes  # of the model, as JSON
         self.settings = settings
         self.metrics = metrics
         self.state = State.LOADING
@@ -113,7 +112,7 @@ class Engine:
     def _say_what_is_served(self) -> None:
         model, record = self.pipeline.model, self.pipeline.record
         limits = Limits.of(self.settings, media_types=list(ACCEPTED))
-        self.card = Cached(model_card(self.pipeline, limits))
+        self.card = model_card(self.pipeline, limits).model_dump_json(by_alias=True).encode()
         self.metrics.model_info.clear()
         self.metrics.model_info.labels(**model.model_dump()).set(1)
         self.metrics.model_loaded.set_to_current_time()

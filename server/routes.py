@@ -141,7 +141,7 @@ async def model(request: Request, engine: EngineOf, query: Annotated[NoQuery, Qu
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
     and what was measured with it. The answer changes only with the bundle: use its ETag.
     """
-    return engine.card.answer(request)
+    return Cached(engine.card).answer(request)
 
 
 @router.get("/v1/classes", response_model=ClassList)
