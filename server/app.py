@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache, partial
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +15,7 @@ from server.afterwards.opening import open_feedback, open_listeners
 from server.engine import Engine
 from server.errors import Problem
 from server.http.body import Held
+from server.http.description import describe
 from server.http.edge import Edge
 from server.http.handlers import on_http_exception, on_invalid_query, on_problem
 from server.http.keys import Keys
@@ -52,6 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.engine = engine
@@ -81,5 +84,6 @@ def create_app(settings: Settings) -> FastAPI:
                 *("RateLimit", "RateLimit-Policy"),
             ],
         )
+    app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]  # FastAPI's own way
     app.add_middleware(Edge, metrics=metrics, access_log=settings.access_log)
     return app

@@ -5,7 +5,9 @@ Inner code raises them without knowing HTTP; `server.http.handlers` renders each
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+MEDIA_TYPE: Final = "application/problem+json"
 
 
 class Problem(Exception):  # the word of RFC 9457

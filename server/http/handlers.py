@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from server.engine import Engine
 from server.errors import (
+    MEDIA_TYPE,
     InvalidParameter,
     MalformedRequest,
     MethodNotAllowed,
@@ -16,8 +17,6 @@ from server.errors import (
     Problem,
     UnknownParameter,
 )
-
-MEDIA_TYPE = "application/problem+json"
 
 
 def problem_response(problem: Problem, request_id: str) -> JSONResponse:
