@@ -14,7 +14,7 @@ import random
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
@@ -27,10 +27,32 @@ from server.errors import MEDIA_TYPE
 from server.settings import Settings
 
 SIDE: Final = 48
-WORDS: Final = (
-    "rule k coverage guarantee lang max_results include reject list only average_k top_k coverage "
-    "3 -1 1e999 nan 0.9 scores rollup true é % \0"
-).split(" ")
+WORDS: Final = [
+    "rule",
+    "k",
+    "coverage",
+    "guarantee",
+    "lang",
+    "max_results",
+    "include",
+    "reject",
+    "list",
+    "only",
+    "average_k",
+    "top_k",
+    "coverage",
+    "3",
+    "-1",
+    "1e999",
+    "nan",
+    "0.9",
+    "scores",
+    "rollup",
+    "true",
+    "é",
+    "%",
+    "\x00",
+]
 FORM: Final = {"Content-Type": "multipart/form-data; boundary=b"}
 
 
@@ -64,10 +86,11 @@ def _photos() -> list[bytes]:
     pillow_heif.register_heif_opener()
     pixels = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
     image, found = Image.fromarray(pixels), []
-    for kind, options in (
+    kinds: list[tuple[str, dict[str, Any]]] = [
         *[("JPEG", {"quality": 80}), ("JPEG", {"progressive": True}), ("PNG", {}), ("WEBP", {})],
         *[("WEBP", {"lossless": True}), ("AVIF", {}), ("HEIF", {})],
-    ):
+    ]
+    for kind, options in kinds:
         buffer = io.BytesIO()
         image.save(buffer, kind, **options)
         found.append(buffer.getvalue())
