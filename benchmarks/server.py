@@ -146,11 +146,13 @@ def sums(bundle: Path, photos: dict[str, bytes]) -> dict[str, float]:
     return found
 
 
-def serve(bundle: Path, threads: int) -> subprocess.Popen[str]:
+def serve(bundle: Path, threads: int, *flags: str) -> subprocess.Popen[str]:
     """Start a server on a free port."""
     command = [sys.executable, "-m", "florilege", "serve", str(bundle), "--device", "cpu"]
     return subprocess.Popen(
-        [*command, "--port", "0", "--threads", str(threads)], stderr=subprocess.PIPE, text=True
+        [*command, "--port", "0", "--threads", str(threads), *flags],
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 

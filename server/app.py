@@ -2,27 +2,27 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache, partial
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from models.images import ACCEPTED
 from models.runtime import installed
-from server.afterwards.opening import open_afterwards, open_feedback
-from server.answers.about import model_card
-from server.answers.pipeline import open_pipeline
+from server.afterwards.afterwards import Afterwards
+from server.afterwards.opening import open_feedback, open_listeners
 from server.engine import Engine
 from server.errors import Problem
 from server.http.body import Held
-from server.http.cached import Cached
+from server.http.description import describe
 from server.http.edge import Edge
 from server.http.handlers import on_http_exception, on_invalid_query, on_problem
+from server.http.keys import Keys
 from server.http.page import page_router
 from server.metrics import Metrics
+from server.reloading import Reloader, pipeline_of
 from server.routes import feedback_router, operations, router
-from server.schemas import Limits
 from server.settings import Settings
 
 
@@ -33,20 +33,18 @@ def create_app(settings: Settings) -> FastAPI:
         BundleError: The bundle is damaged or not calibrated.
         UsageError: A folder to write to cannot be used.
     """
-    pipeline = open_pipeline(
-        settings.bundle,
-        device=settings.device,
-        max_pixels=settings.max_pixels,
-        max_decoding_pixels=settings.max_decoding_pixels,
-    )
-    metrics = Metrics()
-    feedback = open_feedback(settings, pipeline, metrics)
-    engine = Engine(pipeline, settings, metrics, open_afterwards(settings, pipeline, metrics))
+    keys = None if settings.keys_file is None else Keys(settings.keys_file)
+    pipeline, metrics = pipeline_of(settings), Metrics()
+    feedback = open_feedback(settings, metrics)
+    afterwards = Afterwards(open_listeners(settings, pipeline, metrics), metrics)
+    engine = Engine(pipeline, settings, metrics, afterwards)
+    reloader = Reloader(engine, keys)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await engine.start()
-        yield
+        async with reloader.listening():
+            yield
         engine.close()
 
     app = FastAPI(
@@ -56,11 +54,13 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
-    app.state.card = Cached(model_card(pipeline, Limits.of(settings, media_types=list(ACCEPTED))))
     app.state.engine = engine
     app.state.feedback = feedback
+    app.state.keys = keys
+    app.state.reloader = reloader
     app.state.held = Held(settings.max_held_bytes)
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(HTTPException, on_http_exception)
@@ -75,8 +75,15 @@ def create_app(settings: Settings) -> FastAPI:
             CORSMiddleware,
             allow_origins=list(settings.cors_origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["Content-Type", "X-Request-Id", "Idempotency-Key"],
-            expose_headers=["X-Request-Id", "Retry-After", "Server-Timing"],
+            allow_headers=[
+                *("Content-Type", "X-Request-Id", "Idempotency-Key"),
+                *("Authorization", "X-API-Key"),
+            ],
+            expose_headers=[
+                *("X-Request-Id", "Retry-After", "Server-Timing"),
+                *("RateLimit", "RateLimit-Policy"),
+            ],
         )
-    app.add_middleware(Edge, metrics=metrics)
+    app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]  # FastAPI's own way
+    app.add_middleware(Edge, metrics=metrics, access_log=settings.access_log)
     return app

@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,10 +16,12 @@ from server.answers.ask import Question
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.doctor import examine, print_report
+from server.logs import log_to_stderr
 from server.memory import return_large_blocks
 from server.predict.files import Predicted, predict_all, shown
 from server.predict.inputs import find_photos
 from server.predict.tables import Format, write_predictions
+from server.reloading import ignore_hangups
 from server.serve import bind, make_server
 from server.settings import Device, Settings
 
@@ -37,8 +38,8 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
 ) -> None:
     """Answer photos over HTTP, and show a page for people at /."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    ignore_hangups()
+    log_to_stderr(settings.log_format, settings.log_level)
     return_large_blocks()
     listening = bind(host, port)
     make_server(create_app(settings)).run(sockets=[listening])

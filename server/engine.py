@@ -5,31 +5,29 @@ slow or bad photo hold up its neighbours, so there is none.
 """
 
 import asyncio
-import io
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic, perf_counter
 
-import numpy as np
-from PIL import Image
-
 from models.cores import cores
-from server.afterwards.afterwards import Afterwards, Seen
+from models.images import ACCEPTED
+from server.afterwards.afterwards import Afterwards, Listener, Seen
+from server.answers.about import model_card
 from server.answers.answer import operating_point
 from server.answers.ask import Ask
 from server.answers.pipeline import Outcome, Pipeline, Stages
+from server.answers.warming import warm_up
 from server.errors import Draining, Loading, Overloaded, QueueTimeout
 from server.metrics import Metrics
+from server.schemas import Limits
 from server.settings import Settings
 
 FEWEST, MOST = 16, 300
 """Bounds of a queue sized by measurement."""
-SAMPLE = (1024, 768)
-"""Width and height of the photo that a server answers before it calls itself ready."""
 UNFAMILIAR = "unfamiliar"
 """Reason under which rejected photos are counted."""
 
@@ -78,6 +76,7 @@ class Engine:
         afterwards: Afterwards | None = None,
     ) -> None:
         self.pipeline = pipeline
+        self.card: bytes  # of the model, as JSON
         self.settings = settings
         self.metrics = metrics
         self.state = State.LOADING
@@ -93,7 +92,7 @@ class Engine:
     async def start(self) -> None:
         """Answer a few made-up photos, size the queue by the time they take, and be ready."""
         loop = asyncio.get_running_loop()
-        self.service_s = await loop.run_in_executor(self._pool, self._warm_up)
+        self.service_s = await loop.run_in_executor(self._pool, warm_up, self.pipeline)
         if self.settings.queue_limit is None:
             a_second_of_work = round(self.threads / self.service_s)
             self.queue_limit = min(MOST, max(FEWEST, a_second_of_work))
@@ -101,21 +100,24 @@ class Engine:
         self.afterwards.start()
         self.state = State.READY
 
+    def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
+        """Answer with another bundle from now on; what is being answered keeps the old one.
+
+        Its ``listeners`` are opened once the old ones have heard all that is theirs.
+        """
+        self.pipeline = pipeline
+        self.afterwards.change(listeners)
+        self._say_what_is_served()
+
     def _say_what_is_served(self) -> None:
         model, record = self.pipeline.model, self.pipeline.record
+        limits = Limits.of(self.settings, media_types=list(ACCEPTED))
+        self.card = model_card(self.pipeline, limits).model_dump_json(by_alias=True).encode()
+        self.metrics.model_info.clear()
         self.metrics.model_info.labels(**model.model_dump()).set(1)
         self.metrics.model_loaded.set_to_current_time()
         expected = record.point("average_k", k=record.default_k).expected_size
         self.metrics.set_size_target.set(expected.value)
-
-    def _warm_up(self) -> float:
-        photo = _sample_photo()
-        seconds = []
-        for _ in range(3):
-            started = perf_counter()
-            self.pipeline([photo], Ask(), "warm-up")
-            seconds.append(perf_counter() - started)
-        return max(1e-4, min(seconds))
 
     def leave(self) -> None:
         """Turn `/readyz` to 503, so that balancers look elsewhere; requests are still answered."""
@@ -186,7 +188,8 @@ class Engine:
         self.metrics.verdicts.labels(verdict).inc()
         if verdict == "rejected":
             self.metrics.rejected.labels(UNFAMILIAR).inc()
-        self.afterwards.tell(Seen(logits=outcome.logits))
+        if result.model is self.pipeline.model:  # not one of a bundle that is gone
+            self.afterwards.tell(Seen(logits=outcome.logits))
         self.metrics.set_size.observe(result.set.size)
         if result.set.size == 0:
             self.metrics.empty_sets.inc()
@@ -207,17 +210,6 @@ class Engine:
         each = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here
         return result
-
-
-def _sample_photo() -> bytes:
-    """A JPEG of the size a phone application sends, smooth with some noise, always the same."""
-    (width, height), generator = SAMPLE, np.random.default_rng(0)
-    coarse = generator.integers(0, 256, (height // 32, width // 32, 3), dtype=np.uint8)
-    smooth = np.asarray(Image.fromarray(coarse).resize(SAMPLE), dtype=np.int16)
-    noisy = smooth + generator.integers(-12, 13, smooth.shape)
-    buffer = io.BytesIO()
-    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=85)
-    return buffer.getvalue()
 
 
 def _draining() -> Draining:

@@ -5,7 +5,9 @@ Inner code raises them without knowing HTTP; `server.http.handlers` renders each
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+MEDIA_TYPE: Final = "application/problem+json"
 
 
 class Problem(Exception):  # the word of RFC 9457
@@ -57,6 +59,14 @@ class UnknownParameter(Problem):
 
 class InvalidParameter(Problem):
     status, code, title = 400, "invalid_parameter", "A parameter has an unusable value"
+
+
+class KeyMissing(Problem):
+    status, code, title = 401, "key_missing", "A key is needed"
+
+
+class KeyUnknown(Problem):
+    status, code, title = 403, "key_unknown", "This key is not known"
 
 
 class NotFound(Problem):
@@ -117,6 +127,12 @@ class IdempotencyKeyReused(Problem):
     """The same key with other content."""
 
     status, code, title = 422, "idempotency_key_reused", "The key belongs to another request"
+
+
+class RateLimited(Problem):
+    """More requests with one key than it may send."""
+
+    status, code, title, retryable = 429, "rate_limited", "Too many requests with this key", True
 
 
 class Overloaded(Problem):

@@ -81,6 +81,9 @@ class Metrics:
         self.model_info = gauge(
             "model_info", "Always 1; the labels say what is served.", *Model.model_fields
         )
+        self.reloads = counter(
+            "reloads_total", "Times a bundle was opened again, by what came of it.", "outcome"
+        )
         self.model_loaded = gauge("model_loaded_timestamp_seconds", "When the model was loaded.")
 
     def text(self) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
 
 from server.afterwards.feedback import Feedback, Remembered
@@ -12,14 +13,30 @@ from server.answers.ask import Question
 from server.answers.names import fallback_chain, wanted_languages
 from server.engine import Engine, Job
 from server.errors import (
+    AnswerNotFound,
+    BodyTooLarge,
     ClassNotFound,
+    Draining,
+    FeedbackNotStored,
+    IdempotencyKeyReused,
+    ImageTooLarge,
+    ImageUnreadable,
     InvalidParameter,
+    Loading,
     MalformedRequest,
+    NotCalibratedFor,
+    Overloaded,
     Problem,
+    QueueTimeout,
     UnknownParameter,
+    UnsupportedImageType,
+    UploadTooSlow,
+    WrongNumberOfImages,
 )
 from server.http.body import Held, read_body, read_images
 from server.http.cached import Cached
+from server.http.description import OF_ALL, refusals
+from server.http.keys import check_key
 from server.http.parameters import ClassesQuery, ClassQuery, NoQuery, refuse_repeated
 from server.http.waiting import answer_while_connected
 from server.schemas import (
@@ -30,7 +47,6 @@ from server.schemas import (
     FeedbackReceipt,
     Health,
     ModelCard,
-    ProblemDocument,
 )
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -66,23 +82,15 @@ FEEDBACK: dict[str, Any] = {
             "in": "header",
             "required": False,
             "description": "Any word of the caller's; the same again stores nothing twice.",
-            "schema": {"type": "string", "maxLength": MOST_OF_A_KEY},
+            "schema": {"type": "string", "minLength": 1, "maxLength": MOST_OF_A_KEY},
         }
     ],
 }
 
 
-def _problem(description: str) -> dict[str, Any]:
-    return {"model": ProblemDocument, "description": description}
-
-
-def _strict_router(of_4xx: str, of_5xx: str) -> APIRouter:
-    responses: dict[int | str, Any] = {"4XX": _problem(of_4xx), "5XX": _problem(of_5xx)}
-    return APIRouter(dependencies=[Depends(refuse_repeated)], responses=responses)
-
-
-router = _strict_router("The request cannot be answered.", "The server cannot answer now.")
-feedback_router = _strict_router("The feedback cannot be used.", "The feedback is not stored.")
+guarded = [Depends(check_key), Depends(refuse_repeated)]
+router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
+feedback_router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
 operations = APIRouter()
 
 
@@ -95,7 +103,17 @@ async def _engine(request: Request) -> Engine:
 EngineOf = Annotated[Engine, Depends(_engine)]
 
 
-@router.post("/v1/identify", response_model=Answer, openapi_extra=PHOTOS)
+@router.post(
+    "/v1/identify",
+    response_model=Answer,
+    openapi_extra=PHOTOS,
+    responses=refusals(
+        *OF_ALL,
+        *(MalformedRequest, UploadTooSlow, BodyTooLarge, ImageTooLarge, UnsupportedImageType),
+        *(ImageUnreadable, WrongNumberOfImages, NotCalibratedFor),
+        *(Overloaded, QueueTimeout, Loading, Draining),
+    ),
+)
 async def identify(
     request: Request, question: Annotated[Question, Query()], engine: EngineOf
 ) -> Response:
@@ -105,11 +123,6 @@ async def identify(
     named `images`: JPEG, PNG, WebP, HEIC or AVIF. The set grows with the ambiguity of the photo:
     every class scoring at least `lambda` is in it, best first, and on photos like those of the
     validation data it holds `k` classes on average. It may be repeated safely.
-
-    Errors: 400 `malformed_request`, `unknown_parameter`, `invalid_parameter`; 408
-    `upload_too_slow`; 413 `body_too_large`, `image_too_large`; 415 `unsupported_image_type`;
-    422 `image_unreadable`, `wrong_number_of_images`, `not_calibrated`; 503 `overloaded`,
-    `queue_timeout`, `loading`, `draining`.
     """
     engine.check_accepting()
     ask = question.ask(request.headers.get("accept-language", ""))
@@ -132,14 +145,13 @@ async def identify(
 
 
 @router.get("/v1/model", response_model=ModelCard)
-async def model(request: Request, query: Annotated[NoQuery, Query()]) -> Response:
+async def model(request: Request, engine: EngineOf, query: Annotated[NoQuery, Query()]) -> Response:
     """Return which model answers, what it is calibrated for, and the limits of a request.
 
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
     and what was measured with it. The answer changes only with the bundle: use its ETag.
     """
-    card: Cached = request.app.state.card
-    return card.answer(request)
+    return Cached(engine.card).answer(request)
 
 
 @router.get("/v1/classes", response_model=ClassList)
@@ -152,14 +164,15 @@ async def classes(
     return Cached(listed).answer(request, vary="Accept-Language")
 
 
-@router.get("/v1/classes/{class_id:path}", response_model=ClassEntry)
+@router.get(
+    "/v1/classes/{class_id:path}",
+    response_model=ClassEntry,
+    responses=refusals(ClassNotFound),
+)
 async def one_class(
     request: Request, class_id: str, engine: EngineOf, query: Annotated[ClassQuery, Query()]
 ) -> Response:
-    """Return one class by its id.
-
-    Errors: 404 `class_not_found`.
-    """
+    """Return one class by its id."""
     table = engine.pipeline.bundle.classes
     if class_id not in table.index_of:
         raise ClassNotFound(f"no class has the id {class_id[:80]!r}; /v1/classes lists all")
@@ -173,7 +186,15 @@ def _chain(request: Request, lang: str | None) -> list[str]:
 
 
 @feedback_router.post(
-    "/v1/feedback", status_code=202, response_model=FeedbackReceipt, openapi_extra=FEEDBACK
+    "/v1/feedback",
+    status_code=202,
+    response_model=FeedbackReceipt,
+    openapi_extra=FEEDBACK,
+    responses=refusals(
+        *OF_ALL,
+        *(MalformedRequest, AnswerNotFound, ClassNotFound, UploadTooSlow, BodyTooLarge),
+        *(IdempotencyKeyReused, FeedbackNotStored),
+    ),
 )
 async def feedback(
     request: Request, query: Annotated[NoQuery, Query()], engine: EngineOf
@@ -184,10 +205,6 @@ async def feedback(
     nor to be named, or `not_an_organism`. Stored are the set, the class, the note, the time and
     the versions of model and thresholds; no photo and no address. Of several pieces of feedback on
     one answer the last one counts. With an `Idempotency-Key` a request may be repeated safely.
-
-    Errors: 400 `malformed_request`, `unknown_parameter`, `invalid_parameter`; 404
-    `answer_not_found`, `class_not_found`; 408 `upload_too_slow`; 413 `body_too_large`; 422
-    `idempotency_key_reused`; 503 `feedback_not_stored`.
     """
     store: Feedback = request.app.state.feedback
     key = request.headers.get("idempotency-key")
@@ -222,17 +239,14 @@ async def livez() -> Health:
     return Health(status="alive")
 
 
-@operations.get("/readyz", responses={503: _problem("Loading or about to stop.")})
+@operations.get("/readyz", responses=refusals(Loading, Draining))
 async def readyz(engine: EngineOf) -> Health:
-    """Return 200 once the model is loaded, verified and warm, 503 while starting or stopping.
-
-    Errors: 503 `loading`, `draining`.
-    """
+    """Return 200 once the model is loaded, verified and warm, 503 while starting or stopping."""
     engine.check_ready()
     return Health(status="ready")
 
 
-@operations.get("/metrics")
+@operations.get("/metrics", response_class=PlainTextResponse)
 async def metrics(engine: EngineOf) -> Response:
     """Return all metrics in the Prometheus text format."""
     return Response(engine.metrics.text(), media_type=PROMETHEUS)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from calibration.guarantees import Guarantee
 from calibration.record.tables import ANSWERED
@@ -306,6 +307,8 @@ class Health(Shape):
 class ProblemDocument(Shape):
     """Every answer that is not a success, as `application/problem+json` (RFC 9457)."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
     type: str = Field(description="/problems/ and the code.")
     title: str
     status: int
@@ -313,5 +316,9 @@ class ProblemDocument(Shape):
     instance: str = Field(description="The id of the request.")
     code: str = Field(description="Stable word for machines.")
     retryable: bool = Field(description="Whether the same request may succeed later.")
-    limit: float | None = Field(None, description="The bound that was crossed, if there is one.")
-    allowed: list[float | str] | None = Field(None, description="What would have been accepted.")
+    limit: float | SkipJsonSchema[None] = Field(
+        None, description="The bound that was crossed; absent where there is none."
+    )
+    allowed: list[float | str] | SkipJsonSchema[None] = Field(
+        None, description="What would have been accepted; absent where it cannot be listed."
+    )

@@ -10,6 +10,8 @@ from models.images.decoding import MAX_PIXELS
 from server.answers.budget import MAX_DECODING_PIXELS
 
 Device = Literal["auto", "cpu", "cuda"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 MEBIBYTE = 2**20
 
 
@@ -62,6 +64,17 @@ class Settings(flags.FlagSettings):
     """Compare photos with those of the validation, to notice drift."""
     watch_state: Path | None = None
     """File that keeps what the watch saw over restarts."""
+
+    reload_every_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Seconds between looks at whether BUNDLE has changed; at 0 only SIGHUP opens it again."""
+    keys_file: Path | None = None
+    """File of keys that may ask; without it nobody needs one."""
+    log_format: LogFormat = "text"
+    """How lines on stderr look: for people, or one JSON object each."""
+    log_level: LogLevel = "info"
+    """What is said on stderr: this and everything worse."""
+    access_log: bool = False
+    """Say a line for each request."""
 
     @model_validator(mode="after")
     def _state_needs_watch(self) -> Self:

@@ -7,7 +7,7 @@ slow, loses its own rows and never an answer.
 import logging
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,13 +44,16 @@ class Listener(Protocol):
         """Finish; nothing follows."""
 
 
+Opens = Callable[[], Sequence[Listener]]
+
+
 class Afterwards:
     """Passes what was answered on to its listeners. `tell` never waits and never raises."""
 
     def __init__(self, listeners: Sequence[Listener], metrics: Metrics) -> None:
         self.listeners = list(listeners)
         self._dropped = metrics.afterwards_dropped
-        self._queue: queue.Queue[Seen | None] = queue.Queue(MOST_WAITING)
+        self._queue: queue.Queue[Seen | Opens | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="afterwards", daemon=True)
 
     def start(self) -> None:
@@ -62,11 +65,16 @@ class Afterwards:
         """Pass one request on, or drop it where the listeners cannot keep up."""
         if not self.listeners:
             return
-        try:
-            self._queue.put_nowait(seen)
-        except queue.Full:
-            for listener in self.listeners:
-                self._dropped.labels(listener.name).inc()
+        if self._queue.qsize() < MOST_WAITING:
+            self._queue.put(seen)
+            return
+        for listener in self.listeners:
+            self._dropped.labels(listener.name).inc()
+
+    def change(self, listeners: "Opens") -> None:
+        """Once all told so far has been heard, close the listeners and open others."""
+        if self._thread.is_alive():
+            self._queue.put(listeners)
 
     def close(self) -> None:
         """Wait until everything told has been heard, then close the listeners."""
@@ -84,7 +92,15 @@ class Afterwards:
             if seen is None:
                 self._each("close")
                 return
-            self._each("hear", seen)
+            if isinstance(seen, Seen):
+                self._each("hear", seen)
+                continue
+            self._each("close")
+            try:
+                self.listeners = list(seen())
+            except Exception:
+                log.exception("nothing listens to answers any more")
+                self.listeners = []
 
     def _each(self, method: str, *told: Seen) -> None:
         for listener in self.listeners:

@@ -55,30 +55,31 @@ class Latest(Generic[Kept]):
 class Remembered:
     """One answer, as far as feedback needs it."""
 
+    model: Model
     query: Query
     verdict: Verdict
+    classes: ClassTable
     bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
 
     @classmethod
     def of(cls, outcome: Outcome) -> "Remembered":
         answer = outcome.answer
-        return cls(answer.query, answer.rejection.verdict, np.packbits(outcome.inside))
+        bits = np.packbits(outcome.inside)
+        return cls(answer.model, answer.query, answer.rejection.verdict, outcome.classes, bits)
 
     @property
-    def members(self) -> list[int]:
-        """Output indices of the classes in the set, ascending."""
-        return np.flatnonzero(np.unpackbits(self.bits)).tolist()
+    def members(self) -> list[str]:
+        """Ids of the classes in the set, in the order of the model."""
+        return [self.classes.ids[index] for index in np.flatnonzero(np.unpackbits(self.bits))]
 
 
 class Feedback:
     """Takes feedback on the last answers; threads may call it at once."""
 
-    def __init__(
-        self, store: FeedbackStore, classes: ClassTable, model: Model, metrics: Metrics
-    ) -> None:
+    def __init__(self, store: FeedbackStore, metrics: Metrics) -> None:
         self.store = store
         self.answers: Latest[Remembered] = Latest(MOST_ANSWERS)
-        self._classes, self._model, self._counted = classes, model, metrics.feedback
+        self._counted = metrics.feedback
         self._keys: Latest[FeedbackBody] = Latest(MOST_KEYS)
         self._lock = threading.Lock()
 
@@ -117,9 +118,8 @@ class Feedback:
         return receipt
 
     def _row(self, given: FeedbackBody, answer: Remembered) -> dict[str, Any]:
-        inside = [self._classes[index].id for index in answer.members]
-        said, query = given.class_id, answer.query
-        if said not in WORDS and said not in self._classes.index_of:
+        inside, said, query = answer.members, given.class_id, answer.query
+        if said not in WORDS and said not in answer.classes.index_of:
             raise ClassNotFound(
                 f"no class has the id {said[:80]!r}; /v1/classes lists all; also possible are "
                 f"{WORDS[0]} and {WORDS[1]}"
@@ -137,8 +137,8 @@ class Feedback:
             "guarantee": query.guarantee,
             "images": query.images,
             "verdict": answer.verdict,
-            "calibration_id": self._model.calibration_id,
-            "bundle_sha256": self._model.bundle_sha256,
+            "calibration_id": answer.model.calibration_id,
+            "bundle_sha256": answer.model.bundle_sha256,
             "note": given.note,
         }
 

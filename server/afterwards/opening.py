@@ -5,7 +5,7 @@ from pathlib import Path
 
 from calibration.live.score_log import LogHeader, ScoreLogWriter
 from models.errors import UsageError
-from server.afterwards.afterwards import Afterwards, Listener
+from server.afterwards.afterwards import Listener
 from server.afterwards.feedback import Feedback
 from server.afterwards.feedback_store import FeedbackStore
 from server.afterwards.score_logging import ScoreLogging
@@ -15,7 +15,7 @@ from server.metrics import Metrics
 from server.settings import Settings
 
 
-def open_feedback(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> Feedback | None:
+def open_feedback(settings: Settings, metrics: Metrics) -> Feedback | None:
     """The store for feedback, or None where there is none.
 
     Raises:
@@ -24,11 +24,11 @@ def open_feedback(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> F
     if settings.feedback_store is None:
         return None
     folder = _writable(settings.feedback_store, "--feedback-store")
-    return Feedback(FeedbackStore(folder), pipeline.bundle.classes, pipeline.model, metrics)
+    return Feedback(FeedbackStore(folder), metrics)
 
 
-def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> Afterwards:
-    """Everything that takes note of answers.
+def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:
+    """Everything that takes note of the answers of a bundle.
 
     Raises:
         UsageError: A folder cannot be written, or the state of the watch is a folder.
@@ -49,7 +49,7 @@ def open_afterwards(settings: Settings, pipeline: Pipeline, metrics: Metrics) ->
             if settings.watch_state.is_dir():
                 raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
         listeners.append(Watch(pipeline.record, metrics, settings.watch_state))
-    return Afterwards(listeners, metrics)
+    return listeners
 
 
 def _writable(folder: Path, flag: str) -> Path:

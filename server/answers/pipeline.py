@@ -12,6 +12,7 @@ from calibration.record import CalibrationRecord
 from calibration.record.reading import open_reference, read_record
 from calibration.rejection.reference import Reference
 from models.bundle import Bundle, open_bundle
+from models.classes import ClassTable
 from models.images import MAX_PIXELS, ImageError, UnsupportedImage, load, read_header
 from models.images import ImageTooLarge as TooManyPixels
 from models.session import Outputs, Session
@@ -42,6 +43,7 @@ class Outcome:
     answer: Answer
     inside: NDArray[np.bool_]  # which classes are in its set, also beyond max_results; (classes,)
     logits: NDArray[np.float32]  # of the served head, (photos, classes)
+    classes: ClassTable  # what each output stands for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,12 @@ class Pipeline:
             request_id=request_id,
         )
         stages.add("decide", started)
-        return Outcome(answer=found, inside=inside, logits=logits[self.record.head])
+        return Outcome(
+            answer=found,
+            inside=inside,
+            logits=logits[self.record.head],
+            classes=self.bundle.classes,
+        )
 
     def _outputs(
         self, photo: bytes, number: int | None, stages: Stages, check: Callable[[], None]

@@ -22,7 +22,7 @@ log = logging.getLogger("florilege.server")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-REFUSED_EARLY = frozenset({408, 413, 503})
+REFUSED_EARLY = frozenset({401, 403, 408, 413, 429, 503})
 LINGER_S = 2.0
 LINGER_BYTES = 512 * 2**20
 
@@ -47,9 +47,10 @@ def new_request_id(headers: Headers) -> str:
 class Edge:
     """Wraps the application; see the module."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, *, access_log: bool = False) -> None:
         self.app = app
         self.metrics = metrics
+        self.access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -64,7 +65,7 @@ class _Exchange:
     """One request and its answer."""
 
     def __init__(self, edge: Edge, scope: Scope, receive: Receive, send: Send) -> None:
-        self.app, self.metrics = edge.app, edge.metrics
+        self.app, self.metrics, self.access_log = edge.app, edge.metrics, edge.access_log
         self.method = scope["method"]
         if self.method == "HEAD":  # what GET would answer; the HTTP server leaves out the body
             scope = {**scope, "method": "GET"}
@@ -84,7 +85,7 @@ class _Exchange:
         except asyncio.CancelledError:  # the time to drain is over
             await self._answer(Draining("this server had to stop; try again", retry_after=1))
         except Exception:
-            log.exception("request %s failed", self.request_id)
+            log.exception("request failed", extra={"fields": {"request_id": self.request_id}})
             await self._answer(
                 InternalError("the server made a mistake; please report the request id")
             )
@@ -117,7 +118,7 @@ class _Exchange:
 
     def _add_headers(self, headers: MutableHeaders) -> None:
         headers["X-Request-Id"] = self.request_id
-        for name, value in SAFETY.items():
+        for name, value in {**SAFETY, **self.scope["state"].get("rate_limit", {})}.items():
             headers.setdefault(name, value)
         if self.closes:
             headers["Connection"] = "close"
@@ -140,6 +141,20 @@ class _Exchange:
         status = "client_left" if self.status is None else str(self.status)
         self.metrics.http_requests.labels(route, method, status).inc()
         self.metrics.http_seconds.labels(route).observe(seconds)
+        failed = self.status is not None and self.status >= 500
+        if failed or self.access_log:
+            self._say(route, method, seconds, logging.WARNING if failed else logging.INFO)
+
+    def _say(self, route: str, method: str, seconds: float, level: int) -> None:
+        fields = {
+            "request_id": self.request_id,
+            "method": method,
+            "route": route,
+            "status": self.status,
+            "code": self.scope["state"].get("code"),
+            "ms": round(1000 * seconds, 1),
+        }
+        log.log(level, "request", extra={"fields": fields})
 
 
 def _announces_body(headers: Headers) -> bool:

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from server.engine import Engine
 from server.errors import (
+    MEDIA_TYPE,
     InvalidParameter,
     MalformedRequest,
     MethodNotAllowed,
@@ -16,8 +17,6 @@ from server.errors import (
     Problem,
     UnknownParameter,
 )
-
-MEDIA_TYPE = "application/problem+json"
 
 
 def problem_response(problem: Problem, request_id: str) -> JSONResponse:
@@ -46,6 +45,7 @@ async def on_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     engine: Engine = request.app.state.engine
     engine.metrics.rejected.labels(error.code).inc()
+    request.state.code = error.code
     return problem_response(error, request.state.request_id)
 
 

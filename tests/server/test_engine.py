@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 
-from server import engine as module
 from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.engine import FEWEST, MOST, Engine, Job
@@ -197,7 +196,9 @@ def test_the_queue_holds_about_a_second_of_work(
     engine = Engine(
         open_pipeline(bundle, device="cpu"), Settings(bundle=bundle, threads=threads), Metrics()
     )
-    monkeypatch.setattr(module, "perf_counter", itertools.count(0.0, service_s).__next__)
+    monkeypatch.setattr(
+        "server.answers.warming.perf_counter", itertools.count(0.0, service_s).__next__
+    )
     asyncio.run(engine.start())
     engine.close()
     assert engine.queue_limit == expected

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from calibration.live.audit import audit_file
+from models.classes import ClassInfo, ClassTable
 from server.afterwards.feedback import Latest, Remembered
 from server.app import create_app
 from server.routes import MOST_FEEDBACK_BYTES, MOST_OF_A_KEY
-from server.schemas import Query
+from server.schemas import Model, Query
 from server.settings import Settings
 from tests.server import garden
 from tests.server.afterwards.test_feedback_store import feedback_files, lines_of
@@ -262,13 +263,15 @@ def remembered(members: list[int], classes: int = 12) -> Remembered:
     inside = np.zeros(classes, dtype=bool)
     inside[members] = True
     query = Query(images=1, rule="average_k", k=3.0, coverage=None, guarantee=None, lang="en")
-    return Remembered(query, "accepted", np.packbits(inside))
+    model = Model(name="", version="", bundle_sha256="", calibration_id="")
+    table = ClassTable(tuple(ClassInfo(id=str(i), scientific_name="") for i in range(classes)))
+    return Remembered(model, query, "accepted", table, np.packbits(inside))
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
 def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]]) -> None:
     classes, members = given_
-    assert remembered(sorted(members), classes).members == sorted(members)
+    assert remembered(sorted(members), classes).members == [str(i) for i in sorted(members)]
 
 
 def test_the_oldest_answers_are_forgotten_and_the_latest_of_an_id_counts() -> None:

@@ -1,0 +1,152 @@
+"""Changing to another bundle, and to other keys, while requests are being answered."""
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from models.bundle.manifest import MANIFEST
+from models.errors import FlorilegeError
+from server.afterwards.opening import open_listeners
+from server.answers.pipeline import Pipeline, open_pipeline
+from server.answers.warming import warm_up
+from server.engine import Engine
+from server.http.keys import Keys
+from server.settings import Settings
+
+log = logging.getLogger("florilege.server")
+
+Fingerprint = tuple[int, int, int] | None
+
+
+class Reloader:
+    """Opens bundle and keys again when told to: by SIGHUP, or where the bundle's path changed.
+
+    One change follows another, however often it is told. A bundle that cannot be served, or keys
+    that cannot be read, change nothing.
+    """
+
+    def __init__(self, engine: Engine, keys: Keys | None) -> None:
+        self.engine, self.keys = engine, keys
+        self._told = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bundle = self.engine.settings.bundle
+        self._seen = fingerprint(self._bundle)
+
+    def tell(self) -> None:
+        """Ask for it, from any thread; ignored before the server is ready."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._told.set)
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """React while the block runs."""
+        self._loop = loop = asyncio.get_running_loop()
+        tasks = [asyncio.create_task(self._run())]
+        if self.engine.settings.reload_every_s:
+            tasks.append(asyncio.create_task(self._look()))
+        in_charge = threading.current_thread() is threading.main_thread()
+        if in_charge:
+            loop.add_signal_handler(signal.SIGHUP, self.tell)
+        try:
+            yield
+        finally:
+            if in_charge:
+                loop.remove_signal_handler(signal.SIGHUP)
+                ignore_hangups()  # the last answers come first
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def _run(self) -> None:
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            self._seen = fingerprint(self._bundle)
+            self._read_keys()
+            await self._open_bundle()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(self.engine.settings.reload_every_s)
+            if fingerprint(self._bundle) not in (None, self._seen):
+                self.tell()
+
+    def _read_keys(self) -> None:
+        if self.keys is None:
+            return
+        try:
+            self.keys.read()
+        except FlorilegeError as error:
+            log.error("the keys stay as they were: %s", error)
+        else:
+            log.info("%d keys are known", len(self.keys))
+
+    async def _open_bundle(self) -> None:
+        engine, old = self.engine, self.engine.pipeline
+        try:
+            new = await asyncio.to_thread(self._opened)
+        except FlorilegeError as error:
+            outcome = "refused"
+            log.error("%s %s stays: %s", old.model.name, old.model.version, error)
+        except Exception:  # whatever it is, the old bundle goes on
+            outcome = "refused"
+            log.exception(
+                "%s %s stays: another cannot be opened", old.model.name, old.model.version
+            )
+        else:
+            outcome = "unchanged" if new.model == old.model else "swapped"
+            if outcome == "swapped":
+                engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
+            log.info("%s", _said(old, new))
+        engine.metrics.reloads.labels(outcome).inc()
+
+    def _opened(self) -> Pipeline:
+        """The bundle that is there now, ready to answer at once."""
+        pipeline = pipeline_of(self.engine.settings)
+        if pipeline.model != self.engine.pipeline.model:
+            warm_up(pipeline)
+        return pipeline
+
+
+def pipeline_of(settings: Settings) -> Pipeline:
+    """The bundle that a server is to answer with.
+
+    Raises:
+        BundleError: It is damaged or not calibrated.
+    """
+    return open_pipeline(
+        settings.bundle,
+        device=settings.device,
+        max_pixels=settings.max_pixels,
+        max_decoding_pixels=settings.max_decoding_pixels,
+    )
+
+
+def _said(old: Pipeline, new: Pipeline) -> str:
+    """What came of opening a bundle again, for the log."""
+    name = f"{new.model.name} {new.model.version}, calibration {new.model.calibration_id}"
+    if new.model == old.model:
+        return f"{name} is served already"
+    ids, known = set(new.bundle.classes.ids), set(old.bundle.classes.ids)
+    changed = f"; classes: {len(ids - known)} new, {len(known - ids)} gone" if ids != known else ""
+    return f"{name} is served now{changed}"
+
+
+def fingerprint(bundle: Path) -> Fingerprint:
+    """What changes when another bundle is put at a path; None while none is there."""
+    try:
+        found = (bundle / MANIFEST).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def ignore_hangups() -> None:
+    """Let SIGHUP do nothing: before a server is ready, and once it stops, nothing can change."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
