@@ -17,6 +17,7 @@ from server.engine import Engine
 from server.errors import Problem
 from server.http.body import Held
 from server.http.cached import Cached
+from server.http.classes import list_classes, read_thumbnails
 from server.http.edge import Edge
 from server.http.handlers import on_http_exception, on_invalid_query, on_problem
 from server.http.page import page_router
@@ -59,6 +60,8 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.card = Cached(model_card(pipeline, Limits.of(settings, media_types=list(ACCEPTED))))
+    app.state.list_classes = list_classes(pipeline.bundle.classes)
+    app.state.thumbnails = read_thumbnails(pipeline.bundle)
     app.state.engine = engine
     app.state.feedback = feedback
     app.state.held = Held(settings.max_held_bytes)

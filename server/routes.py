@@ -1,13 +1,15 @@
 """All routes. The docstrings are what `/openapi.json` says about them."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
 
+from models.classes import ClassInfo
 from server.afterwards.feedback import Feedback, Remembered
-from server.answers.about import class_entry, find_classes
+from server.answers.about import class_entry
 from server.answers.ask import Question
 from server.answers.names import fallback_chain, wanted_languages
 from server.engine import Engine, Job
@@ -16,10 +18,12 @@ from server.errors import (
     InvalidParameter,
     MalformedRequest,
     Problem,
+    ThumbnailNotFound,
     UnknownParameter,
 )
 from server.http.body import Held, read_body, read_images
 from server.http.cached import Cached
+from server.http.classes import ListClasses
 from server.http.parameters import ClassesQuery, ClassQuery, NoQuery, refuse_repeated
 from server.http.waiting import answer_while_connected
 from server.schemas import (
@@ -143,13 +147,32 @@ async def model(request: Request, query: Annotated[NoQuery, Query()]) -> Respons
 
 
 @router.get("/v1/classes", response_model=ClassList)
-async def classes(
-    request: Request, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
-) -> Response:
+async def classes(request: Request, query: Annotated[ClassesQuery, Query()]) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
-    chain = _chain(request, query.lang)
-    listed = find_classes(engine.pipeline.bundle.classes, chain, q=query.q, limit=query.limit)
-    return Cached(listed).answer(request, vary="Accept-Language")
+    listed: ListClasses = request.app.state.list_classes
+    found = listed(_chain(request, query.lang), query.q, query.limit)
+    return found.answer(request, vary="Accept-Language")
+
+
+@router.get(
+    "/v1/classes/{class_id:path}/thumbnail",
+    response_class=Response,
+    responses={200: {"content": {"image/jpeg": {"schema": PHOTO}}}},
+)
+async def thumbnail(
+    request: Request, class_id: str, engine: EngineOf, query: Annotated[NoQuery, Query()]
+) -> Response:
+    """Return a small reference picture of one class, a JPEG.
+
+    The `thumbnail` of a taxon gives its address, author and licence.
+
+    Errors: 404 `class_not_found`, `thumbnail_not_found`.
+    """
+    known = _known(engine, class_id)
+    pictures: Mapping[str, Cached] = request.app.state.thumbnails
+    if known.id not in pictures:
+        raise ThumbnailNotFound(f"there is no picture of the class {class_id[:80]!r}")
+    return pictures[known.id].answer(request)
 
 
 @router.get("/v1/classes/{class_id:path}", response_model=ClassEntry)
@@ -160,12 +183,16 @@ async def one_class(
 
     Errors: 404 `class_not_found`.
     """
+    entry = class_entry(_known(engine, class_id), _chain(request, query.lang))
+    return Cached(entry).answer(request, vary="Accept-Language")
+
+
+def _known(engine: Engine, class_id: str) -> ClassInfo:
     table = engine.pipeline.bundle.classes
     if class_id not in table.index_of:
         raise ClassNotFound(f"no class has the id {class_id[:80]!r}; /v1/classes lists all")
-    chain = _chain(request, query.lang)
-    entry = class_entry(table[table.index_of[class_id]], chain)
-    return Cached(entry).answer(request, vary="Accept-Language")
+    found: ClassInfo = table[table.index_of[class_id]]
+    return found
 
 
 def _chain(request: Request, lang: str | None) -> list[str]:
