@@ -36,7 +36,7 @@ VERBS = {
     "evaluate": ("calibration.cli", "Measure set sizes and hit rates of a bundle on test photos."),
     "predict": ("server.cli", "Print the prediction sets of photos."),
     "serve": ("server.cli", "Serve prediction sets over HTTP, with a page to try them."),
-    "bundle": ("calibration.bundle_cli", "Inspect, verify or compare bundles."),
+    "bundle": ("calibration.bundle_cli", "Inspect, verify, compare or name bundles."),
     "doctor": ("server.cli", "Say what this installation can do."),
 }
 OURS = ("florilege", "server", "training", "calibration", "data", "models")

@@ -292,7 +292,7 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     labels = test.split.labels
     if given.fresh:
         used = set(open_dataset(given.data, splits=["train"]).split("train").names)
-        left = np.array([row for row in rows if train.split.names[row] not in used])
+        left = np.array([row for row, name in enumerate(train.split.names) if name not in used])
         asked, rows = np.split(np.random.default_rng(0).permutation(left), [given.fresh])
         rows, labels = rows[: len(used)], train.split.labels[asked]
         test = replace(train, rows=train.rows[asked])

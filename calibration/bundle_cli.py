@@ -1,4 +1,4 @@
-"""``florilege bundle inspect``, ``verify`` and ``diff``."""
+"""``florilege bundle inspect``, ``verify``, ``diff`` and ``names``."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from calibration.record.inspection import card, difference, file_faults, opening_fault
-from models.bundle import open_bundle
+from data.layouts.class_file import KnownClasses, read_classes
+from data.records import count_of, first
+from models.bundle import Bundle, name_classes, open_bundle
 from models.errors import BundleError
 
-app = typer.Typer(help="Inspect, verify or compare bundles.", no_args_is_help=True)
+app = typer.Typer(help="Inspect, verify, compare or name bundles.", no_args_is_help=True)
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -47,6 +49,23 @@ def diff(
     _print(content, _difference_lines(content), as_json=as_json)
 
 
+@app.command()
+def names(
+    bundle: BundlePath,
+    file: Annotated[Path, typer.Argument(metavar="CLASSES_CSV", help="A line for each class.")],
+    as_json: AsJson = False,
+) -> None:
+    """Give the classes of a bundle names, genus, family, GBIF key, link and thumbnail.
+
+    The file is a table with the column class_id and any of the others; what it leaves empty stays
+    as it is. The calibration stays valid, but bundle_sha256 changes.
+    """
+    told = read_classes(file)
+    named = name_classes(bundle, told.known, told.thumbnails, source=str(file))
+    content = _naming(named, told)
+    _print(content, _naming_lines(content), as_json=as_json)
+
+
 def _print(content: Mapping[str, Any], lines: Iterator[str], *, as_json: bool) -> None:
     typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(lines))
 
@@ -56,6 +75,40 @@ def _verify_lines(faults: Mapping[str, str | None], closed: str | None) -> Itera
         yield f"{'WRONG' if fault else 'ok':<6} {name}"
     if closed:
         yield "WRONG  the files are right, but the bundle does not open"
+
+
+def _naming(bundle: Bundle, told: KnownClasses) -> dict[str, Any]:
+    """What became of the lines of a names file."""
+    known = bundle.classes.index_of
+    pictures = bundle.read_thumbnails()
+    return {
+        "bundle": str(bundle.path),
+        "bundle_sha256": bundle.sha256,
+        "classes": len(known),
+        "named": len(known.keys() & told.known.keys()),
+        "missing": [name for name in known if name not in told.known],
+        "unknown": [name for name in told.known if name not in known],
+        "ignored_columns": told.ignored,
+        "languages": sorted({lang for item in bundle.classes for lang in item.common_names}),
+        "thumbnails": len(pictures),
+        "thumbnail_bytes": sum(map(len, pictures.values())),
+    }
+
+
+def _naming_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{content['bundle']}: {content['named']:,} of {content['classes']:,} classes named"
+    if missing := content["missing"]:
+        kept = count_of(len(missing), "class stays", "classes stay")
+        yield f"{kept} as before, not in the file: {first(missing)}"
+    if unknown := content["unknown"]:
+        rows = count_of(len(unknown), "row", "rows")
+        yield f"{rows} of the file not used, no such class: {first(unknown)}; --json lists all"
+    if ignored := content["ignored_columns"]:
+        yield f"columns not used: {first(ignored)}"
+    yield _line("languages", ", ".join(content["languages"]) or None)
+    size = content["thumbnail_bytes"] / 1e6
+    yield _line("thumbnails", f"{content['thumbnails']:,}, {size:.1f} MB")
+    yield _line("bundle_sha256", content["bundle_sha256"])
 
 
 # The card --------------------------------------------------------------------------------------

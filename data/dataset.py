@@ -1,7 +1,7 @@
 """A data set as every other package sees it: class table, labels, and pictures read on demand."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +57,7 @@ class Dataset:
     source: str  # the argument itself
     classes: ClassTable  # with training counts where there is a train split
     splits: Mapping[str, Split]  # by name, in the order train, val, test
+    thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
 
     def split(self, name: str) -> Split:
         """The split called ``name``.

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -41,6 +42,7 @@ class Listing:
     ignored: Sequence[str] = ()  # stray files and folders
     order: Sequence[str] | None = None  # all class ids
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
+    thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
 
 
 def assemble(
@@ -69,7 +71,7 @@ def assemble(
             )
     where = "the class table" if classes is None else "the model's class table"
     made = {name: _split(listing, name, table, where) for name in wanted}
-    return Dataset(source=listing.source, classes=table, splits=made)
+    return Dataset(source=listing.source, classes=table, splits=made, thumbnails=listing.thumbnails)
 
 
 def class_table(listing: Listing) -> ClassTable:

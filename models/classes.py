@@ -2,13 +2,23 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from models.errors import BundleError
+
+_OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thumbnail:
+    """That a class has a reference picture, and whose; `models.thumbnails` keeps it."""
+
+    author: str | None = None
+    licence: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +32,20 @@ class ClassInfo:
     gbif: str | None = None  # key in the GBIF backbone
     common_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by language code
     training_count: int | None = None
+    link: str | None = None  # address of a page about it
+    thumbnail: Thumbnail | None = None  # None where there is no picture
+
+    def updated(self, told: "ClassInfo") -> "ClassInfo":
+        """This class with what ``told`` knows of it; what that leaves open stays.
+
+        Names of one language replace those there were in it.
+        """
+        languages = {language.lower() for language in told.common_names}
+        kept = {k: names for k, names in self.common_names.items() if k.lower() not in languages}
+        better = {key: value for key in _OPTIONAL if (value := getattr(told, key)) is not None}
+        if told.scientific_name != told.id:
+            better["scientific_name"] = told.scientific_name
+        return replace(self, common_names={**kept, **told.common_names}, **better)
 
 
 @dataclass(frozen=True)
@@ -77,9 +101,15 @@ class ClassTable(Sequence[ClassInfo]):
 
 def _from_plain(entry: Mapping[str, Any]) -> ClassInfo:
     names = entry.get("common_names") or {}
+    thumbnail = entry.get("thumbnail")  # a bundle from before there were any has no such key
     return ClassInfo(
         id=str(entry["id"]),
         scientific_name=str(entry.get("scientific_name") or entry["id"]),
         common_names={language: tuple(values) for language, values in names.items()},
-        **{key: entry.get(key) for key in ("genus", "family", "gbif", "training_count")},
+        thumbnail=None if thumbnail is None else _thumbnail(thumbnail),
+        **{key: entry.get(key) for key in ("genus", "family", "gbif", "training_count", "link")},
     )
+
+
+def _thumbnail(entry: Mapping[str, Any]) -> Thumbnail:
+    return Thumbnail(author=entry.get("author"), licence=entry.get("licence"))

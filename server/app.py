@@ -14,6 +14,7 @@ from server.afterwards.afterwards import Afterwards
 from server.afterwards.opening import open_feedback, open_listeners
 from server.engine import Engine
 from server.errors import Problem
+from server.http.about import About
 from server.http.body import Held
 from server.http.description import describe
 from server.http.edge import Edge
@@ -38,7 +39,6 @@ def create_app(settings: Settings) -> FastAPI:
     feedback = open_feedback(settings, metrics)
     afterwards = Afterwards(open_listeners(settings, pipeline, metrics), metrics)
     engine = Engine(pipeline, settings, metrics, afterwards)
-    reloader = Reloader(engine, keys)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -58,9 +58,10 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.engine = engine
+    app.state.about = About(pipeline, settings)
     app.state.feedback = feedback
     app.state.keys = keys
-    app.state.reloader = reloader
+    app.state.reloader = reloader = Reloader(app.state)
     app.state.held = Held(settings.max_held_bytes)
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(HTTPException, on_http_exception)

@@ -14,16 +14,13 @@ from enum import Enum
 from time import monotonic, perf_counter
 
 from models.cores import cores
-from models.images import ACCEPTED
 from server.afterwards.afterwards import Afterwards, Listener, Seen
-from server.answers.about import model_card
 from server.answers.answer import operating_point
 from server.answers.ask import Ask
 from server.answers.pipeline import Outcome, Pipeline, Stages
 from server.answers.warming import warm_up
 from server.errors import Draining, Loading, Overloaded, QueueTimeout
 from server.metrics import Metrics
-from server.schemas import Limits
 from server.settings import Settings
 
 FEWEST, MOST = 16, 300
@@ -76,7 +73,6 @@ class Engine:
         afterwards: Afterwards | None = None,
     ) -> None:
         self.pipeline = pipeline
-        self.card: bytes  # of the model, as JSON
         self.settings = settings
         self.metrics = metrics
         self.state = State.LOADING
@@ -111,8 +107,6 @@ class Engine:
 
     def _say_what_is_served(self) -> None:
         model, record = self.pipeline.model, self.pipeline.record
-        limits = Limits.of(self.settings, media_types=list(ACCEPTED))
-        self.card = model_card(self.pipeline, limits).model_dump_json(by_alias=True).encode()
         self.metrics.model_info.clear()
         self.metrics.model_info.labels(**model.model_dump()).set(1)
         self.metrics.model_loaded.set_to_current_time()

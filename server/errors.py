@@ -77,6 +77,10 @@ class ClassNotFound(Problem):
     status, code, title = 404, "class_not_found", "The model does not know this class"
 
 
+class ThumbnailNotFound(Problem):
+    status, code, title = 404, "thumbnail_not_found", "There is no picture of this class"
+
+
 class AnswerNotFound(Problem):
     """Feedback on an answer that is not remembered."""
 

@@ -9,12 +9,15 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from starlette.datastructures import State
+
 from models.bundle.manifest import MANIFEST
 from models.errors import FlorilegeError
 from server.afterwards.opening import open_listeners
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.answers.warming import warm_up
 from server.engine import Engine
+from server.http.about import About
 from server.http.keys import Keys
 from server.settings import Settings
 
@@ -30,8 +33,10 @@ class Reloader:
     that cannot be read, change nothing.
     """
 
-    def __init__(self, engine: Engine, keys: Keys | None) -> None:
-        self.engine, self.keys = engine, keys
+    def __init__(self, state: State) -> None:
+        self.state = state  # of the application, whose `about` changes with the bundle
+        self.engine: Engine = state.engine
+        self.keys: Keys | None = state.keys
         self._told = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bundle = self.engine.settings.bundle
@@ -90,7 +95,7 @@ class Reloader:
     async def _open_bundle(self) -> None:
         engine, old = self.engine, self.engine.pipeline
         try:
-            new = await asyncio.to_thread(self._opened)
+            new, about = await asyncio.to_thread(self._opened)
         except FlorilegeError as error:
             outcome = "refused"
             log.error("%s %s stays: %s", old.model.name, old.model.version, error)
@@ -102,16 +107,17 @@ class Reloader:
         else:
             outcome = "unchanged" if new.model == old.model else "swapped"
             if outcome == "swapped":
+                self.state.about = about
                 engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
             log.info("%s", _said(old, new))
         engine.metrics.reloads.labels(outcome).inc()
 
-    def _opened(self) -> Pipeline:
+    def _opened(self) -> tuple[Pipeline, About]:
         """The bundle that is there now, ready to answer at once."""
         pipeline = pipeline_of(self.engine.settings)
         if pipeline.model != self.engine.pipeline.model:
             warm_up(pipeline)
-        return pipeline
+        return pipeline, About(pipeline, self.engine.settings)
 
 
 def pipeline_of(settings: Settings) -> Pipeline:

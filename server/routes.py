@@ -7,8 +7,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
 
+from models.classes import ClassInfo
 from server.afterwards.feedback import Feedback, Remembered
-from server.answers.about import class_entry, find_classes
+from server.answers.about import class_entry
 from server.answers.ask import Question
 from server.answers.names import fallback_chain, wanted_languages
 from server.engine import Engine, Job
@@ -28,11 +29,13 @@ from server.errors import (
     Overloaded,
     Problem,
     QueueTimeout,
+    ThumbnailNotFound,
     UnknownParameter,
     UnsupportedImageType,
     UploadTooSlow,
     WrongNumberOfImages,
 )
+from server.http.about import About
 from server.http.body import Held, read_body, read_images
 from server.http.cached import Cached
 from server.http.description import OF_ALL, refusals
@@ -100,7 +103,13 @@ async def _engine(request: Request) -> Engine:
     return engine
 
 
+async def _about(request: Request) -> About:
+    about: About = request.app.state.about
+    return about
+
+
 EngineOf = Annotated[Engine, Depends(_engine)]
+AboutOf = Annotated[About, Depends(_about)]
 
 
 @router.post(
@@ -145,23 +154,47 @@ async def identify(
 
 
 @router.get("/v1/model", response_model=ModelCard)
-async def model(request: Request, engine: EngineOf, query: Annotated[NoQuery, Query()]) -> Response:
+async def model(request: Request, about: AboutOf, query: Annotated[NoQuery, Query()]) -> Response:
     """Return which model answers, what it is calibrated for, and the limits of a request.
 
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
     and what was measured with it. The answer changes only with the bundle: use its ETag.
     """
-    return Cached(engine.card).answer(request)
+    return about.card.answer(request)
 
 
 @router.get("/v1/classes", response_model=ClassList)
 async def classes(
-    request: Request, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
+    request: Request, about: AboutOf, query: Annotated[ClassesQuery, Query()]
 ) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
-    chain = _chain(request, query.lang)
-    listed = find_classes(engine.pipeline.bundle.classes, chain, q=query.q, limit=query.limit)
-    return Cached(listed).answer(request, vary="Accept-Language")
+    found = about.classes(_chain(request, query.lang), query.q, query.limit)
+    return found.answer(request, vary="Accept-Language")
+
+
+@router.get(
+    "/v1/classes/{class_id:path}/thumbnail",
+    response_class=Response,
+    responses={
+        200: {"content": {"image/jpeg": {"schema": PHOTO}}},
+        **refusals(ClassNotFound, ThumbnailNotFound),
+    },
+)
+async def thumbnail(
+    request: Request,
+    class_id: str,
+    about: AboutOf,
+    engine: EngineOf,
+    query: Annotated[NoQuery, Query()],
+) -> Response:
+    """Return a small reference picture of one class, a JPEG.
+
+    The `thumbnail` of a taxon gives its address, author and licence.
+    """
+    known = _known(engine, class_id)
+    if known.id not in about.thumbnails:
+        raise ThumbnailNotFound(f"there is no picture of the class {class_id[:80]!r}")
+    return about.thumbnails[known.id].answer(request)
 
 
 @router.get(
@@ -173,12 +206,16 @@ async def one_class(
     request: Request, class_id: str, engine: EngineOf, query: Annotated[ClassQuery, Query()]
 ) -> Response:
     """Return one class by its id."""
+    entry = class_entry(_known(engine, class_id), _chain(request, query.lang))
+    return Cached(entry).answer(request, vary="Accept-Language")
+
+
+def _known(engine: Engine, class_id: str) -> ClassInfo:
     table = engine.pipeline.bundle.classes
     if class_id not in table.index_of:
         raise ClassNotFound(f"no class has the id {class_id[:80]!r}; /v1/classes lists all")
-    chain = _chain(request, query.lang)
-    entry = class_entry(table[table.index_of[class_id]], chain)
-    return Cached(entry).answer(request, vary="Accept-Language")
+    found: ClassInfo = table[table.index_of[class_id]]
+    return found
 
 
 def _chain(request: Request, lang: str | None) -> list[str]:

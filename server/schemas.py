@@ -109,6 +109,14 @@ class CommonName(Shape):
     lang: str
 
 
+class ThumbnailInfo(Shape):
+    """A reference picture of a class."""
+
+    url: str = Field(description="Where it is, relative to the root of the server.")
+    author: str | None
+    licence: str | None
+
+
 class Taxon(Shape):
     """What a class stands for."""
 
@@ -119,6 +127,8 @@ class Taxon(Shape):
         description="Keys in other catalogues: always gbif, null where it is unknown."
     )
     common_names: list[CommonName]
+    link: str | None = Field(description="Address of a page about it.")
+    thumbnail: ThumbnailInfo | None = Field(description="Null where there is no picture.")
 
 
 class Result(Shape):

@@ -72,6 +72,8 @@ def export_run(run: Path, out: Path) -> Bundle:
             "config.yaml": to_yaml(config).encode(),
             "weights.safetensors": folder.best,
         }
+        if any(item.thumbnail for item in classes):
+            files["thumbnails.zip"] = folder.thumbnails
         name = run.resolve().name
         return write_bundle(out, files, name=name, version="1", heads=output_names(head))
 

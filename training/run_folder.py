@@ -25,6 +25,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"
         self.classes = path / "classes.json"
+        self.thumbnails = path / "thumbnails.zip"
         self.weights = path / RECORD
         self.last = path / "last.pt"
         self.best = path / "best.safetensors"
@@ -90,9 +91,16 @@ class RunFolder:
                 raise UsageError(f"cannot create {self.path}: {error.strerror}") from error
             yield
 
-    def write_settings(self, config: TrainConfig, classes: ClassTable) -> None:
-        """Write ``classes.json`` and then ``config.yaml``, which marks the folder as a run."""
+    def write_settings(
+        self, config: TrainConfig, classes: ClassTable, thumbnails: bytes | None = None
+    ) -> None:
+        """Write the classes and then ``config.yaml``, which marks the folder as a run.
+
+        ``thumbnails`` is what `models.thumbnails.pack` makes, where a class has one.
+        """
         write(self.classes, classes.to_json().encode())
+        if thumbnails is not None:
+            write(self.thumbnails, thumbnails)
         write(self.config, to_yaml(config).encode())
 
     def write_provenance(self, provenance: Provenance | None) -> None:

@@ -17,6 +17,7 @@ from models.cores import cores
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
+from models.thumbnails import pack, read_thumbnails
 from training import checkpoint
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
@@ -77,6 +78,7 @@ def train_run(
     else:
         folder.check_free()
     restored = begun and folder.last.is_file()
+    thumbnails = _thumbnails(dataset)  # a missing one is better noticed now
 
     torch.manual_seed(config.seed)
     objective = _make_objective(config, dataset)
@@ -112,7 +114,7 @@ def train_run(
     with folder.held():
         if not begun:
             folder.check_free()  # again: another run may have begun in it meanwhile
-        folder.write_settings(config, dataset.classes)
+        folder.write_settings(config, dataset.classes, thumbnails)
         if weights is not None:
             folder.write_provenance(weights.provenance)
         for note in notes:
@@ -131,6 +133,12 @@ def train_run(
             run.save()
         write_report(folder, config, position.history)
     return _result(config, folder, position)
+
+
+def _thumbnails(dataset: Dataset) -> bytes | None:
+    """The reference pictures of the classes in one file; None where there are none."""
+    files = {item.id: dataset.thumbnails[item.id] for item in dataset.classes if item.thumbnail}
+    return pack(dataset.classes, read_thumbnails(dataset.source, files)) if files else None
 
 
 def _unfreeze(network: Network, config: TrainConfig) -> list[str]:

@@ -1,51 +1,117 @@
-"""What is known about the classes of a folder: the table ``classes.csv`` beside its splits.
+"""What is known about classes: a table ``classes.csv``, beside the splits of a folder or anywhere.
 
 One line per class: ``class_id`` and any of ``scientific_name``, ``genus``, ``family``, ``gbif``,
-``group`` and ``common_name_xx`` (``xx`` a language), as in a manifest. Other columns are ignored.
+``group`` and ``common_name_xx`` (``xx`` a language), as in a manifest; ``link``, the address of a
+page; ``thumbnail``, the path of a picture from the table's folder, with ``thumbnail_author`` and
+``thumbnail_licence``. Other columns are ignored.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from data.layouts.manifest import COMMON_NAME, class_groups, known_classes
-from data.layouts.table import read_table
-from data.records import first
-from models.classes import ClassInfo
+from data.layouts.manifest import (
+    COMMON_NAME,
+    GROUP,
+    TAXON,
+    class_groups,
+    demand_columns,
+    known_classes,
+)
+from data.layouts.table import Table, read_table
+from models.classes import ClassInfo, Thumbnail
 from models.errors import DataError
 
-NAME = "classes.csv"
+NAME: Final = "classes.csv"
+OTHERS: Final = ("link", "thumbnail", "thumbnail_author", "thumbnail_licence")
+COLUMNS: Final = {"class_id", *TAXON, GROUP, *OTHERS}
 
 
 class KnownClasses(NamedTuple):
-    """By class id; classes may be missing, or not be those of the folder."""
+    """By class id; classes may be missing, or not be those of a folder or a bundle."""
 
     known: Mapping[str, ClassInfo]
     groups: Mapping[str, Sequence[str]]
+    thumbnails: Mapping[str, Path]  # the picture of each class that has a `Thumbnail`
+    ignored: Sequence[str]  # columns
 
 
 def read_class_file(root: Path) -> KnownClasses | None:
     """Read ``classes.csv`` of a folder; None without one, or where it has no column ``class_id``.
 
     Raises:
-        DataError: It is not a CSV file, or has an empty class id or one that stands there twice.
+        DataError: As `read_classes`.
     """
     path = root / NAME
     if not path.is_file():
         return None
     table = read_table(path)
-    if "class_id" not in table:
-        return None
+    return _read(path, table) if "class_id" in table else None
+
+
+def read_classes(path: Path) -> KnownClasses:
+    """Read a table of classes. The pictures it names are not looked at.
+
+    Raises:
+        DataError: It is not a table with a column ``class_id`` and at least one row; or a class
+            id is empty or stands there twice, or a link is no address: each of them is listed.
+    """
+    table = read_table(path)
+    demand_columns(str(path), table, ["class_id"])
+    return _read(path, table)
+
+
+def _read(path: Path, table: Table) -> KnownClasses:
     ids = [text.strip() for text in table["class_id"]]
-    if "" in ids:
-        raise DataError(f"{path}: row {ids.index('') + 1} has no class id")
-    if twice := [name for name, count in Counter(ids).items() if count > 1]:
-        raise DataError(f"{path}: these class ids stand there twice: {first(twice)}")
     columns = {_as_in_manifest(name): cells for name, cells in table.items()}
-    return KnownClasses(known_classes(str(path), columns, ids), class_groups(columns, ids))
+    links, pictures, authors, licences = (_cells(table, name, ids) for name in OTHERS)
+    _refuse_faults(path, ids, links)
+    shown = {name: Thumbnail(author=authors[name], licence=licences[name]) for name in ids}
+    known = {
+        name: replace(info, link=links[name], thumbnail=shown[name] if pictures[name] else None)
+        for name, info in known_classes(str(path), columns, ids).items()
+    }
+    return KnownClasses(
+        known=known,
+        groups=class_groups(columns, ids),
+        thumbnails={name: path.parent / cell for name, cell in pictures.items() if cell},
+        ignored=[name for name in table if not _is_read(_as_in_manifest(name))],
+    )
+
+
+def _refuse_faults(path: Path, ids: Sequence[str], links: Mapping[str, str | None]) -> None:
+    """Refuse a table with mistakes and list all of them, a line each."""
+    if not ids:
+        raise DataError(f"{path} names no class: below the header each takes a line")
+    faults = [f"row {row}: no class id" for row, name in enumerate(ids, 1) if not name]
+    faults += [
+        f"{name}: {count} rows, a class takes one"
+        for name, count in Counter(filter(None, ids)).items()
+        if count > 1
+    ]
+    faults += [
+        f"{name}: the link {link} does not begin with https:// or http://"
+        for name, link in links.items()
+        if link and not link.lower().startswith(("https://", "http://"))
+    ]
+    if faults:
+        raise DataError(f"{path} must be corrected:\n  " + "\n  ".join(faults))
+
+
+def _cells(table: Table, column: str, ids: Sequence[str]) -> dict[str, str | None]:
+    """What a column says of each class; None where a cell is empty, or the column not there."""
+    cells = table.get(column, [""] * len(ids))
+    return {name: cell.strip() or None for name, cell in zip(ids, cells, strict=True)}
+
+
+def _is_read(column: str) -> bool:
+    return column in COLUMNS or column.startswith(COMMON_NAME)
 
 
 def _as_in_manifest(column: str) -> str:
     prefix = "common_name_"
-    return COMMON_NAME + column.removeprefix(prefix) if column.startswith(prefix) else column
+    if not column.startswith(prefix):
+        return column
+    return COMMON_NAME + column.removeprefix(prefix).replace("_", "-")  # pt_BR means pt-BR

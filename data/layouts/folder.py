@@ -38,9 +38,16 @@ def list_folder(root: Path, source: str) -> Listing:
     about = read_class_file(root)
     if about is None:
         return Listing(source=source, splits=found, ignored=ignored)
-    ignored.remove(CLASS_FILE)
+    pictures = (os.path.relpath(path, root) for path in about.thumbnails.values())
+    used = {CLASS_FILE, *(path.partition(os.sep)[0] for path in pictures)}
+    ignored = [name for name in ignored if name not in used]
     return Listing(
-        source=source, splits=found, known=about.known, ignored=ignored, groups=about.groups
+        source=source,
+        splits=found,
+        known=about.known,
+        ignored=ignored,
+        groups=about.groups,
+        thumbnails=about.thumbnails,
     )
 
 

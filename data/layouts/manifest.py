@@ -131,7 +131,9 @@ def class_groups(table: Table, class_ids: Sequence[str]) -> dict[str, list[str]]
 
 def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
     common = {
-        name.removeprefix(COMMON_NAME): tuple(part.strip() for part in text.split("|"))
+        name.removeprefix(COMMON_NAME): tuple(
+            part.strip() for part in text.split("|") if part.strip()
+        )
         for name, text in cells.items()
         if name.startswith(COMMON_NAME)
     }

@@ -62,8 +62,10 @@ def _read_csv(path: Path) -> Table:
             delimiter = max(DELIMITERS, key=header_line.count)
             file.seek(0)
             rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
+    except csv.Error as error:
+        raise DataError(f"{path} is not a CSV file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(_not_utf8(path)) from error
     if not rows:
         raise DataError(f"{path} is empty; its first line must name the columns")
     header = [name.strip() for name in rows[0]]
@@ -76,6 +78,21 @@ def _read_csv(path: Path) -> Table:
         )
     columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
     return dict(zip(header, columns, strict=True))
+
+
+def _not_utf8(path: Path) -> str:
+    """In which lines of a file there are bytes that are not UTF-8, and the first of them."""
+    faults: list[tuple[str, int]] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            faults.append((str(number), line[error.start]))
+    lines = first([number for number, _ in faults])
+    return (
+        f"{path} is not a CSV file in UTF-8: these lines hold other bytes, the first of them "
+        f"{faults[0][1]:#04x}: {lines}; save it as UTF-8"
+    )
 
 
 def _read_parquet(path: Path) -> Table:

@@ -5,3 +5,4 @@ from models.bundle.bundle import open_bundle as open_bundle
 from models.bundle.bundle import replace_files as replace_files
 from models.bundle.bundle import reserved as reserved
 from models.bundle.bundle import write_bundle as write_bundle
+from models.bundle.naming import name_classes as name_classes

@@ -18,12 +18,14 @@ from models.classes import ClassTable
 from models.errors import BundleError
 from models.files import held
 from models.images import Preprocess
+from models.thumbnails import unpack
 
 MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
 REFERENCE: Final = "reference.npy"  # what features are compared with, if calibration needs it
+THUMBNAILS: Final = "thumbnails.zip"  # reference pictures, of the classes that have one
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 
 
@@ -81,6 +83,10 @@ class Bundle:
             raise BundleError(
                 f"{self.path / name} is damaged: copy, export or calibrate the bundle again"
             ) from error
+
+    def read_thumbnails(self) -> dict[str, bytes]:
+        """The JPEG of each class that has one, by class id."""
+        return unpack(self.classes, self.read(THUMBNAILS)) if self.has(THUMBNAILS) else {}
 
     def _digest(self, name: str) -> str:
         if not self.has(name):

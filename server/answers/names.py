@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
 from models.classes import ClassInfo
-from server.schemas import CommonName, Taxon
+from server.schemas import CommonName, Taxon, ThumbnailInfo
 
 FALLBACK = "en"
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
@@ -65,4 +66,12 @@ def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
         family=item.family,
         ids={"gbif": item.gbif},
         common_names=[CommonName(name=name, lang=str(found)) for name in names],
+        link=item.link,
+        thumbnail=_thumbnail(item),
     )
+
+
+def _thumbnail(item: ClassInfo) -> ThumbnailInfo | None:
+    if item.thumbnail is None:
+        return None
+    return ThumbnailInfo.of(item.thumbnail, url=f"v1/classes/{quote(item.id, safe='')}/thumbnail")

@@ -7,17 +7,27 @@ from pydantic import BaseModel
 
 
 class Cached:
-    """A body with its ETag; made once where it never changes."""
+    """A body with its ETag; made once where it never changes.
 
-    def __init__(self, body: bytes | BaseModel, media_type: str = "application/json") -> None:
+    Clients ask each time whether it is still so, or first after ``max_age_s`` seconds.
+    """
+
+    def __init__(
+        self,
+        body: bytes | BaseModel,
+        media_type: str = "application/json",
+        *,
+        max_age_s: int | None = None,
+    ) -> None:
         if isinstance(body, BaseModel):
             body = body.model_dump_json(by_alias=True).encode()
         self._body, self._media_type = body, media_type
+        self._control = "no-cache" if max_age_s is None else f"max-age={max_age_s}"
         self._tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     def answer(self, request: Request, *, vary: str | None = None) -> Response:
         """The body, or 304 where ``If-None-Match`` names it."""
-        headers = {"ETag": self._tag, "Cache-Control": "no-cache"}
+        headers = {"ETag": self._tag, "Cache-Control": self._control}
         if vary is not None:
             headers["Vary"] = vary
         listed = request.headers.get("if-none-match", "").split(",")

@@ -31,6 +31,7 @@ class Predicted:
     path: Path
     answer: Answer | None = None
     problem: Problem | None = None
+    lang: str | None = None  # that of the common names, where one was asked for
 
 
 def predict_all(
@@ -72,7 +73,8 @@ def shown(path: Path) -> str:
 
 def _predict(pipeline: Pipeline, path: Path, ask: Ask) -> Predicted:
     try:
-        return Predicted(path=path, answer=pipeline([_read(path)], ask, shown(path)).answer)
+        answer = pipeline([_read(path)], ask, shown(path)).answer
+        return Predicted(path=path, answer=answer, lang=ask.lang)
     except Problem as problem:
         return Predicted(path=path, problem=problem)
 

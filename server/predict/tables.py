@@ -148,7 +148,11 @@ def _cells(one: Predicted) -> tuple[str, Text]:
         return "", Text(f"failed: {one.problem.detail}", "red")
     assert one.answer is not None
     listed = [
-        Text.assemble((r.taxon.scientific_name, "italic" if r.in_set else "dim"), f" {r.score:.3f}")
+        Text.assemble(
+            (r.taxon.scientific_name, "italic" if r.in_set else "dim"),
+            f" ({r.taxon.common_names[0].name})" if one.lang and r.taxon.common_names else "",
+            f" {r.score:.3f}",
+        )
         for r in one.answer.results
     ]
     return str(one.answer.set.size), Text(", ").join(listed)

@@ -16,10 +16,11 @@ from calibration.distribution import DistributionOf
 from calibration.guarantees import Guarantee
 from calibration.record.record import CalibrationRecord, Origin, Selection
 from calibration.record.tables import Columns, Row, Table
-from models.bundle import replace_files, write_bundle
+from models.bundle import open_bundle, replace_files, write_bundle
 from models.classes import ClassInfo, ClassTable
-from models.errors import BundleError
+from models.errors import BundleError, DataError
 from tests.models.bundles import HEADS, contents, make_bundle, network
+from tests.models.pictures import encode, scene
 
 NETWORK = network({"logits": 1.0})
 
@@ -263,6 +264,72 @@ def test_verify_refuses_right_files_that_do_not_open(
 def test_verify_refuses_what_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="is not a bundle"):
         run("verify", str(tmp_path))
+
+
+NAMES = "class_id,scientific_name,common_name_fr,colour,thumbnail\n"
+
+
+@pytest.fixture
+def names_file(tmp_path: Path) -> str:
+    (tmp_path / "daisy.png").write_bytes(encode(scene(30, 20), "png"))
+    rows = "".join(f"x{index},,,,gone.png\n" for index in range(7))
+    (tmp_path / "names.csv").write_text(f"{NAMES}11,,pâquerette,red,daisy.png\n{rows}")
+    return str(tmp_path / "names.csv")
+
+
+def test_names_says_what_was_merged_and_what_does_not_fit(calibrated: str, names_file: str) -> None:
+    replace_files(calibrated, {"model.onnx": NETWORK})
+    before = open_bundle(calibrated)
+    content = run_json("names", calibrated, names_file)
+    bundle = open_bundle(calibrated)
+    assert content == {
+        "bundle": calibrated,
+        "bundle_sha256": bundle.sha256,
+        "classes": 2,
+        "named": 1,
+        "missing": ["10"],
+        "unknown": [f"x{index}" for index in range(7)],
+        "ignored_columns": ["colour"],
+        "languages": ["fr"],
+        "thumbnails": 1,
+        "thumbnail_bytes": len(bundle.read_thumbnails()["11"]),
+    }
+    assert bundle.classes[1].common_names == {"fr": ("pâquerette",)}
+    assert bundle.sha256 != before.sha256
+    assert bundle.read("calibration.json") == before.read("calibration.json")
+    assert run_json("verify", calibrated)["ok"] is True
+
+
+def test_names_reads_well(calibrated: str, names_file: str) -> None:
+    assert words("names", calibrated, names_file)[:6] == [
+        f"{calibrated}: 1 of 2 classes named",
+        "1 class stays as before, not in the file: '10'",
+        "7 rows of the file not used, no such class: 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more; "
+        "--json lists all",
+        "columns not used: 'colour'",
+        "languages fr",
+        "thumbnails 1, 0.0 MB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{NAMES}11,,,,gone.png\n10,,,,names.csv\n", r"2 of 2;.*\n  11: .*\n  10: .*names\.csv"),
+        (f"{NAMES}7,,,,\n", "none of its class ids"),
+        (f"{NAMES}11,a,,,\n11,b,,,\n", "11: 2 rows, a class takes one"),
+    ],
+)
+def test_names_refuses_mistakes_and_leaves_the_bundle(
+    calibrated: str, names_file: str, text: str, message: str
+) -> None:
+    before = open_bundle(calibrated)
+    Path(names_file).write_text(text)
+    result = CliRunner().invoke(app, ["names", calibrated, names_file])
+    assert isinstance(result.exception, DataError)
+    assert re.search(message, str(result.exception))
+    assert result.stdout == ""
+    assert open_bundle(calibrated) == before
 
 
 def test_diff_of_a_bundle_with_itself_is_empty(calibrated: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.classes import ClassInfo, ClassTable
+from models.classes import ClassInfo, ClassTable, Thumbnail
 from models.errors import BundleError
 
 ROSE = ClassInfo(
@@ -30,6 +30,8 @@ TEXT = st.text(max_size=8)
             genus=st.none() | TEXT,
             common_names=st.dictionaries(TEXT, st.lists(TEXT).map(tuple), max_size=2),
             training_count=st.none() | st.integers(0, 10**9),
+            link=st.none() | TEXT,
+            thumbnail=st.none() | st.builds(Thumbnail, author=st.none() | TEXT),
         ),
         unique_by=lambda info: info.id,
         max_size=4,
@@ -77,6 +79,7 @@ def test_the_scientific_name_defaults_to_the_id() -> None:
         '{"id": 1}',
         "null",
         '[{"id": "a", "common_names": 3}]',
+        '[{"id": "a", "thumbnail": 3}]',
     ],
 )
 def test_a_damaged_file_is_named(text: str) -> None:
@@ -88,3 +91,39 @@ def test_names_are_written_as_people_read_them() -> None:
     info = ClassInfo(id="1", scientific_name="Säckelblume")
     assert "Säckelblume" in ClassTable((info,)).to_json()
     assert json.loads(ClassTable((info,)).to_json())[0]["gbif"] is None
+
+
+def test_a_table_from_before_links_and_one_from_after_us_can_be_read() -> None:
+    [old, new] = ClassTable.from_json(
+        '[{"id": "1", "scientific_name": "a", "genus": null}, '
+        '{"id": "2", "thumbnail": {"author": "A", "camera": 1}, "colour": "red"}]'
+    )
+    assert (old.link, old.thumbnail) == (None, None)
+    assert new == ClassInfo(id="2", scientific_name="2", thumbnail=Thumbnail(author="A"))
+
+
+def test_what_is_told_of_a_class_wins_and_what_is_left_open_stays() -> None:
+    told = ClassInfo(
+        id="10",
+        scientific_name="Rosa canina L.",
+        family="Rosacea",
+        common_names={"EN": ("dog-rose",), "fr": ("églantier",)},
+        training_count=99,
+        link="https://example.org",
+        thumbnail=Thumbnail(author="A"),
+    )
+    assert ROSE.updated(told) == ClassInfo(
+        id="10",
+        scientific_name="Rosa canina L.",
+        genus="Rosa",
+        family="Rosacea",
+        gbif="3003981",
+        common_names={"EN": ("dog-rose",), "fr": ("églantier",), "de": ("Hunds-Rose",)},
+        training_count=7,
+        link="https://example.org",
+        thumbnail=Thumbnail(author="A"),
+    )
+    assert ROSE.updated(told).updated(ROSE).common_names == {
+        "fr": ("églantier",), **ROSE.common_names
+    }  # fmt: skip
+    assert ROSE.updated(ClassInfo(id="10", scientific_name="10")) == ROSE

@@ -14,8 +14,9 @@ from PIL import Image
 
 from calibration.offline.calibrate import calibrate_bundle
 from models.bundle import write_bundle
-from models.classes import ClassInfo, ClassTable
+from models.classes import ClassInfo, ClassTable, Thumbnail
 from models.images import Preprocess
+from models.thumbnails import make_thumbnail, pack
 
 SIDE = 24
 SHARPNESS = 22.0
@@ -48,7 +49,10 @@ COLOURS = np.array([flower[-1] for flower in FLOWERS])  # (classes, 3)
 
 
 def classes() -> ClassTable:
-    """The flowers as a class table; the last one has no genus and a name that looks like HTML."""
+    """The flowers as a class table.
+
+    Of the last one nothing is known but a name that looks like HTML: no genus, link or picture.
+    """
     return ClassTable(
         tuple(
             ClassInfo(
@@ -59,6 +63,8 @@ def classes() -> ClassTable:
                 gbif=f"30{id_}" if genus else None,
                 common_names={"en": english, "fr": french} if genus else {},
                 training_count=10 * (index + 1),
+                link=f"https://www.gbif.org/species/30{id_}" if genus else None,
+                thumbnail=Thumbnail(author="A. Botanist", licence="CC BY 4.0") if genus else None,
             )
             for index, (id_, name, genus, family, english, french, _) in enumerate(FLOWERS)
         )
@@ -130,6 +136,12 @@ def network() -> bytes:
     return content
 
 
+def thumbnails() -> dict[str, bytes]:
+    """The reference picture of each flower that has one, by class id."""
+    shown = enumerate(classes())
+    return {item.id: make_thumbnail(photo(index)) for index, item in shown if item.thumbnail}
+
+
 def plant(folder: Path) -> Path:
     """Write an uncalibrated bundle."""
     write_bundle(
@@ -138,6 +150,7 @@ def plant(folder: Path) -> Path:
             "model.onnx": network(),
             "classes.json": classes().to_json().encode(),
             "preprocess.json": Preprocess(image_size=SIDE).to_json().encode(),
+            "thumbnails.zip": pack(classes(), thumbnails()),
         },
         name="garden",
         version="2026.11",

@@ -31,7 +31,7 @@ def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> N
         *("rank", "class_id", "score", "in_set", "top_k_probability", "taxon")
     }
     assert set(found["results"][0]["taxon"]) == {
-        *("scientific_name", "genus", "family", "ids", "common_names")
+        *("scientific_name", "genus", "family", "ids", "common_names", "link", "thumbnail")
     }
     assert set(found["set"]["hit_rate"]) == {"value", "ci95", "split", "rows"}
     assert found["rollup"] is None

@@ -2,15 +2,21 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+import server.http.about
 from calibration.rules import RULES
+from models.bundle import replace_files
+from server.answers.about import find_classes
+from server.answers.pipeline import open_pipeline
 from server.app import create_app
+from server.http.about import LISTS, About
 from server.schemas import Rule
 from server.settings import Settings
 from tests.server import garden
@@ -80,7 +86,13 @@ def test_another_answer_has_another_etag(client: TestClient) -> None:
         assert client.get(path, headers={"If-None-Match": other}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/model", "/v1/classes", "/v1/classes/1001", "/", "/app.js"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/model", "/v1/classes", "/v1/classes/1001", "/v1/classes/1001/thumbnail"),
+        *("/", "/app.js"),
+    ],
+)
 def test_what_stays_the_same_is_confirmed_by_its_etag(client: TestClient, path: str) -> None:
     first = client.get(path)
     tag = first.headers["etag"]
@@ -129,6 +141,63 @@ def test_one_class_is_shown_in_the_language_asked_for(client: TestClient) -> Non
     header = client.get("/v1/classes/1002", headers={"Accept-Language": "fr"})
     assert header.json() == found
     assert header.headers["vary"] == "Accept-Language"
+
+
+def test_the_pictures_of_the_set_are_where_the_answer_says(client: TestClient) -> None:
+    answered = client.post("/v1/identify?k=5", content=garden.photo(3)).json()
+    pictures = garden.thumbnails()
+    assert answered["results"]
+    for result in answered["results"]:
+        about = result["taxon"]["thumbnail"]
+        assert (about["author"], about["licence"]) == ("A. Botanist", "CC BY 4.0")
+        assert result["taxon"]["link"].startswith("https://www.gbif.org/species/")
+        response = client.get(f"/{about['url']}")
+        assert response.headers["content-type"] == "image/jpeg"
+        assert response.headers["cache-control"] == "max-age=3600"
+        assert response.content == pictures[result["class_id"]]
+
+
+def test_a_class_without_a_picture_says_so(client: TestClient) -> None:
+    taxon = client.get("/v1/classes/1012").json()["taxon"]
+    assert (taxon["link"], taxon["thumbnail"]) == (None, None)
+    assert client.get("/v1/classes/1012/thumbnail").json()["code"] == "thumbnail_not_found"
+    assert client.get("/v1/classes/99/thumbnail").json()["code"] == "class_not_found"
+    assert client.get("/v1/classes/1001/thumbnail?lang=fr").json()["code"] == "unknown_parameter"
+
+
+def test_a_bundle_from_before_pictures_is_served(bundle: Path, tmp_path: Path) -> None:
+    old = shutil.copytree(bundle, tmp_path / "old")
+    plain = json.loads((old / "classes.json").read_text())
+    for entry in plain:
+        del entry["link"], entry["thumbnail"]
+    replace_files(old, {"classes.json": json.dumps(plain).encode()}, without=["thumbnails.zip"])
+    with TestClient(create_app(Settings(bundle=old))) as client:
+        taxon = client.get("/v1/classes/1001").json()["taxon"]
+        assert (taxon["link"], taxon["thumbnail"]) == (None, None)
+        assert client.get("/v1/classes/1001/thumbnail").status_code == 404
+
+
+def test_lists_are_kept_by_language_and_question_and_the_oldest_goes(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[Any, ...]] = []
+
+    def find(*arguments: Any, **named: Any) -> Any:
+        made.append((arguments[1], named["q"], named["limit"]))
+        return find_classes(*arguments, **named)
+
+    monkeypatch.setattr(server.http.about, "find_classes", find)
+    listed = About(open_pipeline(bundle, device="cpu"), Settings(bundle=bundle)).classes
+    french = listed(["fr-ch", "fr", "en"], None, None)
+    assert listed(["ja", "fr", "en"], None, None) is french
+    assert listed(["en"], None, None) is not french
+    assert made == [(("fr", "en"), None, None), (("en",), None, None)]
+    for limit in range(LISTS):
+        listed(["en"], "rosa", limit)
+    assert len(made) == 2 + LISTS
+    listed(["en"], "rosa", LISTS - 1)
+    assert len(made) == 2 + LISTS
+    assert listed(["fr", "en"], None, None) is not french
 
 
 def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) -> None:

@@ -13,9 +13,11 @@ from safetensors.torch import save_file
 import training.export
 from models.backbones.weights import load_into, read_weights
 from models.bundle import Bundle, open_bundle
+from models.classes import Thumbnail
 from models.errors import BundleError, UsageError
 from models.images import Preprocess, load
 from models.session import Session
+from models.thumbnails import make_thumbnail
 from tests.models.test_files import holder
 from tests.training.small import small_config, write_photos
 from training.export import export_run
@@ -211,6 +213,26 @@ def test_exporting_over_a_bundle_replaces_it(run: Path, tmp_path: Path) -> None:
     export_run(tmp_path / "other", tmp_path / "bundle")
     assert (tmp_path / "bundle" / "bundle.json").read_bytes() != first
     assert open_bundle(tmp_path / "bundle").name == "other"
+
+
+def test_names_links_and_thumbnails_travel_from_the_data_to_the_bundle(tmp_path: Path) -> None:
+    photos, run = write_photos(tmp_path / "photos", train=3, val=1), tmp_path / "run"
+    (photos / "classes.csv").write_text(
+        "class_id,scientific_name,common_name_fr,link,thumbnail,thumbnail_author\n"
+        "green,Viridis,vert,https://example.org,train/green/0.png,A\n"
+        "not trained on,,,,gone.png,\n"
+    )
+    config = small_config(photos, epochs=0)
+    train_run(config, run, say=lambda _: None)
+    bundle = export_run(run, tmp_path / "bundle")
+    green = bundle.classes[1]
+    assert (green.scientific_name, green.link) == ("Viridis", "https://example.org")
+    assert (green.common_names, green.thumbnail) == ({"fr": ("vert",)}, Thumbnail(author="A"))
+    shown = make_thumbnail((photos / "train/green/0.png").read_bytes())
+    assert bundle.read_thumbnails() == {"green": shown}
+    (photos / "classes.csv").unlink()
+    train_run(config, run, resume=True, say=lambda _: None)
+    assert not export_run(run, tmp_path / "bundle").has("thumbnails.zip")
 
 
 def test_a_bundle_that_another_process_changes_is_refused_before_anything_is_exported(

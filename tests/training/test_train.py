@@ -494,6 +494,16 @@ def test_data_without_val_are_refused(tmp_path: Path) -> None:
         train_run(small_config(data), tmp_path / "run", say=lambda _: None)
 
 
+def test_a_reference_picture_that_is_missing_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    photos = write_photos(tmp_path / "photos", train=2, val=1)
+    (photos / "classes.csv").write_text("class_id,thumbnail\nred,gone.png\n")
+    with pytest.raises(DataError, match=r"red: .*gone\.png: No such file"):
+        train_run(small_config(photos), tmp_path / "run", say=lambda _: None)
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_unknown_backbone_is_refused_before_anything_is_written(
     photos: Path, tmp_path: Path
 ) -> None:

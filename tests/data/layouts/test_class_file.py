@@ -2,16 +2,19 @@ from pathlib import Path
 
 import pytest
 
-from data.layouts.class_file import read_class_file
+from data.layouts.class_file import read_class_file, read_classes
 from data.sources import list_source, open_dataset
+from models.classes import Thumbnail
 from models.errors import DataError
 from tests.data.pictures import write_folder
 
 TEXT = (
-    "class_id,scientific_name,genus,family,gbif,common_name_en,common_name_fr,group,link\n"
-    "a,Rosa canina,Rosa,Rosaceae,8395064,dog rose|briar,églantier,pink,x\n"
-    "b,Acer rubrum,,,,,,pink,\n"
-    "other,,,,,,,white,\n"
+    "class_id,scientific_name,genus,family,gbif,common_name_en,common_name_fr,group,link,"
+    "thumbnail,thumbnail_author,thumbnail_licence\n"
+    "a,Rosa canina,Rosa,Rosaceae,8395064,dog rose|briar|,églantier,pink,https://x.org/a,"
+    "train/a/000.png,A. B.,CC0\n"
+    "b,Acer rubrum,,,,,,pink,,pictures/b.png,,\n"
+    "other,,,,,,,white,HTTP://x.org,,A. B.,CC0\n"
 )
 
 
@@ -33,6 +36,24 @@ def test_a_table_beside_the_splits_names_the_classes(tmp_path: Path) -> None:
     assert first.common_names == {"en": ("dog rose", "briar"), "fr": ("églantier",)}
     assert (second.scientific_name, second.genus) == ("Acer rubrum", None)
     assert third.scientific_name == "other"
+    assert (first.link, second.link, third.link) == ("https://x.org/a", None, "HTTP://x.org")
+    assert first.thumbnail == Thumbnail(author="A. B.", licence="CC0")
+    assert (second.thumbnail, third.thumbnail) == (Thumbnail(), None)
+
+
+def test_pictures_are_looked_for_from_the_folder_of_the_table_but_not_opened(
+    tmp_path: Path,
+) -> None:
+    root = _folder(tmp_path / "data")
+    (root / "pictures").mkdir()  # not a stray folder, since the table names it
+    (root / "stray").mkdir()
+    assert list_source(str(root)).ignored == ["stray"]
+    files = {"a": root / "train/a/000.png", "b": root / "pictures/b.png"}
+    assert open_dataset(str(root)).thumbnails == files
+    text = f"class_id,thumbnail\na,../x.png\nb,{tmp_path}/y.png\n"
+    (tmp_path / "names.csv").write_text(text)
+    told = read_classes(tmp_path / "names.csv")
+    assert told.thumbnails == {"a": tmp_path / "../x.png", "b": tmp_path / "y.png"}
 
 
 def test_its_groups_are_those_of_label_noise(tmp_path: Path) -> None:
@@ -50,14 +71,57 @@ def test_without_one_or_with_another_table_of_that_name_nothing_changes(tmp_path
     assert not listing.known
 
 
+def test_columns_that_say_nothing_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "names.csv"
+    path.write_text("class_id,common_name,thumbnail_license,group,common_name_pt_BR,common_name:de\n"
+                    "a,rose,CC0,x,rosa,Rose\n")  # fmt: skip
+    told = read_classes(path)
+    assert told.ignored == ["common_name", "thumbnail_license"]
+    assert told.known["a"].common_names == {"pt-BR": ("rosa",), "de": ("Rose",)}
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "faults"),
     [
-        ("class_id,group\na,x\na,y\n", "class ids stand there twice: 'a'"),
-        ("class_id,group\na,x\n ,y\n", "row 2 has no class id"),
-        ("class_id,group\na\n", "cells"),
+        ("class_id,group\na,x\na,y\nb,\nb,\nb,\n", ["a: 2 rows", "b: 3 rows"]),
+        ("class_id,group\na,x\n ,y\n,z\n", ["row 2: no class id", "row 3: no class id"]),
+        (
+            "class_id,link\na,gbif.org\nb,https://x.org\nc,javascript:alert(1)\n,\n",
+            ["row 4: no class id", "a: the link gbif.org", "c: the link javascript:alert(1)"],
+        ),
     ],
 )
-def test_a_damaged_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_all_mistakes_are_listed(tmp_path: Path, text: str, faults: list[str]) -> None:
+    with pytest.raises(DataError) as caught:
         list_source(str(_folder(tmp_path, text)))
+    headline, *found = str(caught.value).splitlines()
+    assert headline == f"{tmp_path / 'classes.csv'} must be corrected:"
+    assert len(found) == len(faults)
+    assert all(line.strip().startswith(fault) for line, fault in zip(found, faults, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"class_id,group\na\n", "cells"),
+        (b"class_id,group\n", "names no class"),
+        (b"", "is empty"),
+        (
+            "class_id,genus\na,Rosa\nb,Säge\nc,x\nd,é\n".encode("latin1"),
+            r"not a CSV file in UTF-8: .* 0xe4: '3', '5'; save it as UTF-8",
+        ),
+    ],
+)
+def test_a_damaged_table_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "classes.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_classes(path)
+
+
+def test_a_table_without_ids_or_none_at_all_cannot_name(tmp_path: Path) -> None:
+    (tmp_path / "classes.csv").write_text("id,genus\na,Rosa\n")
+    with pytest.raises(DataError, match="no column 'class_id'; it has: id, genus"):
+        read_classes(tmp_path / "classes.csv")
+    with pytest.raises(DataError, match=r"gone\.csv cannot be read"):
+        read_classes(tmp_path / "gone.csv")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.classes import ClassInfo
+from models.classes import ClassInfo, Thumbnail
 from server.answers.names import accepted_languages, fallback_chain, taxon
 
 ROSE = ClassInfo(
@@ -65,3 +65,18 @@ def test_a_class_without_names_or_keys_has_empty_ones() -> None:
     assert found.common_names == []
     assert found.ids == {"gbif": None}
     assert (found.genus, found.family) == (None, None)
+    assert (found.link, found.thumbnail) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("id_", "written"),
+    [("10", "10"), ("rosa canina", "rosa%20canina"), ("a/b?é", "a%2Fb%3F%C3%A9")],
+)
+def test_the_address_of_a_picture_spells_any_id(id_: str, written: str) -> None:
+    about = Thumbnail(author="A", licence="CC0")
+    found = taxon(ClassInfo(id=id_, scientific_name="X", link="l", thumbnail=about), ["en"])
+    assert found.link == "l"
+    assert found.thumbnail is not None
+    assert found.thumbnail.model_dump() == {
+        "url": f"v1/classes/{written}/thumbnail", "author": "A", "licence": "CC0"
+    }  # fmt: skip

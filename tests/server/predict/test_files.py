@@ -139,6 +139,14 @@ def test_the_table_names_photo_size_and_set(bundle: Path, photos: Path) -> None:
     assert "Papaver rhoeas 0." in text
 
 
+@pytest.mark.parametrize(("lang", "name"), [("fr", "coquelicot"), ("en", "poppy"), ("de", "poppy")])
+def test_the_table_adds_common_names_in_the_language_asked_for(
+    bundle: Path, photos: Path, lang: str, name: str
+) -> None:
+    text = run(bundle, photos / "3.png", "--k", "1", "--lang", lang).stdout
+    assert f"Papaver rhoeas ({name}) 0." in text
+
+
 def test_an_output_file_is_written_whole_or_not_at_all(
     bundle: Path, photos: Path, tmp_path: Path
 ) -> None:

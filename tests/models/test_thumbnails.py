@@ -1,0 +1,121 @@
+"""Thumbnails: small, upright, of the pixels alone; packed by position; every fault listed."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from models.classes import ClassInfo, ClassTable, Thumbnail
+from models.errors import BundleError, DataError
+from models.images import DamagedImage, UnsupportedImage
+from models.thumbnails import SIDE, make_thumbnail, pack, read_thumbnails, unpack
+from tests.models.pictures import (
+    KINDS,
+    encode,
+    exif_with_orientation,
+    noise,
+    scene,
+    stored_for,
+)
+
+CLASSES = ClassTable(
+    tuple(
+        ClassInfo(id=name, scientific_name=name, thumbnail=Thumbnail() if shown else None)
+        for name, shown in (("x", True), ("bare", False), ("y", True))
+    )
+)
+
+
+def opened(content: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(content))
+    image.load()
+    return image
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "expected"),
+    [
+        (3 * SIDE, 4 * SIDE, (SIDE * 3 // 4, SIDE)),
+        (10 * SIDE, 2 * SIDE, (SIDE, SIDE // 5)),
+        (SIDE, SIDE, (SIDE, SIDE)),
+        (SIDE // 2, SIDE // 4, (SIDE // 2, SIDE // 4)),
+        (5 * SIDE, 1, (SIDE, 1)),
+    ],
+)
+def test_the_longer_side_shrinks_to_the_limit_and_a_small_picture_stays(
+    width: int, height: int, expected: tuple[int, int]
+) -> None:
+    image = opened(make_thumbnail(encode(scene(width, height), "png")))
+    assert (image.format, image.mode, image.size) == ("JPEG", "RGB", expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_shows_what_the_picture_shows_whatever_its_type(kind: str) -> None:
+    shown = np.asarray(opened(make_thumbnail(encode(scene(400, 300), kind))), dtype=float)
+    expected = np.asarray(scene(SIDE, SIDE * 3 // 4), dtype=float)
+    assert np.abs(shown - expected).mean() < 4
+
+
+def test_it_stands_upright() -> None:
+    stored = encode(stored_for(scene(400, 300), 6), "jpeg", exif=exif_with_orientation(6))
+    shown = np.asarray(opened(make_thumbnail(stored)), dtype=float)
+    assert np.abs(shown - np.asarray(scene(SIDE, SIDE * 3 // 4), dtype=float)).mean() < 4
+
+
+def test_nothing_but_pixels_is_kept() -> None:
+    exif = Image.Exif()
+    exif[0x8825] = {1: "N", 2: (48.0, 51.0, 30.0)}  # GPS
+    told = {"exif": exif.tobytes(), "comment": b"where I live", "icc_profile": b"profile" * 30}
+    stored = encode(scene(400, 300), "jpeg", **told)
+    assert all(word in stored for word in (b"Exif", b"where I live", b"profile"))
+    content = make_thumbnail(stored)
+    assert not [word for word in (b"Exif", b"where I live", b"profile") if word in content]
+    assert set(opened(content).info) <= {"jfif", "jfif_version", "jfif_unit", "jfif_density"}
+
+
+def test_what_is_no_picture_is_refused() -> None:
+    with pytest.raises(UnsupportedImage):
+        make_thumbnail(b"no picture")
+    with pytest.raises(DamagedImage):
+        make_thumbnail(encode(noise(40, 40), "jpeg")[:-300])
+
+
+def test_every_file_that_cannot_be_used_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "good.png").write_bytes(encode(scene(9, 9), "png"))
+    (tmp_path / "text.jpg").write_text("no picture")
+    names = {"a": "good.png", "b": "text.jpg", "c": "gone.jpg", "d": ".", "e": "nu\0l"}
+    files = {name: tmp_path / path for name, path in names.items()}
+    with pytest.raises(DataError) as caught:
+        read_thumbnails("classes.csv", files)
+    headline, *faults = str(caught.value).splitlines()
+    assert headline.startswith("classes.csv: thumbnails that cannot be used, 4 of 5;")
+    assert [fault.split(":")[0].strip() for fault in faults] == ["b", "c", "d", "e"]
+    assert "not a picture" in faults[0]
+    assert faults[1].endswith("gone.jpg: No such file or directory")
+    assert list(read_thumbnails("classes.csv", {"a": files["a"]})) == ["a"]
+
+
+def test_pictures_are_packed_by_the_position_of_their_class_and_found_again() -> None:
+    pictures = {"y": b"of y", "x": b"of x", "bare": b"not announced", "other": b"?"}
+    content = pack(CLASSES, pictures)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.namelist() == ["0.jpg", "2.jpg"]
+        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
+    assert unpack(CLASSES, content) == {"x": b"of x", "y": b"of y"}
+
+
+def test_the_same_pictures_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pack(CLASSES, {"x": b"1", "y": b"2"})
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    assert pack(CLASSES, {"y": b"2", "x": b"1"}) == first
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", pack(ClassTable(CLASSES.items[:2]), {"x": b""})]
+)
+def test_a_file_that_does_not_fit_the_classes_is_damage(content: bytes) -> None:
+    with pytest.raises(BundleError, match=r"thumbnails\.zip is damaged"):
+        unpack(CLASSES, content)
