@@ -7,11 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from calibration.record.inspection import card, difference, file_faults, opening_fault
-from models.bundle import open_bundle
+from calibration.record.inspection import PROVENANCE, card, difference, file_faults, opening_fault
+from calibration.rules import RULES
+from models.bundle import Bundle, open_bundle
 from models.errors import BundleError
+from models.terminal import conclude
 
-app = typer.Typer(help="Inspect, verify or compare bundles.", no_args_is_help=True)
+app = typer.Typer(
+    help="Inspect, verify or compare bundles.", no_args_is_help=True, add_completion=False
+)
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -20,8 +24,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command()
 def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Print what a bundle holds: its classes, heads, calibrated K, origin and files."""
-    content = card(open_bundle(bundle))
+    opened = open_bundle(bundle)
+    content = card(opened)
     _print(content, _card_lines(content), as_json=as_json)
+    if not as_json:
+        calibrate = ("calibrate", bundle, "--data", _data_of(opened))
+        conclude(then=[calibrate if content["calibration"] is None else ("serve", bundle)])
 
 
 @app.command()
@@ -34,6 +42,8 @@ def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     _print(content, _verify_lines(faults, closed), as_json=as_json)
     if wrong or closed:
         raise BundleError("; ".join(wrong) or closed)
+    if not as_json:
+        conclude(then=[("bundle", "inspect", bundle)])
 
 
 @app.command()
@@ -43,8 +53,16 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Print what changed from bundle A to bundle B: classes, thresholds, metrics, files."""
-    content = difference(open_bundle(a), open_bundle(b))
+    newer = open_bundle(b)
+    content = difference(open_bundle(a), newer)
     _print(content, _difference_lines(content), as_json=as_json)
+    if not as_json and not content["same"]:
+        conclude(then=[("evaluate", b, "--data", _data_of(newer), "--against", a)])
+
+
+def _data_of(bundle: Bundle) -> str:
+    """The data that the bundle was trained on, for a command."""
+    return str(bundle.read_object(PROVENANCE).get("data", "DATA"))
 
 
 def _print(content: Mapping[str, Any], lines: Iterator[str], *, as_json: bool) -> None:
@@ -80,7 +98,7 @@ def _card_lines(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
     if calibration is None:
-        yield _line("calibrated", "no: run `florilege calibrate BUNDLE --data DATA --split val`")
+        yield _line("calibrated", "no")
         return
     served = f"head {calibration['head']}, {calibration['score_kind']} scores"
     if calibration["temperature"] != 1:
@@ -91,14 +109,16 @@ def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
     yield _line("calibration_id", calibration["calibration_id"])
     for rule, points in calibration["rules"].items():
         values = [point["value"] for point in points]
-        yield _line(rule, f"{len(values)} values from {min(values):g} to {max(values):g}")
+        spread = f"{len(values)} values from {min(values):g} to {max(values):g}"
+        yield _line(rule, spread, width=22)
         for point in points:
             if point["value"] in (*calibration["asked_k"], *calibration["asked_coverage"]):
-                yield _point_line(point)
+                yield _point_line(point, by_class=rule in RULES and RULES[rule].by_class)
 
 
-def _point_line(point: Mapping[str, Any]) -> str:
+def _point_line(point: Mapping[str, Any], *, by_class: bool) -> str:
     shown = "" if point["lambda_val"] is None else f"lambda {point['lambda_val']:.6g}"
+    shown = "lambda by class" if by_class else shown
     hits = "not measured" if point["hit_rate"] is None else f"{point['hit_rate']:.4f}"
     return (
         f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}  {shown}"
@@ -112,10 +132,11 @@ def _plain_lines(name: str, content: Any) -> Iterator[str]:
         yield _line(name, "none")
         return
     yield name
+    width = max(map(len, entries))
     for key, value in entries.items():
         nested = isinstance(value, Mapping | list)
         shown = f"({len(value)} entries, see --json)" if nested else value
-        yield f"  {_line(str(key), shown)}"
+        yield f"  {_line(str(key), shown, width=width)}"
 
 
 # The difference --------------------------------------------------------------------------------
@@ -143,13 +164,14 @@ def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
     for change in content["lambda"]:
         if float(change["k"]).is_integer() and change["a"] != change["b"]:
             yield _change_line(f"lambda at K = {change['k']:g}", change)
+    width = max((len(change["name"]) for change in content["metrics"]), default=0)
     for change in content["metrics"]:
-        yield _change_line(change["name"], change)
+        yield _change_line(change["name"], change, width=width)
 
 
-def _change_line(name: str, change: Mapping[str, Any]) -> str:
+def _change_line(name: str, change: Mapping[str, Any], *, width: int = 16) -> str:
     shown = ["none" if change[side] is None else f"{change[side]:.6g}" for side in ("a", "b")]
-    return _line(name, " -> ".join(shown))
+    return _line(name, " -> ".join(shown), width=width)
 
 
 def _names(names: list[str]) -> str:
@@ -157,5 +179,6 @@ def _names(names: list[str]) -> str:
     return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _line(name: str, value: object) -> str:
-    return f"{name:<20} {'none' if value is None else value}"
+def _line(name: str, value: object, *, width: int = 14) -> str:
+    """``width`` lets the longest name, ``calibration_id``, and its 64 digits fit 80 columns."""
+    return f"{name:<{width}} {'none' if value is None else value}"
