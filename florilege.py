@@ -110,7 +110,8 @@ def _refused(error: Any) -> Exception:
 def _misuse(error: Any) -> str:
     """The message of click in one line, with the words that may have been meant."""
     context, message = error.ctx, " ".join(error.format_message().split())
-    if option := getattr(error, "option_name", None):  # any other trouble with one tells its own
+    option = getattr(error, "option_name", None)
+    if context and option:
         known = [name for each in context.command.params for name in each.opts]
         if option not in known:
             return f"{context.command_path} has no option {option}{meant(option, known)}"

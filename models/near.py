@@ -60,7 +60,7 @@ def _likeness(typed: str, name: str) -> float:
     """From 0 to 1; the beginning of a name, and a long part of it, are like it."""
     if typed and name.startswith(typed):
         return 0.9 + 0.1 * len(typed) / len(name)
-    if len(typed) > SHORT and typed in name:
+    if len(typed) >= SHORT and typed in name:
         return 0.7 + 0.2 * len(typed) / len(name)
     if len(typed) <= SHORT and typed[:1] != name[:1]:
         return 0.0  # gpu is not cpu

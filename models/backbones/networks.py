@@ -120,8 +120,8 @@ def _nearest(name: str) -> list[str]:
         known += timm_networks.tagged(name) if "." in name else []
     except UsageError:  # timm is not installed
         pass
-    plain = {known_name.removeprefix(timm_networks.PREFIX) for known_name in known}
-    near = nearest(name.removeprefix(timm_networks.PREFIX), plain)
+    plain = [known_name.removeprefix(timm_networks.PREFIX) for known_name in known]
+    near = nearest(name.removeprefix(timm_networks.PREFIX), plain, most=5)
     return [full for one in near for full in known if full in (one, timm_networks.PREFIX + one)]
 
 
