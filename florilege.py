@@ -343,10 +343,8 @@ def demo(
     )
     try:
         _demo_answers(f"http://127.0.0.1:{port}", server, data, out / "photos")
-        conclude(f"the bundle is {bundle}; pictures to try are in {out / 'photos'}")
-        if once:
-            conclude(then=[("serve", bundle)])
-        else:
+        if not once:
+            say(f"the bundle is {bundle}; pictures to try are in {out / 'photos'}")
             say(f"next: open http://127.0.0.1:{port}/ and drop one there; Ctrl-C ends")
             server.wait()
     except KeyboardInterrupt:
@@ -354,6 +352,7 @@ def demo(
     finally:
         server.terminate()
         server.wait()
+    conclude(f"the bundle is {bundle}", then=[("serve", bundle)])
 
 
 def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
@@ -381,6 +380,7 @@ def _demo_table(bundle: Path, data: str) -> None:
     evaluation = evaluate_bundle(bundle, data)
     headings = ("K", "best top-K", "best average-K", "this model", "points below", "mean set size")
     table = new_table(headings)
+    table.padding = (0, 3, 0, 0)
     table.columns[3].style = "bold"
     for point, found, _ in evaluation.rules:
         if point.rule == "average_k" and found.value in (2.0, 3.0, 5.0):
@@ -398,6 +398,7 @@ def _demo_table(bundle: Path, data: str) -> None:
 def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, photos: Path) -> None:
     """Post ten fresh pictures to the server and print its sets beside the truth."""
     from data.sources import open_dataset
+    from models.terminal import tell
 
     dataset = open_dataset(data, splits=["test"])
     split = dataset.split("test")
@@ -417,8 +418,8 @@ def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, phot
         hits += hit
         listed = (f"{each['taxon']['scientific_name']} {each['score']:.2f}" for each in results)
         which = f"{'in' if hit else 'NOT in'} the set of {len(results)}"
-        typer.echo(f"{truth.scientific_name} is {which}: {', '.join(listed)}")
-    typer.echo(f"{hits} of {row + 1} sets hold the true species")
+        tell(f"{truth.scientific_name} is {which}: {', '.join(listed)}")
+    tell(f"{hits} of {row + 1} sets hold the true species")
 
 
 def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:

@@ -10,7 +10,7 @@ from pydantic import create_model
 
 from models.bundle.bundle import CALIBRATION
 from models.flags import Flag, FlagSettings, flags_of
-from models.terminal import conclude, say
+from models.terminal import conclude, say, tell
 from training.config import DEFAULT_LOSS, fields
 from training.export import export_run
 from training.run_folder import RunFolder
@@ -120,7 +120,7 @@ def export_command(
         plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}
         typer.echo(json.dumps(plain))
         return
-    typer.echo(
+    tell(
         f"{out}: {len(bundle.classes)} classes, heads {', '.join(bundle.heads)}; torch and "
         f"ONNX Runtime differ by at most {parity['max_difference']:.2g} (allowed "
         f"{parity['tolerance']:.2g})"

@@ -104,7 +104,7 @@ class CalibrationSettings(FlagSettings):
             known = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, NO_METHOD)
             raise ValueError(
                 f"rejection_method must be one of {', '.join(known)}, got "
-                f"{self.rejection_method!r}{meant(self.rejection_method, known)}"
+                f"{self.rejection_method!r}{meant(str(self.rejection_method), known)}"
             )
         check_share(self.suspect_share)
         if not 0 < self.delta < 1:
