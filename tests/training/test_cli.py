@@ -137,7 +137,7 @@ def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: P
     [
         (["--data", "no/such/folder"], DataError, "no such file or folder"),
         (["--loss", "hinge"], UsageError, "there is no loss 'hinge'"),
-        (["--backbone", "resnet19"], UsageError, "names like it: resnet18"),
+        (["--backbone", "resnet19"], UsageError, "did you mean resnet18"),
         (["--recipe", "fast"], UsageError, "there is no recipe 'fast'"),
         (["--set", "loss.beta=1"], UsageError, "has no beta"),
         (["--set", "loss.average_k=99"], UsageError, "average_k must be in [1, 3] for 3 classes"),
