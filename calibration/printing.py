@@ -81,8 +81,9 @@ def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Ti
 def evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
     """What ``evaluate --json`` prints as tables for people."""
     rules, guaranteed = evaluation["rules"], evaluation["guaranteed"]
-    first, *_ = [*rules, *guaranteed]
-    empty = ["empty"] if any(entry["empty_rate"] for entry in [*rules, *guaranteed]) else []
+    entries: list[Plain] = [*rules, *guaranteed]
+    first = entries[0]
+    empty = ["empty"] if any(entry["empty_rate"] for entry in entries) else []
     return _by_guarantee(
         f"{evaluation['bundle']} on {first['rows']:,} photos of {evaluation['split']}",
         ("rule", "asked", "size", "hits", "95 %", "macro", *empty, *first["shots"]),
