@@ -9,6 +9,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from models.errors import FlorilegeError, UsageError
 from models.files import write_atomic
+from models.near import meant
 from models.runtime import silence_telemetry
 
 # verb: (the module whose `app` holds it, what `florilege --help` says about it)
@@ -71,12 +73,21 @@ class LazyVerbs(TyperGroup):
         ctx.meta["listing"] = True
         super().format_help(ctx, formatter)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the options before the verb."""
+        try:
+            return super().parse_args(ctx, args)
+        except ClickException as error:
+            raise _refused(error) from error
+
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; whatever stops it becomes a line or two and an exit code."""
         try:
             return super().invoke(ctx)
-        except (typer.Exit, typer.Abort, ClickException, BrokenPipeError):
+        except (typer.Exit, typer.Abort, BrokenPipeError):
             raise  # typer handles these; a closed pipe is not a mistake
+        except ClickException as error:
+            raise _refused(error) from error
         except KeyboardInterrupt as error:
             others = "stopped; each file is complete or as it was\n"
             sys.stderr.write(STOPPED.get(str(ctx.invoked_subcommand), others))
@@ -85,6 +96,36 @@ class LazyVerbs(TyperGroup):
             sys.stderr.write(_complaint(error, in_full=ctx.params.get("traceback", False)))
             code = error.exit_code if isinstance(error, FlorilegeError) else 1
             raise typer.Exit(code) from error
+
+
+def _refused(error: Any) -> Exception:
+    """What to raise after saying, in two lines, what is wrong with the words of a command."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return cast(Exception, error)  # typer shows the help
+    command = error.ctx.command_path if error.ctx else "florilege"
+    sys.stderr.write(f"error: {_misuse(error)}\nhelp: {command} --help\n")
+    return typer.Exit(error.exit_code)
+
+
+def _misuse(error: Any) -> str:
+    """The message of click in one line, with the words that may have been meant."""
+    context, message = error.ctx, " ".join(error.format_message().split())
+    option = getattr(error, "option_name", None)
+    if context and option:
+        known = [name for each in context.command.params for name in each.opts]
+        if option not in known:
+            return f"{context.command_path} has no option {option}{meant(option, known)}"
+    if verb := re.match(r"No such command '(.*?)'\.", message):
+        known = context.command.list_commands(context)
+        return f"{context.command_path} has no command {verb[1]}{meant(verb[1], known)}"
+    message = message.replace("Value error, ", "").rstrip(".")
+    parameter = getattr(error, "param", None)
+    source = context and parameter and context.get_parameter_source(parameter.name)
+    if source is None or source.name != "ENVIRONMENT":
+        message = re.sub(r" \(env var: '\w+'\)", "", message)
+    if choice := re.search(r"'([^']*)' is not one of (.*)$", message):
+        message += meant(choice[1], re.findall(r"'([^']*)'", choice[2]))
+    return f"{message[:1].lower()}{message[1:]}"
 
 
 def _complaint(error: Exception, *, in_full: bool) -> str:
@@ -169,7 +210,8 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
     names = {str(name).replace("-", "_"): value for name, value in (content or {}).items()}
     if unknown := sorted(set(names) - set(known)):
         allowed = ", ".join(sorted(known))
-        raise UsageError(f"--config {path} has {', '.join(unknown)}; allowed are {allowed}")
+        near = meant(unknown[0], known)
+        raise UsageError(f"--config {path} has {', '.join(unknown)}; allowed are {allowed}{near}")
     ctx.default_map = {name: _flag_value(known[name], value) for name, value in names.items()}
 
 
@@ -288,27 +330,29 @@ def demo(
     the best any model could do. Run again, it continues where it stopped, or serves what is there;
     delete the folder to start again.
     """
+    from models.terminal import conclude, say
     from server.serve import bind
 
     bind("127.0.0.1", port).close()  # better to learn of a taken port now than in three minutes
     begun = time.monotonic()
     bundle = _demo_bundle(out, data, epochs)
     _demo_table(bundle, data)
-    typer.echo(f"{time.monotonic() - begun:.0f} s from pictures to thresholds", err=True)
+    say(f"{time.monotonic() - begun:.0f} s from pictures to thresholds")
     server = subprocess.Popen(
         [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", str(port)]
     )
     try:
         _demo_answers(f"http://127.0.0.1:{port}", server, data, out / "photos")
         if not once:
-            typer.echo(f"\nThe page is open at http://127.0.0.1:{port}/ until Ctrl-C.")
-            typer.echo(f"Pictures to drop on it are in {out / 'photos'}.")
+            say(f"the bundle is {bundle}; pictures to try are in {out / 'photos'}")
+            say(f"next: open http://127.0.0.1:{port}/ and drop one there; Ctrl-C ends")
             server.wait()
     except KeyboardInterrupt:
-        typer.echo("stopping", err=True)
+        say("stopping")
     finally:
         server.terminate()
         server.wait()
+    conclude(f"the bundle is {bundle}", then=[("serve", bundle)])
 
 
 def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
@@ -329,37 +373,32 @@ def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
 
 def _demo_table(bundle: Path, data: str) -> None:
     """Print how the model compares with the best possible, on pictures it has never seen."""
-    from rich.console import Console
-    from rich.table import Table
-
     from calibration.offline.evaluate import evaluate_bundle
     from data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
+    from models.terminal import new_table, print_table
 
     evaluation = evaluate_bundle(bundle, data)
-    table = Table(title=f"{evaluation.rows:,} fresh pictures of 85 species", title_justify="left")
-    for name in ("K", "best top-K", "best average-K"):
-        table.add_column(name, justify="right")
-    table.add_column("this model", justify="right", style="bold")
-    for name in ("points below", "mean set size"):
-        table.add_column(name, justify="right")
+    headings = ("K", "best top-K", "best average-K", "this model", "points below", "mean set size")
+    table = new_table(headings)
+    table.padding = (0, 3, 0, 0)
+    table.columns[3].style = "bold"
     for point, found, _ in evaluation.rules:
         if point.rule == "average_k" and found.value in (2.0, 3.0, 5.0):
             k, hits = found.value, found.hit_rate or 0.0
             best = bayes_average_k_accuracy(k)
             rates = (f"{rate:.3f}" for rate in (bayes_top_k_accuracy(int(k)), best, hits))
             table.add_row(f"{k:g}", *rates, f"{100 * (best - hits):.1f}", f"{found.size:.2f}")
-    console = Console()
-    console.print(table)
-    console.print(
-        "best: the hit rate that knowing P(species | picture) exactly would give. "
-        "top-K: always K species; average-K: K on average, more where a picture is ambiguous.\n",
-        style="dim",
+    print_table(table, f"{evaluation.rows:,} fresh pictures of 85 species")
+    typer.echo(
+        "best: the hit rate that knowing P(species | picture) exactly would give.\n"
+        "top-K: always K species; average-K: K on average, more where it is ambiguous.\n"
     )
 
 
 def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, photos: Path) -> None:
     """Post ten fresh pictures to the server and print its sets beside the truth."""
     from data.sources import open_dataset
+    from models.terminal import tell
 
     dataset = open_dataset(data, splits=["test"])
     split = dataset.split("test")
@@ -379,8 +418,8 @@ def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, phot
         hits += hit
         listed = (f"{each['taxon']['scientific_name']} {each['score']:.2f}" for each in results)
         which = f"{'in' if hit else 'NOT in'} the set of {len(results)}"
-        typer.echo(f"{truth.scientific_name} is {which}: {', '.join(listed)}")
-    typer.echo(f"{hits} of {row + 1} sets hold the true species")
+        tell(f"{truth.scientific_name} is {which}: {', '.join(listed)}")
+    tell(f"{hits} of {row + 1} sets hold the true species")
 
 
 def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:

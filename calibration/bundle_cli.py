@@ -7,13 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from calibration.record.inspection import card, difference, file_faults, opening_fault
+from calibration.record.inspection import PROVENANCE, card, difference, file_faults, opening_fault
+from calibration.rules import RULES
 from data.layouts.class_file import KnownClasses, read_classes
 from data.records import count_of, first
 from models.bundle import Bundle, name_classes, open_bundle
 from models.errors import BundleError
+from models.terminal import conclude
 
-app = typer.Typer(help="Inspect, verify, compare or name bundles.", no_args_is_help=True)
+app = typer.Typer(
+    help="Inspect, verify, compare or name bundles.", no_args_is_help=True, add_completion=False
+)
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -22,8 +26,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command()
 def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Print what a bundle holds: its classes, heads, calibrated K, origin and files."""
-    content = card(open_bundle(bundle))
+    opened = open_bundle(bundle)
+    content = card(opened)
     _print(content, _card_lines(content), as_json=as_json)
+    if not as_json:
+        calibrate = ("calibrate", bundle, "--data", _data_of(opened))
+        conclude(then=[calibrate if content["calibration"] is None else ("serve", bundle)])
 
 
 @app.command()
@@ -36,6 +44,8 @@ def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     _print(content, _verify_lines(faults, closed), as_json=as_json)
     if wrong or closed:
         raise BundleError("; ".join(wrong) or closed)
+    if not as_json:
+        conclude(then=[("bundle", "inspect", bundle)])
 
 
 @app.command()
@@ -45,8 +55,16 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Print what changed from bundle A to bundle B: classes, thresholds, metrics, files."""
-    content = difference(open_bundle(a), open_bundle(b))
+    newer = open_bundle(b)
+    content = difference(open_bundle(a), newer)
     _print(content, _difference_lines(content), as_json=as_json)
+    if not as_json and not content["same"]:
+        conclude(then=[("evaluate", b, "--data", _data_of(newer), "--against", a)])
+
+
+def _data_of(bundle: Bundle) -> str:
+    """The data that the bundle was trained on, for a command."""
+    return str(bundle.read_object(PROVENANCE).get("data", "DATA"))
 
 
 @app.command()
@@ -64,6 +82,8 @@ def names(
     named = name_classes(bundle, told.known, told.thumbnails, source=str(file))
     content = _naming(named, told)
     _print(content, _naming_lines(content), as_json=as_json)
+    if not as_json:
+        conclude(then=[("serve", bundle)])
 
 
 def _print(content: Mapping[str, Any], lines: Iterator[str], *, as_json: bool) -> None:
@@ -133,7 +153,7 @@ def _card_lines(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
     if calibration is None:
-        yield _line("calibrated", "no: run `florilege calibrate BUNDLE --data DATA --split val`")
+        yield _line("calibrated", "no")
         return
     served = f"head {calibration['head']}, {calibration['score_kind']} scores"
     if calibration["temperature"] != 1:
@@ -144,14 +164,16 @@ def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
     yield _line("calibration_id", calibration["calibration_id"])
     for rule, points in calibration["rules"].items():
         values = [point["value"] for point in points]
-        yield _line(rule, f"{len(values)} values from {min(values):g} to {max(values):g}")
+        spread = f"{len(values)} values from {min(values):g} to {max(values):g}"
+        yield _line(rule, spread, width=22)
         for point in points:
             if point["value"] in (*calibration["asked_k"], *calibration["asked_coverage"]):
-                yield _point_line(point)
+                yield _point_line(point, by_class=rule in RULES and RULES[rule].by_class)
 
 
-def _point_line(point: Mapping[str, Any]) -> str:
+def _point_line(point: Mapping[str, Any], *, by_class: bool) -> str:
     shown = "" if point["lambda_val"] is None else f"lambda {point['lambda_val']:.6g}"
+    shown = "lambda by class" if by_class else shown
     hits = "not measured" if point["hit_rate"] is None else f"{point['hit_rate']:.4f}"
     return (
         f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}  {shown}"
@@ -165,10 +187,11 @@ def _plain_lines(name: str, content: Any) -> Iterator[str]:
         yield _line(name, "none")
         return
     yield name
+    width = max(map(len, entries))
     for key, value in entries.items():
         nested = isinstance(value, Mapping | list)
         shown = f"({len(value)} entries, see --json)" if nested else value
-        yield f"  {_line(str(key), shown)}"
+        yield f"  {_line(str(key), shown, width=width)}"
 
 
 # The difference --------------------------------------------------------------------------------
@@ -196,13 +219,14 @@ def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
     for change in content["lambda"]:
         if float(change["k"]).is_integer() and change["a"] != change["b"]:
             yield _change_line(f"lambda at K = {change['k']:g}", change)
+    width = max((len(change["name"]) for change in content["metrics"]), default=0)
     for change in content["metrics"]:
-        yield _change_line(change["name"], change)
+        yield _change_line(change["name"], change, width=width)
 
 
-def _change_line(name: str, change: Mapping[str, Any]) -> str:
+def _change_line(name: str, change: Mapping[str, Any], *, width: int = 16) -> str:
     shown = ["none" if change[side] is None else f"{change[side]:.6g}" for side in ("a", "b")]
-    return _line(name, " -> ".join(shown))
+    return _line(name, " -> ".join(shown), width=width)
 
 
 def _names(names: list[str]) -> str:
@@ -210,5 +234,6 @@ def _names(names: list[str]) -> str:
     return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _line(name: str, value: object) -> str:
-    return f"{name:<20} {'none' if value is None else value}"
+def _line(name: str, value: object, *, width: int = 14) -> str:
+    """``width`` lets the longest name, ``calibration_id``, and its 64 digits fit 80 columns."""
+    return f"{name:<{width}} {'none' if value is None else value}"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
 from calibration.live.audit import audit_file
 from calibration.live.recalibrate import recalibrate_bundle
@@ -19,21 +18,24 @@ from calibration.offline.gate import Gate, check_comparable, compare_outputs, re
 from calibration.offline.outputs import BundleOutputs, bundle_outputs
 from calibration.offline.settings import CalibrationSettings
 from calibration.printing import (
+    Titled,
     audit_table,
     calibration_tables,
     comparison_table,
-    evaluation_table,
+    evaluation_tables,
     print_json,
-    print_table,
     summary,
-    warn,
 )
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
+from data.dataset import split_name
+from data.parts import Part
+from data.sources import list_source
 from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
 from models.files import check_writable, files_beside, write_atomic
 from models.flags import flags_of
+from models.terminal import command, conclude, print_table, warn
 
 WITH_SCORES = {"--scores", "--correct-prior", "--approve", "--device", "--json", "--config"}
 """The flags of ``calibrate`` that go with a score log."""
@@ -43,6 +45,9 @@ app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the network runs.")]
+AllRules = Annotated[
+    bool, typer.Option("--all", help="Show every rule and guarantee, not only average_k.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -69,6 +74,7 @@ def calibrate(
         bool, typer.Option(help="With --scores: put the new thresholds into the bundle.")
     ] = False,
     device: Device = "auto",
+    all_rules: AllRules = False,
     as_json: AsJson = False,
 ) -> None:
     """Choose every threshold of a bundle on validation photos and put them into it.
@@ -88,6 +94,8 @@ def calibrate(
             print_json(outcome.to_plain())
         else:
             typer.echo("\n".join(outcome.lines()))
+            if approve:
+                conclude(then=[("serve", bundle)])
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --scores LOG")
@@ -97,7 +105,14 @@ def calibrate(
     record = calibrate_bundle(bundle, data, split, device=device, report=writer, **dict(settings))
     for caution in cautions(record):
         warn(caution)
-    _show(summary(record), calibration_tables(record), as_json)
+    _show(summary(record), calibration_tables(record, all_rules=all_rules), as_json)
+    if not as_json:
+        every = f"; to list them: {command('bundle', 'inspect', bundle)}"
+        conclude(
+            f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
+            *([] if report is None else [f"pictures are in {report}"]),
+            then=[*_on_other_photos(bundle, data, split), ("serve", bundle)],
+        )
 
 
 @app.command()
@@ -120,6 +135,7 @@ def evaluate(
         Path | None, typer.Option(help="File for a page about it, .html; needs the extra `report`.")
     ] = None,
     device: Device = "auto",
+    all_rules: AllRules = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the sets of a calibrated bundle on photos it was not calibrated on.
@@ -129,7 +145,7 @@ def evaluate(
     allowed = _gate(data, against, gate, audit)
     drawn = None if report is None else _page(report, data)
     content: dict[str, Any] = {}
-    tables = []
+    tables: list[Titled] = []
     reasons: list[str] = []
     html: str | None = None
     if audit is not None:
@@ -142,7 +158,7 @@ def evaluate(
         with shown(bundle) as new:
             evaluation = evaluation_of(new)
             content = evaluation.to_plain()
-            tables = [evaluation_table(content)]
+            tables = evaluation_tables(content, all_rules=all_rules)
             older: Findings | None = None
             if against is not None:
                 with shown(against) as old:
@@ -153,7 +169,7 @@ def evaluate(
                 content["against"] = [asdict(comparison) for comparison in compared]
                 judged = {"passed": not reasons, "why": reasons}
                 content["gate"] = None if allowed is None else judged
-                tables.append(comparison_table(compared, str(against)))
+                tables.append(comparison_table(compared, str(against), all_rules=all_rules))
             html = None if drawn is None else drawn(new, evaluation, older)
     if audit is not None:
         content["audit"] = audited.to_plain()
@@ -167,6 +183,13 @@ def evaluate(
         write_atomic(report, html.encode())
     if reasons:
         raise GateFailed("; ".join(reasons))
+    if data is not None and not as_json:
+        hidden = len({entry["rule"] for entry in content["rules"]}) - 1
+        conclude(
+            *([] if all_rules else [f"{hidden} more rules are shown with --all"]),
+            *([] if report is None else [f"the report is {report}"]),
+            then=[("serve", bundle)],
+        )
 
 
 def _flags_given(ctx: typer.Context) -> set[str]:
@@ -180,12 +203,26 @@ def _flags_given(ctx: typer.Context) -> set[str]:
     }
 
 
-def _show(content: object, tables: Iterable[Table], as_json: bool) -> None:
+def _show(content: object, tables: Iterable[Titled], as_json: bool) -> None:
     if as_json:
         print_json(content)
         return
-    for table in tables:
-        print_table(table)
+    for number, (title, table) in enumerate(tables):
+        if number:
+            typer.echo()
+        print_table(table, title)
+
+
+def _on_other_photos(bundle: Path, data: str, split: str) -> Iterator[tuple[str | Path, ...]]:
+    """The command that measures the bundle on photos of the same source that it has not seen."""
+    verb = ("evaluate", bundle, "--data", data)
+    part = Part.parse(split)
+    if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
+        yield verb
+    elif part.stop < 1:
+        yield (*verb, "--split", f"{part.name}:{part.stop:g}-1")
+    elif part.start > 0:
+        yield (*verb, "--split", f"{part.name}:0-{part.start:g}")
 
 
 def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:

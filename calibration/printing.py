@@ -5,13 +5,13 @@ show it.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isinf
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
+from rich.table import Table
 
 from calibration.comparison import Change, Comparison
 from calibration.live.audit import AuditReport
@@ -19,12 +19,14 @@ from calibration.offline.calibrate import cautions
 from calibration.offline.evaluate import asked, asked_points, promised_points
 from calibration.record import CalibrationRecord
 from calibration.record.point import OperatingPoint
-from calibration.rules import RULES, usual_guarantee
+from calibration.rules import RULES
 from calibration.scores import named
 from calibration.threshold import threshold_text
+from models.terminal import new_table
 
-WIDTH_IN_FILES = 120
 Plain = Mapping[str, Any]
+Titled = tuple[str, Table]
+FIRST = "average_k"  # the rule that tables begin with, and end with unless all are asked for
 
 
 def summary(record: CalibrationRecord) -> dict[str, Any]:
@@ -53,63 +55,70 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
     }
 
 
-def calibration_tables(record: CalibrationRecord) -> list[RichTable]:
+def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Titled]:
     """The thresholds as tables for people: of single photos, and of several if calibrated."""
     judge, images = record.rejection, [images for images in record.images if images > 1]
-    single = figures_table(
+    title = (
         f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
         f"{named(record.score_kind, record.temperature)}, "
-        f"rejection by {judge.method if judge else 'nothing'}",
+        f"rejection by {judge.method if judge else 'nothing'}"
+    )
+    single = _by_guarantee(
+        title,
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
-        map(_plain, [*asked_points(record), *promised_points(record)]),
+        list(map(_plain, asked_points(record))),
+        list(map(_plain, promised_points(record))),
+        all_rules=all_rules,
     )
     several = figures_table(
-        f"several photos of one plant, K = {record.default_k:g}",
-        ("rule", "photos", "lambda", "size", "hits", "95 %", "groups", "made from"),
+        ("photos", "lambda", "size", "hits", "95 %", "groups", "made from"),
         (_of_several(record.point("average_k", images=number)) for number in images),
     )
-    return [single, several] if images else [single]
+    about = f"{FIRST} with several photos of one plant, K = {record.default_k:g}"
+    return [*single, (about, several)] if images else single
 
 
-def evaluation_table(evaluation: Plain) -> RichTable:
-    """What ``evaluate --json`` prints as a table for people."""
-    first, *_ = entries = [*evaluation["rules"], *evaluation["guaranteed"]]
-    return figures_table(
+def evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
+    """What ``evaluate --json`` prints as tables for people."""
+    rules, guaranteed = evaluation["rules"], evaluation["guaranteed"]
+    entries: list[Plain] = [*rules, *guaranteed]
+    first = entries[0]
+    empty = ["empty"] if any(entry["empty_rate"] for entry in entries) else []
+    return _by_guarantee(
         f"{evaluation['bundle']} on {first['rows']:,} photos of {evaluation['split']}",
-        ("rule", "asked", "size", "hits", "95 %", "macro", "empty", *first["shots"]),
-        entries,
+        ("rule", "asked", "size", "hits", "95 %", "macro", *empty, *first["shots"]),
+        rules,
+        guaranteed,
+        all_rules=all_rules,
     )
 
 
-def comparison_table(found: Sequence[Comparison], against: str) -> RichTable:
+def comparison_table(found: Sequence[Comparison], against: str, *, all_rules: bool) -> Titled:
     """Two bundles side by side."""
-    table = new_table(
-        f"against {against}, the same photos",
-        ("rule", "old size", "new size", "change", "old hits", "new hits", "change of hits, 95 %"),
-    )
+    table = new_table(("rule", "size", "hits", "change", "95 %"), words=("rule",))
     for each in found:
-        low, high = each.hit_rate.ci95
-        hits = f"{each.hit_rate.difference:+.3f} ({low:+.3f} to {high:+.3f})"
-        size = f"{each.size.difference:+.3f}"
-        table.add_row(each.rule, *_pair(each.size), size, *_pair(each.hit_rate), hits)
-    return table
+        if all_rules or each.rule.startswith(f"{FIRST} "):
+            low, high = each.hit_rate.ci95
+            change = f"{each.hit_rate.difference:+.3f}"
+            pairs = _pair(each.size, _size), _pair(each.hit_rate, _share)
+            table.add_row(_brief(each.rule), *pairs, change, f"{low:+.3f} to {high:+.3f}")
+    return f"against {against}, the same photos: old -> new, and the change of hits", table
 
 
-def audit_table(report: AuditReport) -> RichTable:
+def audit_table(report: AuditReport) -> Titled:
     """Hit rates of labelled requests."""
-    table = new_table(
-        "labelled requests, if drawn at random and all of them labelled",
-        ("rule", "requests", "without label", "hits", "95 %", "95 %, looked at any time"),
-    )
+    headings = ("rule", "requests", "unlabelled", "hits", "95 %", "95 %, any time")
+    table = new_table(headings, words=("rule",))
+    table.columns[0].no_wrap, table.columns[0].max_width = False, 27
     for name, found in report.audits.items():
         counts = (str(found.rows), str(found.skipped), _share(found.hit_rate))
-        table.add_row(name, *counts, _interval(found.fixed), _interval(found.anytime))
-    return table
+        table.add_row(_brief(name), *counts, _interval(found.fixed), _interval(found.anytime))
+    return "labelled requests, if drawn at random and all of them labelled", table
 
 
-def figures_table(title: str, headings: Sequence[str], entries: Iterable[Plain]) -> RichTable:
+def figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
     """A line for each JSON object; a heading is in :data:`CELLS`, or else in its ``shots``."""
-    table = new_table(title, headings)
+    table = new_table(headings, words=("rule",))
     for entry in entries:
         table.add_row(
             *(
@@ -120,31 +129,27 @@ def figures_table(title: str, headings: Sequence[str], entries: Iterable[Plain])
     return table
 
 
-def new_table(title: str, headings: Sequence[str]) -> RichTable:
-    """A table whose first column holds words and whose others hold numbers."""
-    table = RichTable(
-        title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    for heading in headings:
-        left = heading == "rule"
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-    return table
-
-
-def print_table(table: RichTable) -> None:
-    """Print a table on stdout, as wide as the terminal; a file gets 120 columns."""
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDTH_IN_FILES)).print(table)
+def _by_guarantee(
+    title: str,
+    headings: Sequence[str],
+    rules: Sequence[Plain],
+    guaranteed: Sequence[Plain],
+    *,
+    all_rules: bool,
+) -> list[Titled]:
+    """One table of the first rule, or of all; then, of all, one for each further guarantee."""
+    shown = [entry for entry in rules if all_rules or entry["rule"] == FIRST]
+    tables = [(title, figures_table(headings, shown))]
+    if all_rules:
+        for guarantee in dict.fromkeys(entry["guarantee"] for entry in guaranteed):
+            entries = [entry for entry in guaranteed if entry["guarantee"] == guarantee]
+            tables.append((f"guarantee={guarantee}", figures_table(headings, entries)))
+    return tables
 
 
 def print_json(content: object) -> None:
     """Print one JSON object on stdout: floats with all their digits, infinite ones as null."""
     typer.echo(json.dumps(_finite(content), allow_nan=False))
-
-
-def warn(sentence: str) -> None:
-    """Print a warning on stderr."""
-    Console(stderr=True).print(f"[yellow]warning:[/] {sentence}")
 
 
 def _finite(content: object) -> object:
@@ -177,19 +182,24 @@ def _of_several(point: OperatingPoint) -> dict[str, Any]:
     return {**_plain(point), "images": point.images, "made_from": point.made_from}
 
 
-def _titled(entry: Plain) -> str:
-    """The rule, and its guarantee unless that is its usual one."""
-    rule, guarantee = entry["rule"], entry["guarantee"]
-    return f"{rule}" if guarantee == usual_guarantee(rule) else f"{rule}, {guarantee}"
-
-
 def _lambda(entry: Plain) -> str:
     by_class = entry["small_classes"] is not None
     return "by class" if by_class else threshold_text(entry["lambda_val"])
 
 
-def _pair(change: Change) -> tuple[str, str]:
-    return f"{change.old:.3f}", f"{change.new:.3f}"
+def _brief(name: str) -> str:
+    """``average_k k=3`` as ``average_k 3``."""
+    return re.sub(r" (k|coverage)=", " ", name).replace(" guarantee=", ", ")
+
+
+def _pair(change: Change, shown: Callable[[float], str]) -> str:
+    return f"{shown(change.old)} -> {shown(change.new)}"
+
+
+def _size(value: float) -> str:
+    """A mean set size in at most six characters, for up to 99,999 classes."""
+    digits = 3 if value < 99.9995 else 1 if value < 999.95 else 0
+    return f"{value:,.{digits}f}"
 
 
 def _interval(bounds: tuple[float, float] | None) -> str:
@@ -201,11 +211,11 @@ def _share(value: float | None) -> str:
 
 
 CELLS: Mapping[str, Callable[[Plain], str]] = {
-    "rule": _titled,
+    "rule": lambda entry: str(entry["rule"]),
     "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",
     "photos": lambda entry: str(entry["images"]),
     "lambda": _lambda,
-    "size": lambda entry: _share(entry["mean_set_size"]),
+    "size": lambda entry: _size(entry["mean_set_size"]),
     "hits": lambda entry: _share(entry["hit_rate"]),
     "95 %": lambda entry: _interval(entry["hit_rate_ci95"]),
     "macro": lambda entry: _share(entry["macro_hit_rate"]),

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,15 +11,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from data.checks import Finding, Report, check
 from data.dataset import SPLITS
+from data.flora import is_flora
 from data.layouts.table import SUFFIXES, write_table
 from data.records import count_of
+from data.sources import picture_side
 from data.splits import split_source
 from models.errors import DataError, UsageError
+from models.terminal import conclude, new_table, print_table
 
-app = typer.Typer(no_args_is_help=True, help="Check data sets and cut them into splits.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Check data sets and cut them into splits."
+)
 
 Source = Annotated[
     str,
@@ -30,6 +36,7 @@ Source = Annotated[
     ),
 ]
 MOST_CLASSES = 40  # rows of the table for people; --json has all
+LONGEST_CLASS = 50  # characters of a line; longer names go on below
 MOST_ITEMS = 20  # of a warning; errors are listed in full
 
 
@@ -52,6 +59,8 @@ def check_command(
     if report.errors:
         kinds = count_of(len(report.errors), "kind of error", "kinds of errors")
         raise DataError(f"{source}: {kinds}, listed above; repair them and check again")
+    if not as_json and {"train", "val"} <= report.rows.keys():
+        conclude(then=[_train_on(source)])
 
 
 @app.command("split")
@@ -83,17 +92,34 @@ def split_command(
     counts = {name: rows[name] for name in SPLITS}
     if as_json:
         typer.echo(json.dumps({"manifest": str(out), "rows": counts}))
-    else:
-        typer.echo(f"{out}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+        return
+    typer.echo(f"{out}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+    if counts["train"] and counts["val"]:
+        conclude(then=[_train_on(str(out))])
+
+
+def _train_on(source: str) -> Sequence[str]:
+    """How to train on a source: photos want a pretrained network, small pictures do not."""
+    small = picture_side(source) is not None
+    pretrained = ("--backbone", "timm:tf_efficientnet_lite0", "--freeze", "backbone")
+    how = ("--recipe", "demo") if is_flora(source) else () if small else pretrained
+    return ("train", "--data", source, *how, "--out", _new_run())
+
+
+def _new_run() -> str:
+    """A run folder that is not there yet."""
+    names = ("runs/first", *(f"runs/{number}" for number in range(2, 100)))
+    return next((name for name in names if not Path(name).exists()), "RUN")
 
 
 def _show(report: Report) -> None:
     console = Console()
-    console.print(_splits_table(report))
+    print_table(_splits_table(report), report.source)
     for line in _training_lines(report):
         console.print(line)
     if report.counts:
-        console.print(_classes_table(report))
+        typer.echo()
+        _print_classes(report)
     for finding in report.errors:
         _print_finding(console, "[bold red]error[/]", finding, most=len(finding.items))
     for finding in report.warnings:
@@ -103,7 +129,7 @@ def _show(report: Report) -> None:
 
 
 def _splits_table(report: Report) -> Table:
-    table = Table("split", "pictures", "classes", title=escape(report.source), title_justify="left")
+    table = new_table(("split", "pictures", "classes"), words=("split",))
     for name, rows in report.rows.items():
         present = sum(each[name] > 0 for each in report.counts.values())
         table.add_row(name, f"{rows:,}", f"{present:,}")
@@ -122,17 +148,19 @@ def _training_lines(report: Report) -> Iterator[str]:
         )
 
 
-def _classes_table(report: Report) -> Table:
+def _print_classes(report: Report) -> None:
     """All the classes where there are few, otherwise the rarest."""
-    shown, caption = list(report.counts), None
+    shown, title = list(report.counts), ""
     if len(shown) > MOST_CLASSES:
-        caption = f"the {MOST_CLASSES} rarest of {len(shown):,} classes; --json has all"
+        title = f"the {MOST_CLASSES} rarest of {len(shown):,} classes; --json has all"
         shown.sort(key=lambda class_id: sum(report.counts[class_id].values()))
         del shown[MOST_CLASSES:]
-    table = Table("class", *report.rows, caption=caption)
+    table = new_table(("class", *report.rows), words=("class",))
+    table.columns[0].no_wrap, table.columns[0].max_width = False, LONGEST_CLASS
     for class_id in shown:
-        table.add_row(escape(class_id), *(f"{n:,}" for n in report.counts[class_id].values()))
-    return table
+        counts = (f"{number:,}" for number in report.counts[class_id].values())
+        table.add_row(Text(class_id, overflow="fold"), *counts)
+    print_table(table, title)
 
 
 def _print_finding(console: Console, word: str, finding: Finding, *, most: int) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from models.classes import ClassTable
 from models.errors import DataError
+from models.near import meant
 
 SPLITS = ("train", "val", "test")
 _OTHER_NAMES = {"training": "train", "valid": "val", "validation": "val", "cal": "val"}
@@ -68,7 +69,8 @@ class Dataset:
         wanted = split_name(name) or name
         if wanted not in self.splits:
             there = ", ".join(self.splits) or "none"
-            raise DataError(f"{self.source} has no split {name!r}; it has: {there}")
+            near = meant(name, self.splits)
+            raise DataError(f"{self.source} has no split {name!r}; it has: {there}{near}")
         return self.splits[wanted]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from data.dataset import SPLITS, Dataset, Split, split_name
 from models.classes import ClassInfo, ClassTable
 from models.errors import DataError
+from models.near import meant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +135,8 @@ def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     wanted = there if splits is None else [split_name(name) or name for name in splits]
     for name in wanted:
         if name not in there:
-            raise DataError(
-                f"{listing.source} has no split {name!r}; it has: {', '.join(there) or 'none'}"
-            )
+            has = f"it has: {', '.join(there) or 'none'}{meant(name, there)}"
+            raise DataError(f"{listing.source} has no split {name!r}; {has}")
         if not listing.splits[name].class_ids:
             raise DataError(f"{listing.source}: split {name!r} holds no pictures")
     return wanted

@@ -15,6 +15,7 @@ from data.records import Listing, assemble
 from data.training_split import TrainingOptions, parse_options, with_options
 from models.classes import ClassTable
 from models.errors import DataError
+from models.near import did_you_mean, nearest, nearest_paths
 
 ACCEPTED = (
     "a folder with train/val/test/<class>/<photo>, a Pl@ntNet-300K folder, a .csv or .parquet "
@@ -93,7 +94,8 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
         )
     if path.exists():
         raise DataError(f"{source} is neither a .csv nor a .parquet file; --data takes {ACCEPTED}")
-    raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}")
+    near = did_you_mean([*nearest(source, ["flora"]), *nearest_paths(path)])
+    raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}{near}")
 
 
 def picture_side(source: str) -> int | None:

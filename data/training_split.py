@@ -6,7 +6,6 @@ Thinning comes first, noise second; val and test stay as they are.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from data.label_noise import noisy_ids
 from data.records import Listing
 from data.thinning import kept_rows, select_records
 from models.errors import DataError
+from models.near import meant
 
 _OPTION = r"\s*\w+\s*=[^,=/\\]*"
 _OPTIONS = re.compile(rf"{_OPTION}(,{_OPTION})*")
@@ -127,7 +127,6 @@ def _read(source: str, name: str, text: str) -> float:
 
 
 def _refuse_unknown(source: str, name: str) -> None:
-    near = get_close_matches(name, _VALUES, n=1)
-    meant = f", did you mean {near[0]!r}" if near else ""
     names = ", ".join(f"{known}=" for known in _VALUES)
-    raise DataError(f"{source}: there is no option {name!r}{meant}; a source takes {names}")
+    near = meant(name, _VALUES)
+    raise DataError(f"{source}: there is no option {name!r}; a source takes {names}{near}")

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from models.errors import UsageError
+from models.near import meant
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 Verb = TypeVar("Verb", bound=Callable[..., None])
@@ -120,4 +122,7 @@ def _complaint(error: ValidationError) -> str:
     if not name:
         return message
     said = f"{name}: {message[0].lower()}{message[1:]}"
-    return said if first["type"] == "missing" else f"{said}, got {first['input']!r}"
+    if first["type"] == "missing":
+        return said
+    choices = re.findall(r"'([^']*)'", first.get("ctx", {}).get("expected", ""))
+    return f"{said}, got {first['input']!r}{meant(str(first['input']), choices)}"

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from models.errors import DataError, SomeInputsFailed
 from models.flags import flags_of
+from models.terminal import conclude
 from server.answers.ask import Question
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
@@ -92,6 +93,8 @@ def doctor(
         typer.echo(json.dumps(report, indent=1))
     else:
         print_report(report, Console())
+        if report["ok"]:
+            conclude(then=[("demo",)])
 
 
 def _stdin() -> Iterable[str]:

@@ -10,6 +10,7 @@ from pydantic import create_model
 
 from models.bundle.bundle import CALIBRATION
 from models.flags import Flag, FlagSettings, flags_of
+from models.terminal import conclude, say, tell
 from training.config import DEFAULT_LOSS, fields
 from training.export import export_run
 from training.run_folder import RunFolder
@@ -74,19 +75,29 @@ def train_command(
     except KeyboardInterrupt:
         if not folder.last.exists():  # else the loop has said how to continue
             kept = "; features computed so far are kept" if resolved.freeze else ""
-            typer.echo(
-                f"stopped before the first step: nothing to resume, start again{kept}", err=True
-            )
+            say(f"stopped before the first step: nothing to resume, start again{kept}")
         raise
     if as_json:
         typer.echo(json.dumps(asdict(result)))
-    elif result.accuracy is None:
+        return
+    if result.accuracy is None:
         typer.echo(f"{out}: initial weights written")
     else:
         typer.echo(
             f"{out}: epoch {result.best_epoch} is best, {result.metric} "
-            f"{result.accuracy * 100:.2f} % on val; next: florilege export {out} --out BUNDLE"
+            f"{result.accuracy * 100:.2f} % on val"
         )
+    conclude(
+        f"the run with its curves is in {out}: see {folder.report}",
+        then=[("export", out, "--out", _bundle_of(out))],
+    )
+
+
+def _bundle_of(run: Path) -> Path:
+    """Where to export a run to, unless someone says otherwise: ``runs/a`` to ``bundles/a``."""
+    if run.parent.name == "runs":
+        return run.parent.with_name("bundles") / run.name
+    return run.with_name(f"{run.name}-bundle")
 
 
 @app.command("export")
@@ -102,14 +113,16 @@ def export_command(
     calibrated = (out / CALIBRATION).is_file()
     bundle = export_run(run, out)
     if calibrated:
-        typer.echo(f"{out}: the calibration it held is gone: calibrate again", err=True)
-    parity = json.loads(bundle.read("provenance.json"))["parity"]
+        say(f"{out}: the calibration it held is gone: calibrate again")
+    told = json.loads(bundle.read("provenance.json"))
+    parity = told["parity"]
     if as_json:
         plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}
         typer.echo(json.dumps(plain))
-    else:
-        typer.echo(
-            f"{out}: {len(bundle.classes)} classes, heads {', '.join(bundle.heads)}; torch and "
-            f"ONNX Runtime differ by at most {parity['max_difference']:.2g} (allowed "
-            f"{parity['tolerance']:.2g}); next: florilege calibrate {out} --data DATA --split val"
-        )
+        return
+    tell(
+        f"{out}: {len(bundle.classes)} classes, heads {', '.join(bundle.heads)}; torch and "
+        f"ONNX Runtime differ by at most {parity['max_difference']:.2g} (allowed "
+        f"{parity['tolerance']:.2g})"
+    )
+    conclude(then=[("calibrate", out, "--data", told["data"])])

@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from dataclasses import fields as dataclass_fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from models import near
 from models.images import Preprocess
 from training.metric import Metric, MetricName
 
@@ -369,13 +369,15 @@ def complaint(error: ValidationError) -> str:
         case "extra_forbidden":
             beside = [key.split(".") for key in known if key.startswith(name.rpartition(".")[0])]
             listed = dict.fromkeys(key[len(path) - 1] for key in beside)
-            meant = " or ".join(nearest(name, known))
-            guess = f", did you mean {meant}?" if meant else ";"
-            return f"unknown setting {name}{guess} allowed: {', '.join(listed)}"
+            guess = near.did_you_mean(nearest(name, known))
+            return f"unknown setting {name}; allowed: {', '.join(listed)}{guess}"
         case "model_type":
             return f"{name} must hold settings by name, got {first['input']!r}"
     finite = "finite and " if first["type"] == "finite_number" else ""
-    return f"{name} must be {finite}{allowed(known[name])}, got {first['input']!r}"
+    kinds = known[name].get("anyOf", [known[name]])
+    choices = [choice for kind in kinds for choice in kind.get("enum", ())]
+    guess = near.meant(str(first["input"]), choices)
+    return f"{name} must be {finite}{allowed(known[name])}, got {first['input']!r}{guess}"
 
 
 _ABBREVIATIONS: Final = {
@@ -403,7 +405,5 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
         return [_ABBREVIATIONS[last]]
     parts = dict.fromkeys(part for each in known for part in (each, each.partition(".")[0]))
     beside = [each for each in parts if each.startswith(f"{group}.")] or list(parts)
-    holding = [each for each in beside if len(last) > 3 and last in each.rpartition(".")[2]]
     ends = {each.rpartition(".")[2]: each for each in reversed(beside)}
-    close = [ends[end] for end in get_close_matches(last, ends, n=3, cutoff=0.7)]
-    return (sorted(holding, key=len) or close)[:3]
+    return [ends[end] for end in near.nearest(last, ends)]

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from models.errors import UsageError
+from models.near import meant
 from training import losses
 from training.losses import Loss
 
@@ -184,7 +185,9 @@ def head_of(name: str, wanted: str) -> str:
         UsageError: An unknown loss, or a head that the loss cannot train.
     """
     if name not in losses.LOSSES:
-        raise UsageError(f"there is no loss {name!r}; there are: {', '.join(losses.LOSSES)}")
+        listed = ", ".join(losses.LOSSES)
+        near = meant(name, losses.LOSSES)
+        raise UsageError(f"there is no loss {name!r}; there are: {listed}{near}")
     own: str = losses.LOSSES[name].head
     head = own if wanted == "auto" else wanted
     if (head == "two_head") != (own == "two_head"):

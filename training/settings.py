@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from data.sources import picture_side
 from models.backbones import own_preprocess, side_taken
 from models.errors import UsageError
+from models.near import meant
 from training.config import ADAMW, DEFAULT_LOSS, TrainConfig, complaint
 from training.recipes import RECIPES
 
@@ -61,7 +62,8 @@ def resolve(
     usual = "frozen" if explicit.get("freeze") else "default"
     name = str(explicit.get("recipe", usual))
     if name not in RECIPES:
-        raise UsageError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
+        listed = ", ".join(RECIPES)
+        raise UsageError(f"there is no recipe {name!r}; there are: {listed}{meant(name, RECIPES)}")
     recipe = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, RECIPES[name])
     return _with_preprocess(from_plain(merge(recipe, explicit)))
 

@@ -1,12 +1,10 @@
 """A training run from data to report: checks, network, loop, files."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-import typer
 from torch import nn
 
 from data.dataset import Dataset
@@ -17,6 +15,7 @@ from models.cores import cores
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
+from models.terminal import say
 from models.thumbnails import pack, read_thumbnails
 from training import checkpoint
 from training.checkpoint import Position, Trained
@@ -50,11 +49,8 @@ class TrainResult:
     seconds: float  # in the loop, over all sittings
 
 
-_to_stderr = partial(typer.echo, err=True)
-
-
 def train_run(
-    config: TrainConfig, out: Path, *, resume: bool = False, say: Say = _to_stderr
+    config: TrainConfig, out: Path, *, resume: bool = False, say: Say = say
 ) -> TrainResult:
     """Train a network and write everything about it to the run folder ``out``.
 

@@ -19,6 +19,7 @@ from calibration.record.point import NotCalibrated, OperatingPoint
 from calibration.record.reading import read_record
 from models.bundle import open_bundle
 from models.errors import DataError, UsageError
+from models.near import meant
 from models.session import Session
 
 Proof = Literal["worse", "no_worse"]
@@ -53,7 +54,8 @@ class Gate:
             if not number or not isfinite(value) or value < 0:
                 raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
         if self.proof not in get_args(Proof):
-            raise ValueError(f"proof must be worse or no_worse, got {self.proof!r}")
+            near = meant(str(self.proof), get_args(Proof))
+            raise ValueError(f"proof must be worse or no_worse, got {self.proof!r}{near}")
         if not isinstance(self.min_rows, int) or self.min_rows < 1:
             raise ValueError(f"min_rows must be a whole number from 1, got {self.min_rows!r}")
 
@@ -72,6 +74,7 @@ class Gate:
         if unknown:
             raise UsageError(
                 f"a gate file has no {', '.join(unknown)}; it may hold {', '.join(allowed)}"
+                f"{meant(unknown[0], allowed)}"
             )
         try:
             return cls(**entries)

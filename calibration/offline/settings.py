@@ -21,6 +21,7 @@ from calibration.rules.class_conditional import SmallClasses
 from calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from calibration.threshold import check_average_k
 from models.flags import Flag, FlagSettings
+from models.near import meant
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
 PREFERRED_K = 3.0
@@ -100,9 +101,10 @@ class CalibrationSettings(FlagSettings):
                 f"temperatures must be some numbers, only 1 for sigmoid, got {self.temperatures}"
             )
         if self.rejection_method not in (None, DEFAULT_METHOD, *FEATURE_METHODS, *METHODS):
+            known = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, NO_METHOD)
             raise ValueError(
-                f"rejection_method must be one of {', '.join((*FEATURE_METHODS, *METHODS))}, got "
-                f"{self.rejection_method!r}"
+                f"rejection_method must be one of {', '.join(known)}, got "
+                f"{self.rejection_method!r}{meant(str(self.rejection_method), known)}"
             )
         check_share(self.suspect_share)
         if not 0 < self.delta < 1:
@@ -151,7 +153,8 @@ class Plan(CalibrationSettings):
             ValueError: There is no head with the name asked for.
         """
         if self.head not in (None, *heads):
-            raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}")
+            near = meant(str(self.head), heads)
+            raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}{near}")
         return [
             (head, kind, temperature)
             for head in heads

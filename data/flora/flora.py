@@ -23,9 +23,11 @@ from data.png import encode_png
 from data.records import Listing, Records
 from models.classes import ClassTable
 from models.errors import DataError
+from models.near import meant
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
 MOST_PICTURES = 10_000_000  # per split: their species are drawn together, 120 bytes each
+_OF_ANY_SOURCE = ("noise", "noise_seed", "fraction", "imbalance", "sample_seed")
 _LABELS, _PICTURE = 0, 1  # random streams of one split
 
 
@@ -111,10 +113,11 @@ def parse_flora(source: str) -> Flora:
         key, _, text = (part.strip() for part in option.partition("="))
         name = split_name(key) or key
         if name not in (*DEFAULT_ROWS, "seed") or name in given:
+            near = "" if name in given else meant(key, (*DEFAULT_ROWS, "seed", *_OF_ANY_SOURCE))
             raise DataError(
                 f"{source}: {'repeated' if name in given else 'unknown'} option {key!r}; "
-                "flora takes train=, val=, test= (pictures) and seed=, and as any source noise=, "
-                "noise_seed=, fraction=, imbalance= and sample_seed=, each once"
+                "flora takes train=, val=, test= (pictures) and seed=, and as any source "
+                f"{'=, '.join(_OF_ANY_SOURCE)}=, each once{near}"
             )
         if not (text.isascii() and text.isdigit()):
             raise DataError(f"{source}: {key} must be a whole number of 0 or more, got {text!r}")

@@ -16,6 +16,7 @@ from data.layouts.table import SUFFIXES, Table, read_table
 from data.records import Listing, Records, first
 from models.classes import ClassInfo
 from models.errors import DataError
+from models.near import meant
 
 REQUIRED = ("path", "class_id", "split")
 TAXON = ("scientific_name", "genus", "family", "gbif")
@@ -70,7 +71,8 @@ def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
     """Refuse a table that lacks one of ``columns`` with a ``DataError``."""
     if missing := [name for name in columns if name not in table]:
         there = ", ".join(table) or "none"
-        raise DataError(f"{source} has no column {first(missing)}; it has: {there}")
+        near = meant(missing[0], table)
+        raise DataError(f"{source} has no column {first(missing)}; it has: {there}{near}")
 
 
 def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:

@@ -1,7 +1,6 @@
 """Networks by name: a backbone that turns a picture into features, and a head on top."""
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 import torchvision
@@ -15,6 +14,7 @@ from models.backbones.weights import PRETRAINED, open_weights, warm_start
 from models.errors import UsageError
 from models.heads import build_head
 from models.images import Preprocess
+from models.near import did_you_mean, nearest
 
 SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "densenet40_40": densenet40_40,
@@ -109,8 +109,8 @@ def check_known(name: str) -> None:
     """
     if timm_networks.is_known(name) if is_timm(name) else name in available():
         return
-    near = ", ".join(_nearest(name)) or "none; see docs/training.md"
-    raise ValueError(f"there is no backbone {name!r}; names like it: {near}")
+    near = did_you_mean(_nearest(name)) or "; docs/training.md lists them"
+    raise ValueError(f"there is no backbone {name!r}{near}")
 
 
 def _nearest(name: str) -> list[str]:
@@ -120,8 +120,8 @@ def _nearest(name: str) -> list[str]:
         known += timm_networks.tagged(name) if "." in name else []
     except UsageError:  # timm is not installed
         pass
-    plain = {known_name.removeprefix(timm_networks.PREFIX) for known_name in known}
-    near = get_close_matches(name.removeprefix(timm_networks.PREFIX), plain, n=5)
+    plain = [known_name.removeprefix(timm_networks.PREFIX) for known_name in known]
+    near = nearest(name.removeprefix(timm_networks.PREFIX), plain, most=5)
     return [full for one in near for full in known if full in (one, timm_networks.PREFIX + one)]
 
 

@@ -18,6 +18,7 @@ from typing import Final
 from models.bundle.manifest import MANIFEST, Manifest, sha256_of
 from models.errors import BundleError
 from models.files import sync_folder, write_atomic
+from models.near import did_you_mean, nearest_paths
 
 _STAGED: Final = ".new-"
 
@@ -30,6 +31,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise BundleError(
             f"{folder} is not a bundle, it has no {MANIFEST}:"
             " make one with `florilege export RUN --out BUNDLE`"
+            f"{'' if folder.exists() else did_you_mean(nearest_paths(folder))}"
         ) from error
     except OSError as error:
         raise BundleError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from error

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import shlex
 import sys
 from itertools import product
 from pathlib import Path
@@ -324,16 +325,57 @@ def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> N
 
 def test_the_commands_print_tables_for_people(bundle: Bundle, data: str) -> None:
     run = CliRunner()
-    result = run.invoke(app, ["calibrate", str(bundle.path), "--data", data])
+    arguments = ["calibrate", str(bundle.path), "--data", data]
+    result = run.invoke(app, arguments)
+    assert "balanced_average_k" not in result.stdout
+    result = run.invoke(app, [*arguments, "--all"])
     assert "balanced_average_k" in result.stdout
     assert re.search(r"class_coverage +0\.9 +by class ", result.stdout)
-    result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data])
+    result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data, "--all"])
     assert "medium" in result.stdout
     assert "squares 1 on 72 photos of test" in result.stdout
-    for told in ("average_k, mean", "average_k, probability", "coverage, probability"):
-        assert told in result.stdout
-    assert "class_coverage " in result.stdout
-    assert "coverage, mean" not in result.stdout  # what it promises anyway
+    rules, mean, probability = result.stdout.split("\n\n")
+    assert "class_coverage " in rules
+    assert mean.startswith("guarantee=mean\n")
+    assert "coverage" not in mean  # what it promises anyway
+    assert "average_k " in probability
+    assert "coverage " in probability
+
+
+@pytest.mark.parametrize(
+    ("split", "measured"),
+    [
+        ("val", ""),
+        ("val:0-0.5", ""),
+        ("test:0-0.3", " --split test:0.3-1"),
+        ("test:0.5-1", " --split test:0-0.5"),
+        ("test", None),
+    ],
+)
+def test_the_commands_end_with_those_that_come_next(
+    tmp_path: Path, data: str, split: str, measured: str | None
+) -> None:
+    path = make_bundle(tmp_path / "my bundle").path
+    arguments = [str(path), "--data", data]
+    result = CliRunner().invoke(app, ["calibrate", *arguments, "--split", split])
+    evaluate = f"florilege evaluate '{path}' --data {data}"
+    steps = [] if measured is None else [evaluate + measured]
+    listed = [line[6:] for line in result.stderr.splitlines() if line[:6] in ("next: ", "  or: ")]
+    assert listed == [*steps, f"florilege serve '{path}'"]
+    assert f"rules are in {path}; to list them: florilege bundle inspect '{path}'" in result.stderr
+    assert set(result.stdout) & set("\x1b━│┃┏") == set()
+    for command in steps:
+        again = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert again.exit_code == 0
+        assert again.stderr == (
+            f"5 more rules are shown with --all\nnext: florilege serve '{path}'\n"
+        )
+
+
+def test_json_is_all_that_is_printed_of_a_result(bundle: Bundle, data: str) -> None:
+    for verb in ("calibrate", "evaluate"):
+        result = CliRunner().invoke(app, [verb, str(bundle.path), "--data", data, "--json"])
+        assert "next:" not in result.output
 
 
 @pytest.mark.parametrize("flags", [["--k", "1,x"], ["--k", "7"], ["--coverage", "2"]])

@@ -54,6 +54,41 @@ def test_what_is_left_out_of_a_long_list_is_counted(
     assert (f"the {most} rarest of 3 classes; --json has all" in words) == (most < 3)
 
 
+def test_a_long_class_name_goes_on_below_and_nothing_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data.cli.LONGEST_CLASS", 10)
+    names = {"abcdefghij": 2, "klmnopqrstuv": 2}
+    root = write_folder(tmp_path, dict.fromkeys(("train", "val", "test"), names))
+    lines = RUNNER.invoke(app, ["check", str(root)]).stdout.splitlines()
+    assert [line.split()[0] for line in lines if line and line[0] in "aku"] == [
+        "abcdefghij", "klmnopqrst", "uv"
+    ]  # fmt: skip
+    assert max(map(len, lines[1:10])) < 80
+
+
+def test_data_that_can_be_trained_on_end_with_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pretrained = "--backbone timm:tf_efficientnet_lite0 --freeze backbone"
+    write_folder(tmp_path / "my photos", GOOD)
+    checked = RUNNER.invoke(app, ["check", "my photos"])
+    assert checked.stderr == (
+        f"next: florilege train --data 'my photos' {pretrained} --out runs/first\n"
+    )
+    (tmp_path / "runs/first").mkdir(parents=True)
+    cut = RUNNER.invoke(app, ["split", "my photos", "--out", "m.csv", "--val", "0.3"])
+    assert cut.stderr == f"next: florilege train --data m.csv {pretrained} --out runs/2\n"
+    for source in ("flora:train=20,val=5,test=5", "flora:train=20,val=0,test=5"):
+        said = RUNNER.invoke(app, ["check", source]).stderr
+        assert said == (
+            f"next: florilege train --data {source} --recipe demo --out runs/2\n"
+            if "val=5" in source
+            else ""
+        )
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_json_is_one_object_with_everything(tmp_path: Path, damaged: bool) -> None:
     root = write_folder(tmp_path, GOOD)

@@ -42,7 +42,11 @@ def _quick(photos: Path, run: Path) -> list[object]:
 def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_path: Path) -> None:
     trained = _call(*_quick(photos, tmp_path / "run"), "--seed", 3, "--set", "loss.alpha=0.5")
     assert trained.exit_code == 0, trained.output
-    assert f"florilege export {tmp_path / 'run'} --out BUNDLE" in trained.stdout
+    run = tmp_path / "run"
+    assert trained.stderr.splitlines()[-2:] == [
+        f"the run with its curves is in {run}: see {run / 'report.html'}",
+        f"next: florilege export {run} --out {run}-bundle",
+    ]
     assert "epoch 1/1  loss" in trained.stderr
     assert "average_k is 2, the largest for 3 classes" in trained.stderr
     config = RunFolder(tmp_path / "run").read_config()
@@ -51,8 +55,9 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
     exported = _call("export", tmp_path / "run", "--out", tmp_path / "bundle")
     assert exported.exit_code == 0, exported.output
     assert "3 classes, heads multi_label, sccp" in exported.stdout
+    calibrate = f"florilege calibrate {tmp_path / 'bundle'} --data {photos}"
+    assert exported.stderr == f"next: {calibrate}\n"
     assert (tmp_path / "bundle" / "bundle.json").is_file()
-    assert "calibration" not in exported.stderr
 
     replace_files(tmp_path / "bundle", {"calibration.json": b"{}"})
     again = _call("export", tmp_path / "run", "--out", tmp_path / "bundle")
@@ -132,7 +137,7 @@ def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: P
     [
         (["--data", "no/such/folder"], DataError, "no such file or folder"),
         (["--loss", "hinge"], UsageError, "there is no loss 'hinge'"),
-        (["--backbone", "resnet19"], UsageError, "names like it: resnet18"),
+        (["--backbone", "resnet19"], UsageError, "did you mean resnet18"),
         (["--recipe", "fast"], UsageError, "there is no recipe 'fast'"),
         (["--set", "loss.beta=1"], UsageError, "has no beta"),
         (["--set", "loss.average_k=99"], UsageError, "average_k must be in [1, 3] for 3 classes"),

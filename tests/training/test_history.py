@@ -78,6 +78,4 @@ def test_an_epoch_again_after_a_crash_replaces_its_events(
 
 def test_the_line_for_people_holds_the_score_and_its_head() -> None:
     line = epoch_line(metrics_row(3, 0.7), epochs=9, better=True)
-    assert line == (
-        "epoch 3/9  loss 1.5000  average-2 accuracy 70.00 % (sccp, softmax)  3 s  best so far"
-    )
+    assert line == "epoch 3/9  loss 1.5000  average-2 70.00 % (sccp, softmax)  3 s  best so far"

@@ -16,6 +16,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from models.near import meant
 from training.losses.base import Head, Loss
 from training.losses.entropy import (
     CrossEntropy,
@@ -83,7 +84,8 @@ def build(name: str, **given: Any) -> Loss:
         'linear'
     """
     if name not in LOSSES:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
+        listed = ", ".join(LOSSES)
+        raise ValueError(f"loss must be one of {listed}, got {name!r}{meant(name, LOSSES)}")
     allowed = _parameters(name)
     unknown = [key for key in given if key not in allowed]
     missing = [
@@ -95,7 +97,8 @@ def build(name: str, **given: Any) -> Loss:
         holders = [key for key in LOSSES if set(unknown) <= set(_parameters(key))]
         also = f" ({', '.join(holders)} has)" if len(holders) == 1 else ""
         what = f"has no {', '.join(unknown)}{also}" if unknown else f"needs {', '.join(missing)}"
-        raise ValueError(f"loss {name} {what}; its parameters are {', '.join(allowed)}")
+        near = "".join(meant(key, allowed) for key in unknown[:1])
+        raise ValueError(f"loss {name} {what}; its parameters are {', '.join(allowed)}{near}")
     return LOSSES[name](**given)
 
 

@@ -113,7 +113,7 @@ def test_a_gate_judges_the_default_k_or_nothing(folder: Path, tmp_path: Path) ->
     fewer = replace(older, tables=tuple(tables)).to_json()
     replace_files(tmp_path / "old", {"calibration.json": fewer.encode()})
     flags = ("--against", str(tmp_path / "old"))
-    assert "average_k k=1" in evaluate(folder, "good", *flags)[1]
+    assert "\naverage_k 1 " in evaluate(folder, "good", *flags)[1].partition("against")[2]
     gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.1\n")
     _, _, error = evaluate(folder, "good", *flags, "--gate", gate)
     assert isinstance(error, UsageError)

@@ -68,7 +68,7 @@ def test_text_and_numbers_make_the_same_settings() -> None:
         ({"score_kind": "odds"}, "score_kind: .*'softmax' or 'sigmoid'"),
         ({"temperatures": [0]}, r"temperature must be in \[0.01, 100\], got 0"),
         ({"temperatures": []}, "temperatures must be some numbers"),
-        ({"rejection_method": "guess"}, "rejection_method must be one of combined"),
+        ({"rejection_method": "guess"}, "rejection_method must be one of auto, combined"),
         ({"suspect_share": 1}, r"share must be in \[0, 1\), got 1"),
         ({"delta": 0}, r"delta must be in \(0, 1\), got 0"),
         ({"small_classes": "never"}, "small_classes: .*'always', 'marginal' or 'group'"),

@@ -1,0 +1,96 @@
+"""A wrong word on the command line is met with the near ones, in two lines at most."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import florilege
+from tests.calibration.small_bundle import make_bundle, make_data
+
+CALIBRATE = ("calibrate", "B", "--data", "D")
+TRAIN = ("train", "--out", "R", "--data")
+
+WRONG: Sequence[tuple[Sequence[str], str, int]] = [
+    (("calibrat",), "calibrate", 2),
+    (("trian",), "train", 2),
+    (("--versoin",), "--version", 2),
+    (("bundle", "inspct"), "inspect", 2),
+    (("data", "chekc"), "check", 2),
+    (("data", "split", "D", "--sede", "1"), "--seed", 2),
+    ((*CALIBRATE, "--scorekind", "softmax"), "--score-kind", 2),
+    ((*CALIBRATE, "--score-kind", "sofmax"), "softmax", 2),
+    ((*CALIBRATE, "--head", "linaer"), "linear", 2),
+    ((*CALIBRATE, "--rejection-method", "combine"), "combined", 2),
+    ((*CALIBRATE, "--device", "cdua"), "cuda", 2),
+    ((*CALIBRATE, "--split", "vla"), "val", 3),
+    (("calibrate", "B", "--data", "d"), "D", 3),
+    (("calibrate", "b", "--data", "D"), "B", 4),
+    (("predict", "B", "x", "--rule", "averge_k"), "average_k", 2),
+    (("predict", "B", "x", "--format", "jsn"), "jsonl", 2),
+    (("predict", "B", "x", "--include", "scroes"), "scores", 2),
+    (("predict", "B", "x", "--guarantee", "probabilty"), "probability", 2),
+    (("serve", "B", "--prot", "1"), "--port", 2),
+    ((*TRAIN, "flroa"), "flora", 3),
+    ((*TRAIN, "flora:trian=3"), "train", 3),
+    ((*TRAIN, "flora:nois=0.1"), "noise", 3),
+    ((*TRAIN, "D:nois=0.1"), "noise", 3),
+    ((*TRAIN, "flora", "--recipe", "dmeo"), "demo", 2),
+    ((*TRAIN, "flora", "--loss", "fcal"), "focal", 2),
+    ((*TRAIN, "flora", "--backbone", "resnt18"), "resnet18", 2),
+    ((*TRAIN, "flora", "--set", "optimiser.lr=1"), "optimiser.learning_rate", 2),
+    ((*TRAIN, "flora", "--set", "epoch=1"), "epochs", 2),
+    ((*TRAIN, "flora", "--set", "optimiser.name=adm"), "adamw", 2),
+    ((*TRAIN, "flora", "--set", "loss.label_smooting=1"), "label_smoothing", 2),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("words")
+    make_bundle(folder / "B", heads={"linear": "logits"})
+    make_data(folder / "D", rows=2)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "near", "code"), [pytest.param(*case, id=" ".join(case[0])) for case in WRONG]
+)
+def test_a_wrong_word_is_met_with_the_near_ones(
+    words: Sequence[str], near: str, code: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    result = CliRunner().invoke(florilege.app, words)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    said, *rest = result.stderr.splitlines()
+    assert said.startswith("error: ")
+    assert said.partition("; did you mean ")[2].split(" or ")[0].rstrip("?") == near
+    assert all(line.startswith("help: florilege ") for line in rest)
+    assert len(rest) <= 1
+
+
+def test_a_strange_word_is_met_with_none() -> None:
+    result = CliRunner().invoke(florilege.app, ["doctor", "--something", "else"])
+    assert result.stderr == (
+        "error: florilege doctor has no option --something\nhelp: florilege doctor --help\n"
+    )
+
+
+def test_other_trouble_with_words_keeps_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = CliRunner().invoke(florilege.app, ["calibrate"])
+    assert missing.stderr == "error: missing argument 'BUNDLE'\nhelp: florilege calibrate --help\n"
+    no_value = CliRunner().invoke(florilege.app, ["serve", "B", "--port"])
+    assert no_value.stderr.startswith("error: option '--port' requires an argument\n")
+    monkeypatch.setenv("FLORILEGE_SERVE_PORT", "eighty")
+    set_wrong = CliRunner().invoke(florilege.app, ["serve", "B"])
+    assert "(env var: 'FLORILEGE_SERVE_PORT')" in set_wrong.stderr  # who would look there else
+    flag = CliRunner().invoke(florilege.app, ["serve", "B", "--port", "eighty"])
+    assert "env var" not in flag.stderr
+
+
+def test_the_command_alone_prints_its_help() -> None:
+    for words in ([], ["bundle"], ["data"]):
+        assert "Usage" in CliRunner().invoke(florilege.app, words).output
+        assert "completion" not in CliRunner().invoke(florilege.app, words).output
