@@ -23,6 +23,7 @@ from calibration.printing import (
     calibration_tables,
     comparison_table,
     evaluation_table,
+    lists_tables,
     print_json,
     print_table,
     summary,
@@ -97,7 +98,8 @@ def calibrate(
     record = calibrate_bundle(bundle, data, split, device=device, report=writer, **dict(settings))
     for caution in cautions(record):
         warn(caution)
-    _show(summary(record), calibration_tables(record), as_json)
+    shown = summary(record)
+    _show(shown, [*calibration_tables(record), *lists_tables(shown)], as_json)
 
 
 @app.command()
@@ -142,7 +144,7 @@ def evaluate(
         with shown(bundle) as new:
             evaluation = evaluation_of(new)
             content = evaluation.to_plain()
-            tables = [evaluation_table(content)]
+            tables = [evaluation_table(content), *lists_tables(content)]
             older: Findings | None = None
             if against is not None:
                 with shown(against) as old:

@@ -49,6 +49,15 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         else {"method": judge.method, "threshold": judge.threshold, "share": judge.share},
         "rules": [_plain(point) for point in asked_points(record)],
         "guaranteed": [_plain(point) for point in promised_points(record)],
+        "lists": [
+            {
+                "list": each.name,
+                "classes": len(each.classes),
+                "rows": each.rows,
+                "rules": [_plain(point) for point in asked_points(record, list_name=each.name)],
+            }
+            for each in record.lists
+        ],
         "warnings": cautions(record),
     }
 
@@ -69,6 +78,19 @@ def calibration_tables(record: CalibrationRecord) -> list[RichTable]:
         (_of_several(record.point("average_k", images=number)) for number in images),
     )
     return [single, several] if images else [single]
+
+
+def lists_tables(content: Plain) -> list[RichTable]:
+    """What ``--json`` of either command prints of lists as a table for people, if there are any."""
+    entries = [
+        {**rule, "list": each["list"]}
+        for each in content["lists"]
+        for rule in each["rules"]
+        if rule["rule"] == "average_k"
+    ]
+    headings = ("list", "asked", "size", "hits", "95 %", "of photos")
+    title = "average_k for the classes of a list alone, on photos of these"
+    return [figures_table(title, headings, entries)] if entries else []
 
 
 def evaluation_table(evaluation: Plain) -> RichTable:
@@ -126,7 +148,7 @@ def new_table(title: str, headings: Sequence[str]) -> RichTable:
         title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False
     )
     for heading in headings:
-        left = heading == "rule"
+        left = heading in ("rule", "list")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     return table
 
@@ -202,6 +224,7 @@ def _share(value: float | None) -> str:
 
 CELLS: Mapping[str, Callable[[Plain], str]] = {
     "rule": _titled,
+    "list": lambda entry: str(entry["list"]),
     "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",
     "photos": lambda entry: str(entry["images"]),
     "lambda": _lambda,
@@ -211,6 +234,7 @@ CELLS: Mapping[str, Callable[[Plain], str]] = {
     "macro": lambda entry: _share(entry["macro_hit_rate"]),
     "empty": lambda entry: _share(entry["empty_rate"]),
     "groups": lambda entry: f"{entry['rows']:,}",
+    "of photos": lambda entry: f"{entry['rows']:,}",
     "made from": lambda entry: str(entry["made_from"]),
 }
 """What a table shows of the JSON object of a threshold under each heading."""

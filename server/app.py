@@ -31,6 +31,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     Raises:
         BundleError: The bundle is damaged or not calibrated.
+        DataError: A list cannot be used.
         UsageError: A folder to write to cannot be used.
     """
     pipeline = open_pipeline(
@@ -38,6 +39,7 @@ def create_app(settings: Settings) -> FastAPI:
         device=settings.device,
         max_pixels=settings.max_pixels,
         max_decoding_pixels=settings.max_decoding_pixels,
+        lists=settings.lists,
     )
     metrics = Metrics()
     feedback = open_feedback(settings, pipeline, metrics)

@@ -104,12 +104,13 @@ async def identify(
     Send one photo as the raw body, or one to five photos of the same plant as multipart parts
     named `images`: JPEG, PNG, WebP, HEIC or AVIF. The set grows with the ambiguity of the photo:
     every class scoring at least `lambda` is in it, best first, and on photos like those of the
-    validation data it holds `k` classes on average. It may be repeated safely.
+    validation data it holds `k` classes on average. With `list` or `only` some classes alone are
+    scored. It may be repeated safely.
 
     Errors: 400 `malformed_request`, `unknown_parameter`, `invalid_parameter`; 408
     `upload_too_slow`; 413 `body_too_large`, `image_too_large`; 415 `unsupported_image_type`;
-    422 `image_unreadable`, `wrong_number_of_images`, `not_calibrated`; 503 `overloaded`,
-    `queue_timeout`, `loading`, `draining`.
+    422 `image_unreadable`, `wrong_number_of_images`, `not_calibrated`, `unknown_list`,
+    `unknown_class`; 503 `overloaded`, `queue_timeout`, `loading`, `draining`.
     """
     engine.check_accepting()
     ask = question.ask(request.headers.get("accept-language", ""))

@@ -55,14 +55,17 @@ class Latest(Generic[Kept]):
 class Remembered:
     """One answer, as far as feedback needs it."""
 
-    query: Query
+    query: Query  # without `only`, which may be long
+    restricted: bool
     verdict: Verdict
     bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
 
     @classmethod
     def of(cls, outcome: Outcome) -> "Remembered":
         answer = outcome.answer
-        return cls(answer.query, answer.rejection.verdict, np.packbits(outcome.inside))
+        query = answer.query.model_copy(update={"only": None})
+        verdict, bits = answer.rejection.verdict, np.packbits(outcome.inside)
+        return cls(query, outcome.restricted, verdict, bits)
 
     @property
     def members(self) -> list[int]:
@@ -136,6 +139,8 @@ class Feedback:
             "coverage": query.coverage,
             "guarantee": query.guarantee,
             "images": query.images,
+            "list": query.list,
+            "restricted": answer.restricted,
             "verdict": answer.verdict,
             "calibration_id": self._model.calibration_id,
             "bundle_sha256": self._model.bundle_sha256,

@@ -261,8 +261,9 @@ def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Pa
 def remembered(members: list[int], classes: int = 12) -> Remembered:
     inside = np.zeros(classes, dtype=bool)
     inside[members] = True
-    query = Query(images=1, rule="average_k", k=3.0, coverage=None, guarantee=None, lang="en")
-    return Remembered(query, "accepted", np.packbits(inside))
+    nothing = dict.fromkeys(("coverage", "guarantee", "list", "only"))
+    query = Query(images=1, rule="average_k", k=3.0, lang="en", **nothing)
+    return Remembered(query, False, "accepted", np.packbits(inside))
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
