@@ -52,7 +52,8 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
         return Table(
             rule=rule, head=head, score_kind="softmax", temperature=1.0, list_name=None,
             images=images, fusion="mean_score", rows=80,
-            made_from=None if images == 1 else "observations", min_size=1, guarantee=guarantee, delta=None, max_size=None, by_class=None,
+            made_from=None if images == 1 else "observations", min_size=1,
+            guarantee=guarantee, delta=None, max_size=None, by_class=None,
             columns=Columns.of(rows),
         )  # fmt: skip
 

@@ -84,6 +84,8 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
         "coverage": None,
         "guarantee": None,
         "images": 1,
+        "list": None,
+        "restricted": False,
         "verdict": "accepted",
         "calibration_id": answer["model"]["calibration_id"],
         "bundle_sha256": answer["model"]["bundle_sha256"],
