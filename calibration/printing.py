@@ -89,7 +89,7 @@ def lists_tables(content: Plain) -> list[RichTable]:
         if rule["rule"] == "average_k"
     ]
     headings = ("list", "asked", "size", "hits", "95 %", "of photos")
-    title = "average_k for the classes of a list alone, on photos of these"
+    title = "lists: average_k on the photos of their classes"
     return [figures_table(title, headings, entries)] if entries else []
 
 

@@ -16,7 +16,7 @@ from calibration.offline.settings import Plan
 from calibration.offline.tabulate import Advance, Block, Source, tabulate
 from calibration.record.tables import CalibratedList, Table
 from calibration.rules import class_weights
-from calibration.scores import scores
+from calibration.scores import logits_among, scores
 from models.region_lists import RegionList
 
 
@@ -81,4 +81,4 @@ def listed(
         (array([[4, 6]]), array([1]))
     """
     rows = np.isin(labels, classes)
-    return logits[rows][:, classes], np.searchsorted(classes, labels[rows])
+    return logits_among(logits[rows], classes), np.searchsorted(classes, labels[rows])

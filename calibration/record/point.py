@@ -149,7 +149,7 @@ class OperatingPoint(SetRule):
     def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
         """The same threshold, to be compared with scores of some classes alone.
 
-        It was not calibrated for these: a threshold for all classes gives smaller sets.
+        It was not calibrated for these: the mean size of sets is another one.
 
         Args:
             classes: Output indices, ascending, shape ``(listed,)``.

@@ -10,6 +10,7 @@ from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rejection.reference import Reference
 from calibration.rules import RULES
+from calibration.scores import logits_among
 from models.classes import ClassInfo, ClassTable
 from server.answers.ask import Ask
 from server.answers.lists import Restriction
@@ -60,7 +61,9 @@ def answer(
     known: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
     served = logits[point.head]
     if restriction is not None:
-        served = served[:, restriction.classes]  # from here on `classes` are those of the list
+        served = logits_among(
+            served, restriction.classes
+        )  # from here on `classes` are those of the list
     scores = point.fused_scores(served)  # (classes,)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":

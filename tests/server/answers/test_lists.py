@@ -184,6 +184,14 @@ def test_a_k_that_the_list_lacks_is_answered_uncalibrated_and_one_nobody_has_ref
     assert not ask(record, logits(), list="heath", guarantee="probability")[0].set.calibrated
 
 
+def test_a_photo_that_rules_out_the_whole_list_gets_an_answer(record: CalibrationRecord) -> None:
+    values = logits()
+    values[record.head][:, list(indices(PAIR))] = -np.inf
+    found, members = ask(record, values, list="pair", include=frozenset({"marginals"}))
+    assert [result.score for result in found.results] == [0.5, 0.5]
+    assert members == set(PAIR)
+
+
 def test_several_photos_with_a_list_are_not_calibrated(record: CalibrationRecord) -> None:
     values = logits(photos=2)
     found, _ = ask(record, values, list="heath", include=frozenset({"scores"}))
