@@ -61,9 +61,7 @@ def answer(
     known: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
     served = logits[point.head]
     if restriction is not None:
-        served = logits_among(
-            served, restriction.classes
-        )  # from here on `classes` are those of the list
+        served = logits_among(served, restriction.classes)  # (photos, listed), as all that follows
     scores = point.fused_scores(served)  # (classes,)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
