@@ -166,6 +166,11 @@ def test_progress_counts_the_passes_of_lists() -> None:
     assert sum(seen) == passes(scoring, plan) * int(chosen.sum())
 
 
+def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    assert lambda_val is not None
+    return np.maximum(1, (values >= lambda_val).sum(axis=1))
+
+
 def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> None:
     """The network knows the posterior; lists are a third of the classes, several times drawn."""
     random, gaps, shrunk = np.random.default_rng(3), [], []
@@ -181,11 +186,11 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
         )
         [row] = [t.columns.row(0) for t in tables if t.rule == "average_k"]
         values, _ = among(np.log(fresh.scores).astype(np.float32), fresh.labels, region)
-        sizes = np.maximum(1, (values >= row.lambda_val).sum(axis=1))
+        sizes = sizes_at(row.lambda_val, values)
         error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / found.rows)
         gaps.append((sizes.mean() - 3 - row.ties / found.rows) / error)
         old = calibrate("average_k", known.scores, average_k=3)
-        shrunk.append(np.maximum(1, (values >= old.lambda_val).sum(axis=1)).mean())
+        shrunk.append(sizes_at(old.lambda_val, values).mean())
     assert abs(np.mean(gaps)) < 3 / np.sqrt(len(gaps))
     assert np.abs(gaps).max() < 4
     assert np.mean(shrunk) < 2.5

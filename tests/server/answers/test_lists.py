@@ -109,11 +109,13 @@ def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
     for rule, value in (("average_k", {"k": 2.0}), ("balanced_average_k", {"k": 2.0}),
                         ("coverage", {"coverage": 0.9}), ("class_coverage", {"coverage": 0.9}),
                         ("top_k", {"k": 2.0})):  # fmt: skip
-        found, members = ask(record, logits(), only=list(ids), rule=rule, **value)
-        whole = record.point(rule, **value)
+        asked: dict[str, Any] = value
+        found, members = ask(record, logits(), only=list(ids), rule=rule, **asked)
+        whole = record.point(rule, **asked)
         assert found.set.lambda_val == whole.lambda_val
         assert not found.set.calibrated
-        assert found.set.expected_size is found.set.hit_rate is found.set.statement is None
+        assert found.set.expected_size is found.set.hit_rate is None
+        assert found.set.statement is None
         assert [warned.code for warned in found.warnings] == ["list_not_calibrated"]
         assert "the 4 classes asked for" in found.warnings[0].detail
         scores = np.zeros((1, len(TABLE)))
