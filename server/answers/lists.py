@@ -94,11 +94,8 @@ class Lists:
         listed = None if ask.list is None else self.by_name.get(ask.list)
         if ask.list is not None and listed is None:
             names = sorted(self.by_name)
-            raise UnknownList(
-                f"no list is named {ask.list[:80]!r}; "
-                + ("`allowed` holds those there are" if names else "this server has none"),
-                allowed=names,
-            )
+            none = "" if names else ", and no other either"
+            raise UnknownList(f"no list is named {ask.list[:80]!r}{none}", allowed=names)
         if ask.only is None:
             return listed
         classes = self._named(ask.only)
@@ -128,8 +125,7 @@ class Lists:
             raise UnknownClass(
                 "parameter `only`: no class id, genus or family is named "
                 + ", ".join(repr(word[:80]) for word in shown)
-                + (f", and {more} more are unknown" if more else "")
-                + ("; `allowed` holds names that look alike" if near else ""),
+                + (f", and {more} more are unknown" if more else ""),
                 allowed=list(near) or None,
             )
         return found
