@@ -256,6 +256,7 @@ def test_corrected_scores_are_corrected_for_the_listed_classes(record: Calibrati
         tables=tuple(table for table in record.tables if table.list_name is None),
         lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
     )
+    assert Lists.of(TABLE, corrected).by_name["heath"].calibrated_as is None
     found, _ = ask(corrected, logits(), list="heath", include=frozenset({"scores"}))
     expected = by_hand(corrected, logits(), HEATH)
     assert {r.class_id: r.score for r in found.results} == pytest.approx(expected)
