@@ -117,7 +117,8 @@ def test_what_cannot_be_restricted_to_is_refused_before_the_photo(
     client: TestClient, query: str, status: int, code: str, allowed: list[str] | None
 ) -> None:
     assert problem(client, query) == (status, code, allowed)
-    response = client.post(f"/v1/identify?{query}", content=b"no photo at all")
+    no_form = {"content-type": "multipart/form-data"}
+    response = client.post(f"/v1/identify?{query}", content=b"no photo at all", headers=no_form)
     assert (response.status_code, response.json()["code"]) == (status, code)
 
 
