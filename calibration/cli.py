@@ -23,6 +23,7 @@ from calibration.printing import (
     calibration_tables,
     comparison_table,
     evaluation_tables,
+    lists_tables,
     print_json,
     summary,
 )
@@ -105,7 +106,9 @@ def calibrate(
     record = calibrate_bundle(bundle, data, split, device=device, report=writer, **dict(settings))
     for caution in cautions(record):
         warn(caution)
-    _show(summary(record), calibration_tables(record, all_rules=all_rules), as_json)
+    shown = summary(record)
+    tables = [*calibration_tables(record, all_rules=all_rules), *lists_tables(shown)]
+    _show(shown, tables, as_json)
     if not as_json:
         every = f"; to list them: {command('bundle', 'inspect', bundle)}"
         conclude(
@@ -158,7 +161,7 @@ def evaluate(
         with shown(bundle) as new:
             evaluation = evaluation_of(new)
             content = evaluation.to_plain()
-            tables = evaluation_tables(content, all_rules=all_rules)
+            tables = [*evaluation_tables(content, all_rules=all_rules), *lists_tables(content)]
             older: Findings | None = None
             if against is not None:
                 with shown(against) as old:

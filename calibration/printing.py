@@ -51,6 +51,15 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         else {"method": judge.method, "threshold": judge.threshold, "share": judge.share},
         "rules": [_plain(point) for point in asked_points(record)],
         "guaranteed": [_plain(point) for point in promised_points(record)],
+        "lists": [
+            {
+                "list": each.name,
+                "classes": len(each.classes),
+                "rows": each.rows,
+                "rules": [_plain(point) for point in asked_points(record, list_name=each.name)],
+            }
+            for each in record.lists
+        ],
         "warnings": cautions(record),
     }
 
@@ -91,6 +100,19 @@ def evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
         guaranteed,
         all_rules=all_rules,
     )
+
+
+def lists_tables(content: Plain) -> list[Titled]:
+    """What ``--json`` of either command prints of lists as a table for people, if there are any."""
+    entries = [
+        {**rule, "list": each["list"]}
+        for each in content["lists"]
+        for rule in each["rules"]
+        if rule["rule"] == FIRST
+    ]
+    headings = ("list", "asked", "size", "hits", "95 %", "of photos")
+    title = f"lists: {FIRST} on the photos of their classes"
+    return [(title, figures_table(headings, entries))] if entries else []
 
 
 def comparison_table(found: Sequence[Comparison], against: str, *, all_rules: bool) -> Titled:
@@ -212,6 +234,7 @@ def _share(value: float | None) -> str:
 
 CELLS: Mapping[str, Callable[[Plain], str]] = {
     "rule": lambda entry: str(entry["rule"]),
+    "list": lambda entry: str(entry["list"]),
     "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",
     "photos": lambda entry: str(entry["images"]),
     "lambda": _lambda,
@@ -221,6 +244,7 @@ CELLS: Mapping[str, Callable[[Plain], str]] = {
     "macro": lambda entry: _share(entry["macro_hit_rate"]),
     "empty": lambda entry: _share(entry["empty_rate"]),
     "groups": lambda entry: f"{entry['rows']:,}",
+    "of photos": lambda entry: f"{entry['rows']:,}",
     "made from": lambda entry: str(entry["made_from"]),
 }
 """What a table shows of the JSON object of a threshold under each heading."""

@@ -94,6 +94,25 @@ def adjusted(
     return values.astype(np.float64) + ratios
 
 
+def logits_among(logits: NDArray[Any], classes: NDArray[np.intp]) -> NDArray[Any]:
+    """Logits of some classes alone, so that softmax shares are among these.
+
+    A photo for which none of them is possible says nothing about them: all get the same logit.
+
+    Args:
+        logits: Shape ``(..., classes)``.
+        classes: Output indices, shape ``(listed,)``.
+
+    Example:
+        >>> logits_among(np.array([[3.0, 1.0, 2.0], [0.0, -np.inf, -np.inf]]), np.array([1, 2]))
+        array([[1., 2.],
+               [0., 0.]])
+    """
+    few = logits[..., classes]
+    impossible = (few == -np.inf).all(axis=-1, keepdims=True)
+    return np.where(impossible, np.zeros_like(few), few) if impossible.any() else few
+
+
 def check_temperature(temperature: float) -> None:
     """Raise ValueError unless it lies in [0.01, 100], where no float32 logit can overflow."""
     if not 0.01 <= temperature <= 100:

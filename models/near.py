@@ -20,8 +20,9 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> list[str]:
         >>> nearest("photo", ["average_k", "top_k"])
         []
     """
-    typed = _plain(word)
-    found = {name: _likeness(typed, _plain(name)) for name in known}
+    typed, matcher = _plain(word), SequenceMatcher[str]()
+    matcher.set_seq2(typed)  # what it counts of this one it remembers
+    found = {name: _likeness(typed, _plain(name), matcher) for name in known}
     least = max([LEAST_LIKE, *(like - MUCH_BETTER for like in found.values())])
     close = sorted((name for name in found if found[name] >= least), key=lambda name: -found[name])
     return close[:most]
@@ -56,7 +57,7 @@ def _plain(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-def _likeness(typed: str, name: str) -> float:
+def _likeness(typed: str, name: str, matcher: SequenceMatcher[str]) -> float:
     """From 0 to 1; the beginning of a name, and a long part of it, are like it."""
     if typed and name.startswith(typed):
         return 0.9 + 0.1 * len(typed) / len(name)
@@ -64,4 +65,7 @@ def _likeness(typed: str, name: str) -> float:
         return 0.7 + 0.2 * len(typed) / len(name)
     if len(typed) <= SHORT and typed[:1] != name[:1]:
         return 0.0  # gpu is not cpu
-    return SequenceMatcher(None, typed, name).ratio()
+    matcher.set_seq1(name)
+    if matcher.real_quick_ratio() < LEAST_LIKE or matcher.quick_ratio() < LEAST_LIKE:
+        return 0.0  # most names of thousands
+    return matcher.ratio()

@@ -32,6 +32,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     Raises:
         BundleError: The bundle is damaged or not calibrated.
+        DataError: A list cannot be used.
         UsageError: A folder to write to cannot be used.
     """
     keys = None if settings.keys_file is None else Keys(settings.keys_file)

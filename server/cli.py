@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from models.errors import DataError, SomeInputsFailed
 from models.flags import flags_of
 from models.terminal import conclude
 from server.answers.ask import Question
+from server.answers.lists import open_list
 from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.doctor import examine, print_report
@@ -76,6 +78,10 @@ def predict(
         raise DataError(f"no photos found under {places}")
     return_large_blocks()
     pipeline = open_pipeline(bundle, device=device)
+    if question.list is not None and question.list not in pipeline.lists.by_name:
+        opened = open_list(question.list, pipeline.bundle.classes)
+        pipeline = replace(pipeline, lists=pipeline.lists.adding([opened]))
+        question = question.model_copy(update={"list": opened.name})
     predicted = predict_all(pipeline, photos, question.ask(), threads=threads)
     failed: list[Path] = []
     write_predictions(_named(predicted, failed), format, output)

@@ -172,8 +172,8 @@ class Engine:
         return monotonic() + self.settings.queue_timeout_s
 
     def check_calibrated(self, ask: Ask) -> None:
-        """Refuse, as `operating_point` does, before anything is uploaded."""
-        operating_point(self.pipeline.record, ask, 1)
+        """Refuse, as `operating_point` and `Lists.restriction` do, before anything is uploaded."""
+        operating_point(self.pipeline.record, ask, 1, self.pipeline.lists.restriction(ask))
 
     def observe(self, outcome: Outcome, job: Job) -> None:
         """Count one answered request, and tell those who take note of it."""
@@ -183,12 +183,15 @@ class Engine:
         if verdict == "rejected":
             self.metrics.rejected.labels(UNFAMILIAR).inc()
         if result.model is self.pipeline.model:  # not one of a bundle that is gone
-            self.afterwards.tell(Seen(logits=outcome.logits))
-        self.metrics.set_size.observe(result.set.size)
+            self.afterwards.tell(Seen(logits=outcome.logits, restricted=outcome.restricted))
         if result.set.size == 0:
             self.metrics.empty_sets.inc()
-        if result.results:
-            self.metrics.top_score.observe(result.results[0].score)
+        if outcome.restricted:
+            self.metrics.restricted_set_size.observe(result.set.size)
+        else:
+            self.metrics.set_size.observe(result.set.size)
+            if result.results:
+                self.metrics.top_score.observe(result.results[0].score)
         for stage, seconds in job.stages.seconds.items():
             self.metrics.stage_seconds.labels(stage).observe(seconds)
 

@@ -121,6 +121,16 @@ class WrongNumberOfImages(Problem):
     status, code, title = 422, "wrong_number_of_images", "The number of photos does not fit"
 
 
+class UnknownList(Problem):
+    status, code, title = 422, "unknown_list", "There is no such list"
+
+
+class UnknownClass(Problem):
+    """``only`` names something that is no class, genus or family."""
+
+    status, code, title = 422, "unknown_class", "The model does not know such a class"
+
+
 class NotCalibratedFor(Problem):
     """The bundle holds no threshold for this rule, K, coverage or guarantee."""
 

@@ -25,8 +25,8 @@ SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 class Metrics:
     """All metrics of one server.
 
-    `set_size` gets one observation for each answered request: its rolling mean is an alarm for
-    drift that needs no labels (compare it with `set_size_target`).
+    `set_size` gets one observation for each answered request for all classes: its rolling mean is
+    an alarm for drift that needs no labels (compare it with `set_size_target`).
     """
 
     def __init__(self) -> None:
@@ -60,6 +60,9 @@ class Metrics:
             "rejected_total", "Requests refused and photos rejected, by reason.", "reason"
         )
         self.set_size = histogram("set_size", "Classes in a set, once a request.", SIZES)
+        self.restricted_set_size = histogram(
+            "restricted_set_size", "The same for requests with a list or single classes.", SIZES
+        )
         self.set_size_target = gauge("set_size_target", "Expected set size at the default K.")
         self.top_score = histogram("top_score", "Score of the best class.", SHARES)
         self.empty_sets = counter("empty_sets_total", "Answers with an empty set.")

@@ -125,12 +125,14 @@ def pipeline_of(settings: Settings) -> Pipeline:
 
     Raises:
         BundleError: It is damaged or not calibrated.
+        DataError: A list cannot be used.
     """
     return open_pipeline(
         settings.bundle,
         device=settings.device,
         max_pixels=settings.max_pixels,
         max_decoding_pixels=settings.max_decoding_pixels,
+        lists=settings.lists,
     )
 
 

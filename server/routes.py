@@ -30,6 +30,8 @@ from server.errors import (
     Problem,
     QueueTimeout,
     ThumbnailNotFound,
+    UnknownClass,
+    UnknownList,
     UnknownParameter,
     UnsupportedImageType,
     UploadTooSlow,
@@ -119,7 +121,7 @@ AboutOf = Annotated[About, Depends(_about)]
     responses=refusals(
         *OF_ALL,
         *(MalformedRequest, UploadTooSlow, BodyTooLarge, ImageTooLarge, UnsupportedImageType),
-        *(ImageUnreadable, WrongNumberOfImages, NotCalibratedFor),
+        *(ImageUnreadable, WrongNumberOfImages, NotCalibratedFor, UnknownList, UnknownClass),
         *(Overloaded, QueueTimeout, Loading, Draining),
     ),
 )
@@ -131,7 +133,8 @@ async def identify(
     Send one photo as the raw body, or one to five photos of the same plant as multipart parts
     named `images`: JPEG, PNG, WebP, HEIC or AVIF. The set grows with the ambiguity of the photo:
     every class scoring at least `lambda` is in it, best first, and on photos like those of the
-    validation data it holds `k` classes on average. It may be repeated safely.
+    validation data it holds `k` classes on average. With `list` or `only` some classes alone are
+    scored. It may be repeated safely.
     """
     engine.check_accepting()
     ask = question.ask(request.headers.get("accept-language", ""))

@@ -11,6 +11,7 @@ from calibration.rules import RuleName, SmallClasses
 
 Rule = RuleName
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
+ClassIds = list[str]
 
 
 class Shape(BaseModel):
@@ -48,6 +49,10 @@ class Query(Shape):
     coverage: float | None = Field(description="Share of sets that should hold the truth.")
     guarantee: Guarantee | None = Field(description="What is promised about new photos.")
     lang: str = Field(description="First language in which common names were looked for.")
+    list: str | None = Field(description="The list that the classes were restricted to.")
+    only: ClassIds | None = Field(
+        description="The classes that `only` stands for, within the list if there is one."
+    )
 
 
 class Measured(Shape):
@@ -199,6 +204,9 @@ class Point(Shape):
     )
 
 
+Points = list[Point]
+
+
 class Promised(Shape):
     """What a rule is calibrated for where more is asked of it than it promises anyway."""
 
@@ -218,6 +226,13 @@ class SeveralPhotos(Shape):
     points: list[Point] = Field(description="By growing k or coverage.")
 
 
+class ListedClasses(Shape):
+    """What a rule is calibrated for with the classes of a list alone."""
+
+    list: str = Field(description="Its name.")
+    points: Points = Field(description="For one photo, by growing k or coverage.")
+
+
 class RuleInfo(Shape):
     """A rule with everything it is calibrated for."""
 
@@ -234,6 +249,9 @@ class RuleInfo(Shape):
     several: list[SeveralPhotos] = Field(
         description="Further numbers of photos of one plant it is calibrated for."
     )
+    lists: list[ListedClasses] = Field(
+        description="Lists it is calibrated for, to be asked for with `list`."
+    )
 
 
 class Limits(Shape):
@@ -244,6 +262,14 @@ class Limits(Shape):
     max_images: int
     upload_deadline_s: float
     media_types: list[str] = Field(description="Image types that are accepted.")
+
+
+class OfferedList(Shape):
+    """A list that `list` may name."""
+
+    name: str
+    classes: int = Field(description="How many classes it holds.")
+    calibrated: bool = Field(description="Whether it has thresholds of its own.")
 
 
 class ModelCard(Shape):
@@ -259,6 +285,7 @@ class ModelCard(Shape):
     default_rule: Rule
     default_k: float
     rules: list[RuleInfo]
+    lists: list[OfferedList] = Field(description="What `list` may name.")
     languages: list[str] = Field(description="Languages with at least one common name.")
     limits: Limits
 

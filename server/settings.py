@@ -60,6 +60,10 @@ class Settings(flags.FlagSettings):
     """Bytes at which a file of the score log is full."""
     score_log_files: Count = 8
     """Most files of the score log; the oldest is deleted."""
+    lists: Annotated[
+        tuple[str, ...], flags.Flag(name="--list", type=list[str] | None, metavar="NAME=FILE")
+    ] = ()
+    """File of class ids that requests may restrict answers to by its name; may be repeated."""
     watch: bool = True
     """Compare photos with those of the validation, to notice drift."""
     watch_state: Path | None = None

@@ -42,7 +42,8 @@ class AuditReport:
     """What labelled requests say about a bundle.
 
     Audits are named after the rule and value that answered, such as ``average_k k=3``, or ``sets``
-    where the rows do not say. Rejected photos, whose set is empty, have audits of their own.
+    where the rows do not say. Each list that requests named has audits of its own, in which a
+    species beyond the list is a miss. So have rejected photos, whose set is empty.
     """
 
     audits: dict[str, Audit]
@@ -256,4 +257,6 @@ def _rule(row: Row) -> str:
         name += f" guarantee={promise}"
     if row.get("images", 1) != 1:
         name += f", {row['images']} photos"
+    if row.get("restricted"):  # its sets are of fewer classes: a class beyond these is a miss
+        name += f", list {row['list']}" if row.get("list") else ", only some classes"
     return f"{name}, rejected" if row.get("verdict") == "rejected" else name

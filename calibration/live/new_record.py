@@ -2,8 +2,8 @@
 
 What it keeps: the rules whose thresholds need no labels (``average_k`` with its guarantees,
 ``balanced_average_k`` and ``top_k``), mean sizes, histograms of sizes and scores. What it drops:
-the coverage rules, every hit rate, the figures by training images, and heads that do not serve;
-all of this comes back with the next calibration on labelled photos.
+the coverage rules, every hit rate, the figures by training images, the thresholds of lists, and
+heads that do not serve; all of this comes back with the next calibration on labelled photos.
 """
 
 import hashlib
@@ -67,6 +67,7 @@ def record_from_traffic(
         distribution=distribution,
         log_ratios=found.log_ratios,
         shots=(),
+        lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
         tables=tuple(tables),
     ).named()
 

@@ -22,7 +22,8 @@ NOT_RESTORED = (
     "--audit)",
     "accuracy lost to blur, another camera or new species: sets of the same size hold the truth as "
     "rarely as before",
-    "the coverage rules, which need labels: calibrate on labelled photos to get them back",
+    "the coverage rules and thresholds of lists, which need labels: calibrate on labelled photos "
+    "to get them back",
 )
 """What a calibration from traffic does not give, for whoever approves it."""
 ONLY_FREQUENCIES = (

@@ -13,16 +13,19 @@ from calibration.offline.outputs import outputs_of, photos_for
 from calibration.offline.settings import CalibrationSettings, Plan
 from calibration.record import CalibrationRecord
 from calibration.record.inspection import PROVENANCE
+from calibration.record.tables import CalibratedList
 from data.dataset import Split, split_name
 from data.parts import Part
 from models.bundle.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserved
 from models.classes import ClassTable
 from models.errors import UsageError
 from models.progress import progress
+from models.region_lists import read_lists
 from models.session import Session
 
 CHOSEN_ON = "checkpoint_chosen_on"
 FEW_ROWS = 1000
+FEW_LISTED = 200
 
 
 def calibrate_bundle(
@@ -134,6 +137,21 @@ def cautions(record: CalibrationRecord) -> list[str]:
     absent = 0 if seen is None else record.classes - seen
     if absent:
         found.append(f"{absent} of {record.classes} classes have no photo in this split")
+    return found + [caution for each in record.lists for caution in _of_list(each)]
+
+
+def _of_list(each: CalibratedList) -> list[str]:
+    name, absent = f"list {each.name!r}", len(each.classes) - each.classes_seen
+    if not each.rows:
+        return [f"{name} has no photo in this split: its answers are not calibrated"]
+    found = []
+    if each.rows < FEW_LISTED:
+        found.append(
+            f"{name} has only {each.rows} photos: its thresholds are coarse, {FEW_LISTED} or more "
+            "are better"
+        )
+    if absent:
+        found.append(f"{absent} of the {len(each.classes)} classes of {name} have no photo")
     return found
 
 
@@ -162,6 +180,8 @@ def _plan(
         wanted = CalibrationSettings(**settings)
     method, training = training_photos(session, data, part, wanted.rejection_method)
     filled = {**dict(wanted), "rejection_method": method}
+    if wanted.lists_folder is not None:
+        filled["lists"] = read_lists(wanted.lists_folder, bundle.classes)
     with _usage_errors():
         plan = Plan(classes=len(bundle.classes), **filled)
         plan.candidates(tuple(bundle.heads))

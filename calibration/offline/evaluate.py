@@ -1,18 +1,24 @@
 """Evaluating a bundle: what its sets hold on photos it was not calibrated on."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calibration.guarantees import Guarantee
 from calibration.measurement import Measurement
 from calibration.metrics import shot_groups
+from calibration.offline.listed_classes import listed
 from calibration.offline.outputs import BundleOutputs, bundle_outputs
 from calibration.offline.tabulate import row_of
 from calibration.record.point import OperatingPoint
 from calibration.record.record import CalibrationRecord
-from calibration.record.tables import Row
+from calibration.record.tables import CalibratedList, Row
 from calibration.rules import RULES
+from calibration.scores import scores
 from models.progress import progress
 
 
@@ -31,6 +37,22 @@ class Evaluated(NamedTuple):
     shots: dict[str, float | None]
 
 
+class EvaluatedList(NamedTuple):
+    """What the sets of a list hold on the photos of its classes.
+
+    Attributes:
+        name: Of the list.
+        classes: How many it holds.
+        rows: Photos of these.
+        rules: One result for each rule and value; none without photos.
+    """
+
+    name: str
+    classes: int
+    rows: int
+    rules: tuple[Evaluated, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """What a bundle does on a split.
@@ -41,6 +63,7 @@ class Evaluation:
         rows: Its photos.
         rules: One result for each rule and value.
         guaranteed: The same for guarantees that a rule gives only when asked for them.
+        lists: What the thresholds of each list do.
     """
 
     bundle: str
@@ -51,13 +74,23 @@ class Evaluation:
     rows: int
     rules: tuple[Evaluated, ...]
     guaranteed: tuple[Evaluated, ...]
+    lists: tuple[EvaluatedList, ...]
 
     def to_plain(self) -> dict[str, Any]:
         """For json."""
         rules = [_plain(result, self.rows) for result in self.rules]
         guaranteed = [_plain(result, self.rows) for result in self.guaranteed]
+        lists = [
+            {
+                "list": each.name,
+                "classes": each.classes,
+                "rows": each.rows,
+                "rules": [_plain(result, each.rows) for result in each.rules],
+            }
+            for each in self.lists
+        ]
         facts = {name: value for name, value in vars(self).items() if name != "rows"}
-        return {**facts, "rules": rules, "guaranteed": guaranteed}
+        return {**facts, "rules": rules, "guaranteed": guaranteed, "lists": lists}
 
 
 def evaluate_bundle(
@@ -77,20 +110,16 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
     asked_for, promised = asked_points(record), promised_points(record)
     points = [*asked_for, *promised]
     measurement = Measurement(points, record.classes)
+    lists = [_ListMeasured(record, each) for each in record.lists]
     with progress(len(outputs.labels), "measuring sets") as advance:
         for (logits,), labels in outputs.blocks(record.head):
             measurement.update(record.scores(logits), labels)
+            for each in lists:
+                each.update(logits, labels)
             advance(len(labels))
     known = record.class_counts_from == "train"
     groups = shot_groups(record.class_counts) if known else {}
-    results = [
-        Evaluated(
-            point,
-            row_of(measurement, index, asked(point)[1]),
-            {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
-        )
-        for index, point in enumerate(points)
-    ]
+    results = _results(measurement, points, groups)
     return Evaluation(
         bundle=f"{bundle.name} {bundle.version}",
         bundle_sha256=bundle.sha256,
@@ -100,12 +129,18 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
         rows=len(outputs.labels),
         rules=tuple(results[: len(asked_for)]),
         guaranteed=tuple(results[len(asked_for) :]),
+        lists=tuple(each.result() for each in lists),
     )
 
 
-def asked_points(record: CalibrationRecord) -> list[OperatingPoint]:
-    """Every rule, at the values last given to ``--k`` and ``--coverage`` that it has."""
-    return [point for rule in record.rules for point in _points(record, rule, None)]
+def asked_points(
+    record: CalibrationRecord, *, list_name: str | None = None
+) -> list[OperatingPoint]:
+    """Every rule, at the values last given to ``--k`` and ``--coverage`` that it has.
+
+    With ``list_name`` these are the thresholds of a list.
+    """
+    return [point for rule in record.rules for point in _points(record, rule, None, list_name)]
 
 
 def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
@@ -122,15 +157,54 @@ def asked(point: OperatingPoint) -> tuple[str, float]:
 
 
 def _points(
-    record: CalibrationRecord, rule: str, guarantee: Guarantee | None
+    record: CalibrationRecord, rule: str, guarantee: Guarantee | None, list_name: str | None = None
 ) -> list[OperatingPoint]:
     """A rule with a guarantee at the values asked for, ascending."""
-    calibrated = record.ks(rule, guarantee=guarantee)
-    if RULES[rule].asks == "coverage":
-        levels = [level for level in sorted(record.asked_coverage) if level in calibrated]
-        return [record.point(rule, coverage=level, guarantee=guarantee) for level in levels]
-    ks = [k for k in sorted(record.asked_k) if k in calibrated]
-    return [record.point(rule, k=k, guarantee=guarantee) for k in ks]
+    asks = RULES[rule].asks
+    calibrated = record.ks(rule, guarantee=guarantee, list_name=list_name)
+    wanted = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
+    return [
+        record.point(rule, **{asks: value}, images=1, guarantee=guarantee, list_name=list_name)
+        for value in wanted
+        if value in calibrated
+    ]
+
+
+class _ListMeasured:
+    """The photos of a list's classes, scored as its answers are."""
+
+    def __init__(self, record: CalibrationRecord, known: CalibratedList) -> None:
+        self._known, self._classes, self._rows = known, np.array(known.classes), 0
+        self._points = asked_points(record, list_name=known.name)
+        self._measurement = Measurement(self._points, len(known.classes))
+
+    def update(self, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+        chosen, places = listed(self._classes, logits, labels)
+        self._rows += len(chosen)
+        if self._points and len(chosen):
+            first = self._points[0]  # all of them compare the same scores
+            self._measurement.update(scores(first.adjusted(chosen), first.score_kind), places)
+
+    def result(self) -> EvaluatedList:
+        points = self._points if self._rows else []
+        rules = _results(self._measurement, points, {})
+        name, classes = self._known.name, len(self._known.classes)
+        return EvaluatedList(name=name, classes=classes, rows=self._rows, rules=tuple(rules))
+
+
+def _results(
+    measurement: Measurement,
+    points: Sequence[OperatingPoint],
+    groups: Mapping[str, NDArray[np.bool_]],
+) -> list[Evaluated]:
+    return [
+        Evaluated(
+            point,
+            row_of(measurement, index, asked(point)[1]),
+            {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
+        )
+        for index, point in enumerate(points)
+    ]
 
 
 def _plain(result: Evaluated, rows: int) -> dict[str, Any]:

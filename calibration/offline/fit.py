@@ -1,6 +1,6 @@
 """From the logits of a split to a calibration record."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from calibration.distribution import Distribution, DistributionOf
 from calibration.measurement import size_bins
 from calibration.nested import choose
+from calibration.offline.listed_classes import list_tables, passes_of_a_list
 from calibration.offline.outputs import FEATURES, SplitOutputs
 from calibration.offline.settings import Plan
 from calibration.offline.several_photos import group_tables
-from calibration.offline.tabulate import Block, Source, promised_tables, tabulate
+from calibration.offline.tabulate import Advance, Block, Source, promised_tables, tabulate
 from calibration.record.by_shots import measure_by_shots
 from calibration.record.record import CalibrationRecord, Origin, Selection
 from calibration.rejection.familiarity import FEATURE_METHODS, METHODS
@@ -22,8 +23,6 @@ from calibration.rules import class_weights
 from calibration.scores import ScoreKind, scores
 
 SWOLLEN = 1.05  # times K: sets larger than this hit more for their size, not their scores
-Advance = Callable[[int], object]
-"""Called with the number of rows after each block."""
 
 
 def fit_record(
@@ -71,6 +70,13 @@ def fit_record(
     for images in plan.images:
         tables += group_tables(outputs, plan, served, images=images, weights=weights)
         advance(len(labels))
+    lists = []
+    for region in plan.lists:
+        found, own = list_tables(
+            outputs, plan, served, region, class_counts=counts, advance=advance
+        )
+        lists.append(found)
+        tables += own
     tables += [table for other in others for table in other.tables]
     distribution, rejection = _familiarity(outputs, served, plan, reference, advance)
     return CalibrationRecord(
@@ -107,13 +113,15 @@ def fit_record(
         shots=()
         if class_counts is None
         else measure_by_shots(single.sizes, single.hits, labels, class_counts),
+        lists=tuple(lists),
         tables=tuple(tables),
     ).named()
 
 
 def passes(outputs: SplitOutputs, plan: Plan) -> int:
     """How often :func:`fit_record` reads all rows; each number of photos counts once."""
-    return 2 * len(plan.candidates(outputs.heads)) + 7 + len(plan.images)
+    of_lists = passes_of_a_list() * len(plan.lists)
+    return 2 * len(plan.candidates(outputs.heads)) + 7 + len(plan.images) + of_lists
 
 
 def single_photos(

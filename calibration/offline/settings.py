@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import ceil
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -22,6 +23,7 @@ from calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from calibration.threshold import check_average_k
 from models.flags import Flag, FlagSettings
 from models.near import meant
+from models.region_lists import RegionList
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
 PREFERRED_K = 3.0
@@ -86,6 +88,10 @@ class CalibrationSettings(FlagSettings):
     small_classes: SmallClasses = Field(  # `always` puts half of a long tail into every set
         default="marginal", description="For class_coverage: what classes with few photos get."
     )
+    lists_folder: Annotated[Path | None, Flag(name="--lists")] = Field(
+        default=None,
+        description="Folder of list files, a class id a line: each list gets its own thresholds.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -118,6 +124,7 @@ class Plan(CalibrationSettings):
     classes: int
     ks: Numbers = ()  # by default as many of 1, 2, 3, 5 and 10 as there are classes
     images: tuple[int, ...] = DEFAULT_IMAGES  # numbers of photos of one plant, as well as one
+    lists: tuple[RegionList, ...] = ()  # those of `lists_folder`
     rejection_method: Method = LOGITS_METHOD
 
     @model_validator(mode="before")
@@ -143,6 +150,10 @@ class Plan(CalibrationSettings):
                 f"max_size must be in [{self.compared[-1]:g}, {self.classes}], got {self.max_size}"
             )
         return self
+
+    def among(self, classes: int) -> "Plan":
+        """The same for fewer classes, of which a K may now ask for more than there are."""
+        return self.model_copy(update={"classes": classes})
 
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
         """Heads with kinds of score and temperatures that are compared.

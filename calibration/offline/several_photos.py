@@ -56,7 +56,7 @@ def group_tables(
     tables = tabulate(source, plan, ks, fixed=False).tables
     tables += tabulate(source, plan, ks, weights=weights).tables
     tables += promised_tables(source, plan)
-    fixed = top_k_rules([k for k in ks if k <= LARGEST_K], len(few))
+    fixed = top_k_rules([k for k in ks if k <= LARGEST_K], len(few), classes=plan.classes)
     found = []
     for rule, k in zip(fixed.rules, fixed.values, strict=True):  # each has marginals of its own
         measured = Measurement([rule], plan.classes)

@@ -22,6 +22,8 @@ from calibration.scores import ScoreKind
 from calibration.sets import SetRule
 from calibration.threshold import next_above
 
+Advance = Callable[[int], object]
+"""Called with the number of rows after each block."""
 Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
 """Scores ``(batch, classes)``, and labels ``(batch,)`` where they are known."""
 NO_SCORE = next_above(1.0)
@@ -30,7 +32,7 @@ NO_SCORE = next_above(1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Scores of one head, kind and temperature, of single photos or of groups."""
+    """Scores of one head, kind and temperature, of single photos or of groups, or of a list."""
 
     blocks: Callable[[], Iterator[Block]]  # starts a fresh pass over the scores; called twice
     rows: int  # rows in all
@@ -40,6 +42,7 @@ class Source:
     images: int = 1  # photos in a group
     fusion: Fusion = "mean_score"  # how their scores become one row
     made_from: MadeFrom | None = None  # what they have in common; None for single photos
+    list_name: str | None = None  # the list whose classes alone are scored; None for all
 
 
 class Wanted(NamedTuple):
@@ -72,22 +75,27 @@ def tabulate(
 ) -> Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
+    Sets for a K beyond the classes hold them all.
+
     Args:
         ks: Mean set sizes, with the default K among them; ascending.
         weights: A factor for each class, shape ``(classes,)``, or None.
         fixed: Whether ``top_k`` is measured on these scores too.
     """
     balanced = weights is not None
-    evidence, _ = _evidence(source, plan, max(ks), class_weights=weights)
+    evidence, _ = _evidence(source, plan, min(max(ks), plan.classes), class_weights=weights)
+    reachable = [min(k, plan.classes) for k in ks]
     wanted = [
-        Wanted([spec.choose(evidence, value) for value in asked], asked)
+        Wanted([spec.choose(evidence, value) for value in possible], asked)
         for spec in RULES.values()
         if spec.choose is not None and spec.balanced == balanced
-        for asked in [ks if spec.asks == "k" else plan.coverages]
+        for asked, possible in [
+            (ks, reachable) if spec.asks == "k" else (plan.coverages, plan.coverages)
+        ]
     ]  # average_k or its balanced form, which is watched, comes first
     del evidence  # it takes more memory than what follows
     if fixed and not balanced:
-        wanted.append(top_k_rules(ks, source.rows))
+        wanted.append(top_k_rules(ks, source.rows, classes=plan.classes))
     return _measured(source, plan, wanted, watched=[ks.index(plan.default_k)])
 
 
@@ -106,10 +114,13 @@ def promised_tables(
     return _measured(source, plan, _promises(source, plan, class_groups)).tables
 
 
-def top_k_rules(ks: Sequence[float], rows: int) -> Wanted:
-    """Sets of exactly K classes, for the whole numbers from 1 among ``ks``."""
+def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> Wanted:
+    """Sets of exactly K classes, or of all there are, for the whole numbers from 1 among ``ks``."""
     whole = [int(k) for k in ks if k >= 1 and k == int(k)]
-    rules = [SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=k, rows=rows) for k in whole]
+    rules = [
+        SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=min(k, classes), rows=rows)
+        for k in whole
+    ]
     return Wanted(rules, whole)
 
 
@@ -121,6 +132,7 @@ def table_of(source: Source, plan: Plan, wanted: Wanted, rows: Sequence[Row]) ->
         head=source.head,
         score_kind=source.score_kind,
         temperature=source.temperature,
+        list_name=source.list_name,
         images=source.images,
         fusion=source.fusion,
         rows=source.rows,

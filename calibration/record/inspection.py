@@ -127,6 +127,10 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
         "rows": record.measured.rows,
         "asked_k": record.asked_k,
         "asked_coverage": record.asked_coverage,
+        "lists": [
+            {"name": each.name, "classes": len(each.classes), "rows": each.rows}
+            for each in record.lists
+        ],
         "rules": _rules(record),
     }
 
@@ -134,11 +138,13 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
 def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
     """Thresholds by rule; a rule's second table has a guarantee and is named after it."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for (rule, guarantee, images), table in record.served.items():
-        if images == 1:
+    for asked, table in record.served.items():
+        if asked.usual:
             rows = map(table.columns.row, range(len(table.columns.value)))
             points = [{name: getattr(row, name) for name in SHOWN} for row in rows]
-            found[f"{rule}, {guarantee}" if rule in found else rule] = points
+            found[f"{asked.rule}, {asked.guarantee}" if asked.rule in found else asked.rule] = (
+                points
+            )
     return found
 
 

@@ -1,6 +1,6 @@
 """One calibrated threshold in use: what is compared, with what, and what was measured."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -82,6 +82,11 @@ class OperatingPoint(SetRule):
         return self.table.images
 
     @property
+    def list_name(self) -> str | None:
+        """The list whose classes alone it was calibrated for; None for all classes."""
+        return self.table.list_name
+
+    @property
     def fusion(self) -> Fusion:
         """How the photos' scores become one row, see :mod:`calibration.fusion`."""
         return self.table.fusion
@@ -140,6 +145,18 @@ class OperatingPoint(SetRule):
     def statement(self) -> str:
         """The figures in one plain sentence."""
         return statement(self)
+
+    def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
+        """The same threshold, to be compared with scores of some classes alone.
+
+        It was not calibrated for these: the mean size of sets is another one.
+
+        Args:
+            classes: Output indices, ascending, shape ``(listed,)``.
+        """
+        arrays = (self.class_weights, self.class_thresholds, self.log_ratios)
+        weights, thresholds, ratios = (None if each is None else each[classes] for each in arrays)
+        return replace(self, class_weights=weights, class_thresholds=thresholds, log_ratios=ratios)
 
     def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
         """Logits ``(..., classes)`` of the :attr:`head`, scaled by temperature and corrected."""

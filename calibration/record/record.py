@@ -7,7 +7,7 @@ file gives exactly the thresholds that were chosen.
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from calibration.guarantees import Guarantee
 from calibration.record.by_shots import ShotGroup
 from calibration.record.origin import Origin, Selection
 from calibration.record.point import NotCalibrated, OperatingPoint
-from calibration.record.tables import Table, dump
+from calibration.record.tables import CalibratedList, Table, dump
 from calibration.rejection.verdict import Rejection
 from calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
 from calibration.scores import ScoreKind, adjusted, scores
@@ -34,11 +34,22 @@ __all__ = [
     "Table",
 ]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 PREFERRED_K = 3.0
 
-Asked = tuple[str, Guarantee | None, int]
-"""A rule, its guarantee and the number of photos in a request."""
+
+class Asked(NamedTuple):
+    """What a table is for: a rule with its guarantee, the photos of a request, and a list."""
+
+    rule: str
+    guarantee: Guarantee | None
+    images: int = 1
+    list_name: str | None = None  # None for all classes
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is for one photo and all classes."""
+        return (self.images, self.list_name) == (1, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +79,10 @@ class CalibrationRecord:
             corrected for; None where they are not corrected.
         shots: Sizes and hits at the default K for species with few, a medium number and many
             training images; empty where the numbers of training images are not known.
+        lists: The lists that were named to the calibration.
         tables: All thresholds: the full grid for single photos with what serves, and only the
-            values asked for with several photos or another head, kind of score or temperature.
+            values asked for with several photos, a list, or another head, kind of score or
+            temperature.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -91,14 +104,21 @@ class CalibrationRecord:
     rejection: Rejection | None
     log_ratios: tuple[float, ...] | None
     shots: tuple[ShotGroup, ...]
+    lists: tuple[CalibratedList, ...]
     tables: tuple[Table, ...]
 
     def __post_init__(self) -> None:
         columns = (self._weights, self.mean_scores, self.log_ratios or self.class_counts)
         if any(len(column) != self.classes for column in columns):
             raise ValueError(f"counts, mean scores or log ratios are not {self.classes} long")
-        if self._table("average_k", 1) is None:
+        if Asked("average_k", None) not in self.served:
             raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
+        if any(each.classes[-1] >= self.classes for each in self.lists):
+            raise ValueError(f"a list holds a class beyond the {self.classes} there are")
+        if len(self._lists) != len(self.lists):
+            raise ValueError("two lists have one name")
+        if unknown := {table.list_name for table in self.tables} - {None, *self._lists}:
+            raise ValueError(f"tables for lists that are not there: {unknown}")
         for table in self.tables:
             for thresholds in () if table.by_class is None else table.by_class.thresholds:
                 if len(thresholds) != self.classes:
@@ -118,25 +138,26 @@ class CalibrationRecord:
         for table in self.tables:
             known = table.rule in RULES
             if known and (table.head, table.score_kind, table.temperature) == serves:
-                found.setdefault((table.rule, table.guarantee, table.images), table)
+                asked = Asked(table.rule, table.guarantee, table.images, table.list_name)
+                found.setdefault(asked, table)
         return found
 
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules that were calibrated for one photo."""
         return tuple(
-            rule
-            for rule, guarantee, images in self.served
-            if images == 1 and guarantee == usual_guarantee(rule)
+            asked.rule
+            for asked in self.served
+            if asked.usual and asked.guarantee == usual_guarantee(asked.rule)
         )
 
     @property
     def promises(self) -> tuple[tuple[str, Guarantee], ...]:
         """Rules with each further guarantee they were calibrated with, for one photo."""
         return tuple(
-            (rule, guarantee)
-            for rule, guarantee, images in self.served
-            if images == 1 and guarantee is not None and guarantee != usual_guarantee(rule)
+            (asked.rule, asked.guarantee)
+            for asked in self.served
+            if asked.usual and asked.guarantee not in (None, usual_guarantee(asked.rule))
         )
 
     @property
@@ -148,16 +169,23 @@ class CalibrationRecord:
     @property
     def images(self) -> tuple[int, ...]:
         """The numbers of photos of one plant that are calibrated, ascending."""
-        return tuple(sorted({images for _, _, images in self.served}))
+        return tuple(sorted({asked.images for asked in self.served}))
 
     @property
     def mean_scores(self) -> NDArray[np.float64]:
         """Mean served score of each class: the class frequencies that the scores assume."""
         return np.array(self.distribution.mean_scores)
 
-    def ks(self, rule: str, *, images: int = 1, guarantee: Guarantee | None = None) -> list[float]:
+    def ks(
+        self,
+        rule: str,
+        *,
+        images: int = 1,
+        guarantee: Guarantee | None = None,
+        list_name: str | None = None,
+    ) -> list[float]:
         """The values of K (the coverages for a coverage rule) that are calibrated, ascending."""
-        table = self._table(rule, images, guarantee)
+        table = self._table(rule, guarantee, images, list_name)
         return [] if table is None else list(table.columns.value)
 
     def point(
@@ -168,6 +196,7 @@ class CalibrationRecord:
         coverage: float | None = None,
         images: int = 1,
         guarantee: Guarantee | None = None,
+        list_name: str | None = None,
     ) -> OperatingPoint:
         """The threshold for a rule at a K or a coverage.
 
@@ -179,16 +208,18 @@ class CalibrationRecord:
             guarantee: What the threshold promises about new photos; by default what the rule
                 promises anyway: coverage on average over calibrations (``mean``), and nothing about
                 sizes.
+            list_name: The list whose classes alone are scored; None for all classes.
 
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the values there are.
         """
-        table, how = self._table(rule, images, guarantee), _with(images, guarantee)
+        table = self._table(rule, guarantee, images, list_name)
+        how = _with(images, guarantee, list_name)
         if table is None:
             raise NotCalibrated(f"rule {rule!r} is not calibrated{how}", allowed=[])
         asks = RULES[rule].asks
         wanted = self._wanted(table, coverage if asks == "coverage" else k)
-        found = self._points.get((rule, table.guarantee, images, wanted))
+        found = self._points.get((Asked(rule, table.guarantee, images, list_name), wanted))
         if found is None:
             raise NotCalibrated(
                 f"{asks} = {wanted:g} is not calibrated for rule {rule!r}{how}",
@@ -214,6 +245,7 @@ class CalibrationRecord:
             (table.head, table.score_kind, table.temperature): rate
             for table in self.tables
             if (table.rule, table.images, table.guarantee) == ("average_k", 1, None)
+            and table.list_name is None
             for value, rate in zip(table.columns.value, table.columns.hit_rate, strict=True)
             if value == k and rate is not None
         }
@@ -258,8 +290,15 @@ class CalibrationRecord:
         chosen = self.measured.chose_head or self.log_ratios is not None
         return self.measured.chose_checkpoint is False and not chosen
 
-    def _table(self, rule: str, images: int, guarantee: Guarantee | None = None) -> Table | None:
-        return self.served.get((rule, guarantee or usual_guarantee(rule), images))
+    @cached_property
+    def _lists(self) -> dict[str, CalibratedList]:
+        return {each.name: each for each in self.lists}
+
+    def _table(
+        self, rule: str, guarantee: Guarantee | None, images: int, list_name: str | None
+    ) -> Table | None:
+        promised = guarantee or usual_guarantee(rule)
+        return self.served.get(Asked(rule, promised, images, list_name))
 
     def _wanted(self, table: Table, value: float | None) -> float:
         if value is not None:
@@ -270,16 +309,25 @@ class CalibrationRecord:
         return usual if usual in values else float(values[0])
 
     @cached_property
-    def _points(self) -> dict[tuple[str, Guarantee | None, int, float], OperatingPoint]:
-        found = dict[tuple[str, Guarantee | None, int, float], OperatingPoint]()
+    def _points(self) -> dict[tuple[Asked, float], OperatingPoint]:
+        found = dict[tuple[Asked, float], OperatingPoint]()
         log_ratios = None if self.log_ratios is None else np.array(self.log_ratios)
         for asked, table in self.served.items():
+            weights, ratios = self._weights, log_ratios
+            if asked.list_name is not None:
+                classes = np.array(self._lists[asked.list_name].classes)
+                weights = class_weights(np.array(self.class_counts)[classes], self.micro_weight)
+                ratios = None if log_ratios is None else log_ratios[classes]
             for index, value in enumerate(table.columns.value):
-                found.setdefault((*asked, value), self._point(table, index, log_ratios))
+                found.setdefault((asked, value), self._point(table, index, weights, ratios))
         return found
 
     def _point(
-        self, table: Table, index: int, log_ratios: NDArray[np.float64] | None
+        self,
+        table: Table,
+        index: int,
+        weights: NDArray[np.float64],
+        log_ratios: NDArray[np.float64] | None,
     ) -> OperatingPoint:
         spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class
         promised = table.guarantee is not None and table.made_from != "same_class"
@@ -289,7 +337,7 @@ class CalibrationRecord:
             min_size=table.min_size,
             rows=table.rows,
             top_k=round(row.value) if spec.takes == "k" else None,
-            class_weights=self._weights if spec.balanced else None,
+            class_weights=weights if spec.balanced else None,
             class_thresholds=None if by_class is None else by_class.arrays[index],
             max_size=table.max_size,
             small_classes=0 if by_class is None else by_class.small[index],
@@ -325,9 +373,10 @@ def _fault(error: Exception) -> str:
     return f"{place}: {first['msg']}" if place else first["msg"]
 
 
-def _with(images: int, guarantee: Guarantee | None) -> str:
+def _with(images: int, guarantee: Guarantee | None, list_name: str | None) -> str:
     promise = "" if guarantee is None else f" with guarantee={guarantee}"
-    return promise if images == 1 else f"{promise} with {images} photos"
+    photos = "" if images == 1 else f" with {images} photos"
+    return promise + photos + ("" if list_name is None else f" for the list {list_name!r}")
 
 
 def _other_version(version: object) -> str:

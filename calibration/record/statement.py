@@ -40,7 +40,8 @@ def _measured_on(point: "OperatingPoint") -> str:
         photos = "photos" if images == 1 else f"requests with {images} photos"
         return f"On {photos} like the {point.rows:,} of recent traffic"
     if images == 1:
-        return f"On photos like the {point.rows:,} of the split {split!r}"
+        listed = "" if point.list_name is None else f"of classes of the list {point.list_name!r} "
+        return f"On photos {listed}like the {point.rows:,} of the split {split!r}"
     groups = f"the {point.rows:,} groups of {images} photos from the split"
     if point.made_from == "observations":
         return f"On requests like {groups} {split!r}, each of one plant"

@@ -15,6 +15,7 @@ from calibration.guarantees import Guarantee
 from calibration.photo_groups import MadeFrom
 from calibration.rules import RULES, SmallClasses
 from calibration.scores import ScoreKind, check_temperature
+from models.region_lists import RegionList
 
 Verb = Literal["calibrate", "evaluate"]
 
@@ -162,11 +163,26 @@ class ByClass:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CalibratedList(RegionList):
+    """A list with the photos that its thresholds were chosen on.
+
+    Attributes:
+        rows: Photos of its classes; 0 where it has no thresholds.
+        classes_seen: How many of its classes have a photo among them.
+    """
+
+    rows: int
+    classes_seen: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
-    """Thresholds of one rule for one head, kind of score, temperature and number of photos.
+    """Thresholds of one rule for one head, kind of score, temperature, number of photos and list.
 
     Attributes:
         temperature: What the logits were divided by.
+        list_name: The list whose logits alone became scores, on photos of its classes; None for
+            all classes.
         images: Photos of one plant in a request.
         fusion: How their scores become one row, see :mod:`calibration.fusion`.
         rows: Photos, or groups of ``images`` photos, that it was measured on.
@@ -183,6 +199,7 @@ class Table:
     head: str
     score_kind: ScoreKind
     temperature: float
+    list_name: str | None
     images: int
     fusion: Fusion
     rows: int

@@ -27,6 +27,7 @@ class Seen:
     """What listeners hear of one answered request: numbers alone."""
 
     logits: NDArray[np.float32]  # of the served head, (photos, classes)
+    restricted: bool = False  # whether its answer was restricted to some of the classes
 
 
 class Listener(Protocol):

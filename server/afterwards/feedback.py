@@ -56,7 +56,8 @@ class Remembered:
     """One answer, as far as feedback needs it."""
 
     model: Model
-    query: Query
+    query: Query  # without `only`, which may be long
+    restricted: bool
     verdict: Verdict
     classes: ClassTable
     bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
@@ -64,8 +65,9 @@ class Remembered:
     @classmethod
     def of(cls, outcome: Outcome) -> "Remembered":
         answer = outcome.answer
-        bits = np.packbits(outcome.inside)
-        return cls(answer.model, answer.query, answer.rejection.verdict, outcome.classes, bits)
+        query = answer.query.model_copy(update={"only": None})
+        verdict, bits = answer.rejection.verdict, np.packbits(outcome.inside)
+        return cls(answer.model, query, outcome.restricted, verdict, outcome.classes, bits)
 
     @property
     def members(self) -> list[str]:
@@ -136,6 +138,8 @@ class Feedback:
             "coverage": query.coverage,
             "guarantee": query.guarantee,
             "images": query.images,
+            "list": query.list,
+            "restricted": answer.restricted,
             "verdict": answer.verdict,
             "calibration_id": answer.model.calibration_id,
             "bundle_sha256": answer.model.bundle_sha256,

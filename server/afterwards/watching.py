@@ -1,4 +1,4 @@
-"""Watching for drift without labels: every single photo, whatever was asked about it."""
+"""Watching for drift without labels: every single photo, whatever rule or K it was asked for."""
 
 import logging
 from pathlib import Path
@@ -26,7 +26,8 @@ class Watch:
     """Feeds a `Monitor` with the sets that photos get at the default K.
 
     Sets are drawn from the logits here, so requests for another rule or K count too. Requests of
-    several photos do not: the record says nothing about their single photos. Nor do suspect photos
+    several photos do not: the record says nothing about their single photos. Nor do requests for a
+    list: their photos are of its classes, not of all that were calibrated on. Nor do suspect photos
     where the calibration from traffic left them out. ``state`` is the file that keeps what was seen
     over restarts.
     """
@@ -48,7 +49,7 @@ class Watch:
 
     def hear(self, seen: Seen) -> None:
         """Remember the photo of one request until enough have come."""
-        if len(seen.logits) == 1:
+        if len(seen.logits) == 1 and not seen.restricted:
             self._rows.append(seen.logits)
         if len(self._rows) >= ROWS_AT_ONCE:
             self._look()

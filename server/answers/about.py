@@ -7,13 +7,16 @@ from calibration.guarantees import Guarantee
 from calibration.record.record import CalibrationRecord, OperatingPoint
 from calibration.rules import RULES
 from models.classes import ClassInfo, ClassTable
+from server.answers.lists import Lists
 from server.answers.names import taxon
 from server.answers.pipeline import Pipeline
 from server.schemas import (
     ClassEntry,
     ClassList,
     Limits,
+    ListedClasses,
     ModelCard,
+    OfferedList,
     Point,
     Promised,
     Rule,
@@ -36,19 +39,32 @@ def model_card(pipeline: Pipeline, limits: Limits) -> ModelCard:
         default_rule="average_k",
         default_k=record.default_k,
         rules=[
-            _rule(record, rule, limits.max_images)
+            _rule(record, rule, limits.max_images, pipeline.lists)
             for rule in get_args(Rule)
             if rule in record.rules
+        ],
+        lists=[
+            OfferedList(
+                name=name,
+                classes=len(each.infos),
+                calibrated=each.calibrated_as is not None,
+            )
+            for name, each in sorted(pipeline.lists.by_name.items())
         ],
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
         limits=limits,
     )
 
 
-def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
+def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: Lists) -> RuleInfo:
     points = _points(record, rule)
     promised = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
     several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
+    listed = {
+        name: _points(record, rule, list_name=each.calibrated_as)
+        for name, each in sorted(lists.by_name.items())
+        if each.calibrated_as is not None
+    }
     return RuleInfo.of(
         points[0],
         small_classes=record.small_classes if RULES[rule].by_class else None,
@@ -57,17 +73,28 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int) -> RuleInfo:
         several=[
             SeveralPhotos.of(found[0].table, points=_shown(found)) for found in several if found
         ],
+        lists=[
+            ListedClasses(list=name, points=_shown(found))
+            for name, found in listed.items()
+            if found
+        ],
     )
 
 
 def _points(
-    record: CalibrationRecord, rule: Rule, *, images: int = 1, guarantee: Guarantee | None = None
+    record: CalibrationRecord,
+    rule: Rule,
+    *,
+    images: int = 1,
+    guarantee: Guarantee | None = None,
+    list_name: str | None = None,
 ) -> list[OperatingPoint]:
-    """All that a rule is calibrated for with this number of photos and this guarantee."""
-    values = record.ks(rule, images=images, guarantee=guarantee)
-    name = RULES[rule].asks
+    """All that a rule is calibrated for with these photos, this guarantee and this list."""
+    asks = RULES[rule].asks
+    values = record.ks(rule, images=images, guarantee=guarantee, list_name=list_name)
     return [
-        record.point(rule, **{name: value}, images=images, guarantee=guarantee) for value in values
+        record.point(rule, **{asks: value}, images=images, guarantee=guarantee, list_name=list_name)
+        for value in values
     ]
 
 

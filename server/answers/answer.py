@@ -1,7 +1,7 @@
 """From logits to the answer. Pure: the HTTP interface and ``florilege predict`` both call it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,10 @@ from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rejection.reference import Reference
 from calibration.rules import RULES
-from models.classes import ClassTable
+from calibration.scores import logits_among
+from models.classes import ClassInfo, ClassTable
 from server.answers.ask import Ask
+from server.answers.lists import Restriction
 from server.answers.names import fallback_chain, taxon
 from server.answers.rollup import roll_up
 from server.errors import InvalidParameter, NotCalibratedFor
@@ -34,6 +36,7 @@ def answer(
     classes: ClassTable,
     model: Model,
     request_id: str,
+    restriction: Restriction | None = None,
 ) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
@@ -45,6 +48,7 @@ def answer(
         classes: What each output stands for.
         model: Which model this is.
         request_id: Repeated in the answer.
+        restriction: The classes that are scored; None for all.
 
     Returns:
         The answer, and which classes are in its set, ``(classes,)``.
@@ -53,8 +57,12 @@ def answer(
         Problem: As `operating_point`.
     """
     photos = len(next(iter(logits.values())))
-    point, calibrated = operating_point(record, ask, photos)
-    scores = point.fused_scores(logits[point.head])  # (classes,)
+    point, calibrated = operating_point(record, ask, photos, restriction)
+    known: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
+    served = logits[point.head]
+    if restriction is not None:
+        served = logits_among(served, restriction.classes)  # (photos, listed), as all that follows
+    scores = point.fused_scores(served)  # (classes,)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
@@ -63,14 +71,20 @@ def answer(
     shown = (order.tolist() if "scores" in ask.include else members)[: ask.max_results]
     marginals = None
     if "marginals" in ask.include:
-        marginals = _marginals(point, logits[point.head], size)
+        marginals = _marginals(point, served, size)
     holds = calibrated and rejection.verdict != "rejected"
     figures = {**point.estimates, "statement": point.statement}
     compared, chain = point.compare(scores), fallback_chain(ask.languages)
     found = Answer(
         id=request_id,
         model=model,
-        query=Query.of(point, images=photos, lang=ask.languages[0]),
+        query=Query.of(
+            point,
+            images=photos,
+            lang=ask.languages[0],
+            list=None if restriction is None else restriction.list_name,
+            only=None if restriction is None else restriction.only,
+        ),
         set=SetInfo.of(
             point,
             guaranteed=holds and point.guaranteed,
@@ -79,23 +93,26 @@ def answer(
             truncated=len(shown) < size,
             **(figures if holds else dict.fromkeys(figures)),
         ),
-        best_match=classes[members[0]].scientific_name if members else None,
+        best_match=known[members[0]].scientific_name if members else None,
         results=[
             Result(
                 rank=rank,
-                class_id=classes[index].id,
+                class_id=known[index].id,
                 score=float(compared[index]),
                 in_set=bool(inside[index]),
                 top_k_probability=None if marginals is None else float(marginals[index]),
-                taxon=taxon(classes[index], chain),
+                taxon=taxon(known[index], chain),
             )
             for rank, index in enumerate(shown, start=1)
         ],
-        rollup=roll_up(classes, scores, members) if "rollup" in ask.include else None,
+        rollup=roll_up(known, scores, members) if "rollup" in ask.include else None,
         rejection=rejection,
-        warnings=_fusion_warnings(point, photos, calibrated=calibrated),
+        warnings=[
+            *_fusion_warnings(point, photos),
+            *([] if calibrated else _list_warnings(restriction, len(classes))),
+        ],
     )
-    return found, inside
+    return found, inside if restriction is None else _among_all(inside, restriction, len(classes))
 
 
 def best_first(ranked: Floats, inside: Mask) -> NDArray[np.intp]:
@@ -132,28 +149,36 @@ def judge(
 
 
 def operating_point(
-    record: CalibrationRecord, ask: Ask, photos: int
+    record: CalibrationRecord, ask: Ask, photos: int, restriction: Restriction | None = None
 ) -> tuple[OperatingPoint, bool]:
-    """The calibrated setting, and whether it was calibrated for this number of photos.
+    """The calibrated setting, and whether it was calibrated for these photos and classes.
 
     Raises:
         InvalidParameter: A ``k`` for a coverage rule, or a coverage for another one.
-        NotCalibratedFor: There is no threshold for this, not even for one photo.
+        NotCalibratedFor: There is no threshold for this, not even for one photo and all classes.
     """
     _check_goes_together(ask)
     try:
         single = record.point(ask.rule, k=ask.k, coverage=ask.coverage, guarantee=ask.guarantee)
     except NotCalibrated as error:
         raise NotCalibratedFor(str(error), allowed=error.allowed) from error
-    if photos == 1:
+    listed = None if restriction is None else restriction.calibrated_as
+    if photos == 1 and restriction is None:
         return single, True
     try:  # at the very K that one photo would get, also where none was asked for
-        several = record.point(
-            ask.rule, k=single.k, coverage=single.coverage, images=photos, guarantee=ask.guarantee
+        found = record.point(
+            ask.rule,
+            k=single.k,
+            coverage=single.coverage,
+            images=photos,
+            guarantee=ask.guarantee,
+            list_name=listed if photos == 1 else None,
         )
-        return several, True
     except NotCalibrated:
-        return single, False
+        found = single
+    if restriction is not None and found.list_name is None:
+        return found.among(restriction.classes), False
+    return found, found.images == photos
 
 
 def _check_goes_together(ask: Ask) -> None:
@@ -166,9 +191,28 @@ def _check_goes_together(ask: Ask) -> None:
         )
 
 
-def _fusion_warnings(point: OperatingPoint, photos: int, *, calibrated: bool) -> list[Warned]:
+def _among_all(inside: Mask, restriction: Restriction, classes: int) -> Mask:
+    """The same set as a mask of all classes."""
+    found = np.zeros(classes, dtype=np.bool_)
+    found[restriction.classes] = inside
+    return found
+
+
+def _list_warnings(restriction: Restriction | None, classes: int) -> list[Warned]:
+    """What to say where the threshold is not of the classes that were scored."""
+    if restriction is None:
+        return []
+    detail = (
+        f"the scores of the {len(restriction.infos)} classes asked for are compared with the "
+        f"threshold of all {classes}: for these classes, with this rule, value and number of "
+        "photos, the model is not calibrated; expect other set sizes and hit rates"
+    )
+    return [Warned(code="list_not_calibrated", detail=detail)]
+
+
+def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
     """What to say where several photos were not calibrated, or only from makeshift groups."""
-    if not calibrated:
+    if point.images != photos:
         detail = (
             f"the scores of {photos} photos were averaged, for which this model is not "
             "calibrated: expect other set sizes and hit rates than those measured on single photos"

@@ -21,6 +21,8 @@ Language = Annotated[
     ),
 ]
 
+Words = list[str]
+
 
 def _split(value: Any) -> Any:
     """``a,b`` and ``a&include=b`` are the same."""
@@ -59,6 +61,17 @@ class Question(Strict):
     reject: bool = Field(
         default=False,
         description="Whether a photo that looks unlike those the model knows gets an empty set.",
+    )
+    only: Annotated[Words | None, BeforeValidator(_split), Flag(type=Words | None)] = Field(
+        default=None,
+        description="Score only these classes, separated by commas: ids, or the name of a genus or "
+        "family.",
+    )
+    list: Annotated[
+        str | None, Flag(help="Score only the classes of this file, or list of the bundle.")
+    ] = Field(
+        default=None,
+        description="Score only the classes of this list; `/v1/model` names the lists there are.",
     )
 
     def ask(self, accept_language: str = "") -> "Ask":

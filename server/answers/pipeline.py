@@ -19,6 +19,7 @@ from models.session import Outputs, Session
 from server.answers.answer import answer, judge
 from server.answers.ask import Ask
 from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
+from server.answers.lists import Lists, open_list
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
 from server.schemas import Answer, Model
 
@@ -42,8 +43,9 @@ class Outcome:
 
     answer: Answer
     inside: NDArray[np.bool_]  # which classes are in its set, also beyond max_results; (classes,)
-    logits: NDArray[np.float32]  # of the served head, (photos, classes)
+    logits: NDArray[np.float32]  # of the served head, (photos, classes), whatever was asked
     classes: ClassTable  # what each output stands for
+    restricted: bool  # whether only some classes were scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,7 @@ class Pipeline:
     record: CalibrationRecord
     session: Session
     model: Model
+    lists: Lists  # what a request may restrict its answer to
     reference: Reference | None = None  # of features, where the record's rejection needs them
     max_pixels: int = MAX_PIXELS  # of a photo
     budget: PixelBudget = field(default_factory=PixelBudget)  # what may be decoded at once
@@ -73,9 +76,10 @@ class Pipeline:
         waits to be decoded, and may end the work.
 
         Raises:
-            Problem: A photo cannot be used, or the bundle is not calibrated for ``ask``.
+            Problem: A photo cannot be used, the bundle is not calibrated for ``ask``, or there is
+                no such list or class.
         """
-        stages = stages or Stages()
+        stages, restriction = stages or Stages(), self.lists.restriction(ask)
         rows = []
         for number, photo in enumerate(photos, start=1):
             check()
@@ -94,6 +98,7 @@ class Pipeline:
             classes=self.bundle.classes,
             model=self.model,
             request_id=request_id,
+            restriction=restriction,
         )
         stages.add("decide", started)
         return Outcome(
@@ -101,6 +106,7 @@ class Pipeline:
             inside=inside,
             logits=logits[self.record.head],
             classes=self.bundle.classes,
+            restricted=restriction is not None,
         )
 
     def _outputs(
@@ -136,14 +142,18 @@ def open_pipeline(
     device: str = "auto",
     max_pixels: int = MAX_PIXELS,
     max_decoding_pixels: int = MAX_DECODING_PIXELS,
+    lists: Sequence[str] = (),
 ) -> Pipeline:
-    """Open and verify a bundle, and load its network.
+    """Open and verify a bundle, and load its network; ``lists`` are words for `open_list`.
 
     Raises:
         BundleError: It is damaged, or was never calibrated.
+        DataError: A list cannot be used.
+        UsageError: Two lists have one name.
     """
     bundle = open_bundle(path)
     record = read_record(bundle)
+    opened = [open_list(word, bundle.classes) for word in lists]
     session = Session(bundle, device=device, threads=1)
     rejection = record.rejection
     needed = None if rejection is None else rejection.reference_sha256
@@ -151,6 +161,7 @@ def open_pipeline(
         bundle=bundle,
         record=record,
         session=session,
+        lists=Lists.of(bundle.classes, record).adding(opened),
         reference=open_reference(bundle, needed, session.dimensions),
         model=Model(
             name=bundle.name,

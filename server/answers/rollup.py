@@ -6,18 +6,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.classes import ClassTable
+from models.classes import ClassInfo
 from server.schemas import Rollup
 
 Floats = NDArray[np.float64]
 
 
-def roll_up(classes: ClassTable, scores: Floats, members: Sequence[int]) -> list[Rollup]:
+def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]) -> list[Rollup]:
     """The genera, then the families, of the classes in a set, best first.
 
-    The score of a group is its share of the ``scores`` of all classes, ``(classes,)``, none
+    The score of a group is its share of the ``scores`` of all ``classes``, ``(classes,)``, none
     negative: with softmax the plain sum, with sigmoid, whose scores do not sum to one, it stays
-    between 0 and 1. ``members`` are the output indices of the classes in the set.
+    between 0 and 1. ``members`` are the indices of the classes in the set.
     """
     return [
         *_groups("genus", [item.genus for item in classes], scores, members),

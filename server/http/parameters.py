@@ -30,13 +30,13 @@ class ClassesQuery(ClassQuery):
 
 
 async def refuse_repeated(request: Request) -> None:
-    """Only `include` may be given more than once: of the others one value would be ignored.
+    """`include` and `only` may be given more than once: of the others a value would be ignored.
 
     Raises:
         InvalidParameter: Another one was.
     """
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
-        if name in seen and name != "include":
+        if name in seen and name not in ("include", "only"):
             raise InvalidParameter(f"parameter `{name[:80]}`: it is given more than once")
         seen.add(name)

@@ -44,7 +44,7 @@ def predict_all(
             the first file.
     """
     try:
-        operating_point(pipeline.record, ask, 1)
+        operating_point(pipeline.record, ask, 1, pipeline.lists.restriction(ask))
     except Problem as error:
         allowed = f"; possible are {_short(error.allowed)}" if error.allowed else ""
         raise UsageError(f"{error.detail}{allowed}") from error
@@ -52,7 +52,7 @@ def predict_all(
 
 
 def _short(values: list[Any]) -> str:
-    listed = [f"{value:g}" for value in values]
+    listed = [value if isinstance(value, str) else f"{value:g}" for value in values]
     return ", ".join(listed if len(listed) <= 12 else [*listed[:5], "...", *listed[-3:]])
 
 

@@ -51,9 +51,10 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
             for value, lambda_val in zip(values, lambdas, strict=True)
         ]
         return Table(
-            rule=rule, head=head, score_kind="softmax", temperature=1.0, images=images,
-            fusion="mean_score", rows=80, made_from=None if images == 1 else "observations",
-            min_size=1, guarantee=guarantee, delta=None, max_size=None, by_class=None,
+            rule=rule, head=head, score_kind="softmax", temperature=1.0, list_name=None,
+            images=images, fusion="mean_score", rows=80,
+            made_from=None if images == 1 else "observations", min_size=1,
+            guarantee=guarantee, delta=None, max_size=None, by_class=None,
             columns=Columns.of(rows),
         )  # fmt: skip
 
@@ -86,6 +87,7 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
         rejection=None,
         log_ratios=None,
         shots=(),
+        lists=(),
         tables=(
             table("average_k", "sccp", [1.0]),
             table("average_k", head, [1.0, 1.1, 2.0]),
@@ -240,7 +242,7 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("calibration.json", b"{}", "calibration.json is damaged"),
         ("calibration.json", b"[" * 100_000, "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 1}', "version 1, .*: calibrate the bundle"),
-        ("calibration.json", b'{"schema_version": 3}', "calibration.json is damaged"),
+        ("calibration.json", b'{"schema_version": 4}', "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 99}', "version 99, .*: update florilege"),
         ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
     ],

@@ -244,9 +244,9 @@ def test_a_bundle_without_calibration_cannot_be_evaluated(bundle: Bundle, data: 
 
 def test_an_older_calibration_is_refused_with_its_bundle(bundle: Bundle, data: str) -> None:
     calibrate_bundle(bundle.path, data)
-    older = {**json.loads(open_bundle(bundle.path).read("calibration.json")), "schema_version": 2}
+    older = {**json.loads(open_bundle(bundle.path).read("calibration.json")), "schema_version": 3}
     replace_files(bundle.path, {"calibration.json": json.dumps(older).encode()})
-    with pytest.raises(BundleError, match=f"{bundle.path}: calibration.json has schema version 2"):
+    with pytest.raises(BundleError, match=f"{bundle.path}: calibration.json has schema version 3"):
         read_record(open_bundle(bundle.path))
 
 

@@ -66,6 +66,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         rows=point.rows,
         rules=(Evaluated(point, point.row, {}),),
         guaranteed=(),
+        lists=(),
     )
     alone: dict[Verb, set[str]] = {
         "calibrate": {"guaranteed", "delta", "max_size", "small_classes"},

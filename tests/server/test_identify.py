@@ -26,7 +26,9 @@ def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> N
     found = identify(client, VIOLET)
     assert set(found) == KEYS
     assert set(found["set"]) == SET_KEYS
-    assert set(found["query"]) == {"images", "rule", "k", "coverage", "guarantee", "lang"}
+    assert set(found["query"]) == {
+        *("images", "rule", "k", "coverage", "guarantee", "lang", "list", "only")
+    }
     assert set(found["results"][0]) == {
         *("rank", "class_id", "score", "in_set", "top_k_probability", "taxon")
     }

@@ -168,6 +168,22 @@ def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> 
     assert names == {"lambda_over_k", "set_size_histogram"}
 
 
+def test_lists_stay_and_lose_their_thresholds_which_need_labels(
+    bundle: Bundle, data: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "warm.txt").write_text("c1\nc2\nc4\n")
+    calibrate_bundle(
+        bundle.path, data, head="sccp", score_kind="softmax", lists_folder=tmp_path / "lists"
+    )
+    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    recalibrate_bundle(bundle.path, log, approve=True)
+    record = read_record(open_bundle(bundle.path))
+    [warm] = record.lists
+    assert (warm.name, warm.classes, warm.rows, warm.classes_seen) == ("warm", (1, 2, 4), 0, 0)
+    assert record.ks("average_k", list_name="warm") == []
+
+
 def test_the_monitor_watches_for_changes_from_the_traffic(bundle: Bundle, tmp_path: Path) -> None:
     logits, _ = live(bundle, 800, SHIFTED)
     recalibrate_bundle(

@@ -76,7 +76,7 @@ def test_the_file_is_strict_json_with_columns_as_arrays(record: CalibrationRecor
         raise AssertionError(constant)
 
     plain = json.loads(record.to_json(), parse_constant=refuse)
-    assert plain["schema_version"] == 3
+    assert plain["schema_version"] == 4
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
@@ -461,7 +461,7 @@ def test_the_published_schema_is_that_of_the_record() -> None:
         ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
         ('"split": "val",', "", "measured.split: .*required"),
         ('"fusion": "mean_score"', '"fusion": "guess"', r"tables.0.fusion: .*'mean_score'"),
-        ('"schema_version": 3,', "", "schema_version"),
+        ('"schema_version": 4,', "", "schema_version"),
     ],
 )
 def test_a_wrong_entry_is_named_by_its_place(
@@ -483,7 +483,7 @@ def test_points_are_built_once(record: CalibrationRecord) -> None:
 
 
 def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecord) -> None:
-    found = {(rule, guarantee) for rule, guarantee, _ in record.served}
+    found = {(rule, guarantee) for rule, guarantee, *_ in record.served}
     promised = {(name, each) for name, spec in RULES.items() for each in spec.promises}
     assert found == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
 
@@ -538,7 +538,7 @@ def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
 
 def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="calibrate the bundle again"):
-        CalibrationRecord.from_json(damage(record, schema_version=2))
+        CalibrationRecord.from_json(damage(record, schema_version=3))
     without = json.loads(record.to_json())
     del without["rejection"]
     with pytest.raises(BundleError, match="calibrate the bundle again"):
@@ -547,7 +547,7 @@ def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
 
 def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="update florilege"):
-        CalibrationRecord.from_json(damage(record, schema_version=4))
+        CalibrationRecord.from_json(damage(record, schema_version=5))
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
         "coverage": None,
         "guarantee": None,
         "images": 1,
+        "list": None,
+        "restricted": False,
         "verdict": "accepted",
         "calibration_id": answer["model"]["calibration_id"],
         "bundle_sha256": answer["model"]["bundle_sha256"],
@@ -262,10 +264,11 @@ def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Pa
 def remembered(members: list[int], classes: int = 12) -> Remembered:
     inside = np.zeros(classes, dtype=bool)
     inside[members] = True
-    query = Query(images=1, rule="average_k", k=3.0, coverage=None, guarantee=None, lang="en")
     model = Model(name="", version="", bundle_sha256="", calibration_id="")
     table = ClassTable(tuple(ClassInfo(id=str(i), scientific_name="") for i in range(classes)))
-    return Remembered(model, query, "accepted", table, np.packbits(inside))
+    nothing = dict.fromkeys(("coverage", "guarantee", "list", "only"))
+    query = Query(images=1, rule="average_k", k=3.0, lang="en", **nothing)
+    return Remembered(model, query, False, "accepted", table, np.packbits(inside))
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))

@@ -1,0 +1,229 @@
+"""Lists over HTTP and on the command line, and what is noted of restricted answers."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from calibration.live.audit import audit_file
+from calibration.live.score_log_reader import open_score_log
+from calibration.offline.calibrate import calibrate_bundle
+from models.errors import DataError, UsageError
+from server.app import create_app
+from server.cli import app
+from server.settings import Settings
+from tests.server import garden
+from tests.server.asking import identify
+
+HEATH = ("1002", "1004", "1007", "1008", "1012")
+VIOLET = garden.photo(5, blur=0.5, other=6)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of files that a server may be given."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "berge.txt").write_text("\n".join(reversed(HEATH)))
+    (folder / "pair.txt").write_text("1001\n1011\n")
+    (folder / "odd.txt").write_text("1001\n1O02\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that is calibrated with the list `heath`."""
+    folder = tmp_path_factory.mktemp("listed")
+    bundle = garden.plant(folder / "bundle")
+    (folder / "lists").mkdir()
+    (folder / "lists" / "heath.txt").write_text("\n".join(HEATH))
+    data = str(garden.validation_folder(folder / "photos"))
+    calibrate_bundle(bundle, data, "val", device="cpu", lists_folder=folder / "lists")
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def client(listed: Path, files: Path) -> Any:
+    words = (str(files / "berge.txt"), f"few={files / 'pair.txt'}")
+    with TestClient(create_app(Settings(bundle=listed, lists=words))) as client:
+        yield client
+
+
+def problem(client: TestClient, query: str) -> tuple[int, str, Any]:
+    response = client.post(f"/v1/identify?{query}", content=VIOLET)
+    found = response.json()
+    return response.status_code, found["code"], found.get("allowed")
+
+
+def test_lists_are_offered_with_what_they_are_calibrated_for(client: TestClient) -> None:
+    card = client.get("/v1/model").json()
+    assert card["lists"] == [
+        {"name": "berge", "classes": 5, "calibrated": True},
+        {"name": "few", "classes": 2, "calibrated": False},
+        {"name": "heath", "classes": 5, "calibrated": True},
+    ]
+    rules = {rule["rule"]: rule for rule in card["rules"]}
+    assert [each["list"] for each in rules["average_k"]["lists"]] == ["berge", "heath"]
+    berge, heath = (each["points"] for each in rules["average_k"]["lists"])
+    assert berge == heath
+    assert [point["k"] for point in heath] == [1, 2, 3, 5, 10]
+    assert rules["class_coverage"]["lists"] == []
+    found = identify(client, VIOLET, list="heath", k=2)
+    point = heath[1]
+    assert found["set"]["lambda"] == point["lambda"]
+    assert found["set"]["expected_size"] == point["expected_size"]
+    assert found["set"]["hit_rate"] == point["hit_rate"]
+
+
+def test_a_bundle_without_lists_offers_none(bundle: Path) -> None:
+    with TestClient(create_app(Settings(bundle=bundle))) as client:
+        card = client.get("/v1/model").json()
+        assert card["lists"] == []
+        assert {tuple(rule["lists"]) for rule in card["rules"]} == {()}
+        assert problem(client, "list=heath") == (422, "unknown_list", [])
+
+
+def test_only_and_list_are_asked_for_in_the_query(client: TestClient) -> None:
+    found = identify(client, VIOLET, only="viola,1001", include="scores")
+    assert found["query"]["only"] == ["1001", "1006", "1007"]
+    assert {result["class_id"] for result in found["results"]} == {"1001", "1006", "1007"}
+    assert sum(result["score"] for result in found["results"]) == pytest.approx(1)
+    assert found["set"]["calibrated"] is False
+    twice = client.post("/v1/identify?only=viola&only=1001", content=VIOLET).json()
+    assert twice["query"] == found["query"]
+    berge = identify(client, VIOLET, list="berge", only="Viola")
+    assert (berge["query"]["list"], berge["query"]["only"]) == ("berge", ["1007"])
+    assert identify(client, VIOLET)["query"]["list"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code", "allowed"),
+    [
+        ("list=moor", 422, "unknown_list", ["berge", "few", "heath"]),
+        ("list=", 422, "unknown_list", ["berge", "few", "heath"]),
+        ("only=Viole", 422, "unknown_class", ["Viola", "Violaceae"]),
+        ("only=", 400, "invalid_parameter", None),
+        ("only=,", 400, "invalid_parameter", None),
+        ("list=few&only=Viola", 400, "invalid_parameter", None),
+        ("list=few&list=heath", 400, "invalid_parameter", None),
+    ],
+)
+def test_what_cannot_be_restricted_to_is_refused_before_the_photo(
+    client: TestClient, query: str, status: int, code: str, allowed: list[str] | None
+) -> None:
+    assert problem(client, query) == (status, code, allowed)
+    no_form = {"content-type": "multipart/form-data"}
+    response = client.post(f"/v1/identify?{query}", content=b"no photo at all", headers=no_form)
+    assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+def test_a_list_that_cannot_be_used_stops_the_start(listed: Path, files: Path) -> None:
+    with pytest.raises(DataError, match=r"1O02 \(near: 1002, 1012\)"):
+        create_app(Settings(bundle=listed, lists=(str(files / "odd.txt"),)))
+    twice = (str(files / "berge.txt"), f"berge={files / 'pair.txt'}")
+    with pytest.raises(UsageError, match="two lists are named berge"):
+        create_app(Settings(bundle=listed, lists=twice))
+
+
+def test_another_list_of_a_calibrated_name_is_warned_of_at_start(
+    listed: Path, files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        create_app(Settings(bundle=listed, lists=(f"heath={files / 'pair.txt'}",)))
+    assert "list heath holds other classes" in caplog.text
+
+
+def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
+    listed: Path, tmp_path: Path
+) -> None:
+    settings = Settings(
+        bundle=listed, feedback_store=tmp_path / "said", score_log=tmp_path / "scores"
+    )
+    with TestClient(create_app(settings)) as client:
+        whole = identify(client, VIOLET)
+        inside = identify(client, VIOLET, list="heath")
+        other = identify(client, VIOLET, only="Rosa")
+        for answer in (whole, inside, other):
+            said = {"request_id": answer["id"], "class_id": "1006"}
+            receipt = client.post("/v1/feedback", json=said).json()
+            assert receipt["in_set"] == ("1006" in [r["class_id"] for r in answer["results"]])
+        told = {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(client.get("/metrics").text)
+            for sample in family.samples
+        }
+    assert told["florilege_set_size_count"] == 1
+    assert told["florilege_set_size_sum"] == whole["set"]["size"]
+    assert told["florilege_top_score_count"] == 1
+    assert told["florilege_restricted_set_size_count"] == 2
+    text = (tmp_path / "said" / "feedback-000001.jsonl").read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert [(row["list"], row["restricted"]) for row in rows] == [
+        (None, False), ("heath", True), (None, True),
+    ]  # fmt: skip
+    assert rows[2]["set"] == [result["class_id"] for result in sorted(
+        other["results"], key=lambda result: result["class_id"])]  # fmt: skip
+    audits = audit_file(tmp_path / "said").audits
+    assert set(audits) == {
+        "average_k k=3", "average_k k=3, list heath", "average_k k=3, only some classes",
+    }  # fmt: skip
+    assert audits["average_k k=3, list heath"].hits == 0  # it was on no list
+    log = open_score_log(tmp_path / "scores")
+    first, second, third = np.concatenate(list(log.blocks()))
+    assert first.shape == (1, len(garden.FLOWERS))
+    assert first.tolist() == second.tolist() == third.tolist()
+
+
+def test_the_watch_hears_only_of_answers_about_all_classes(listed: Path) -> None:
+    with TestClient(create_app(Settings(bundle=listed))) as client:
+        engine = client.app.state.engine  # type: ignore[attr-defined]  # a FastAPI application
+        [watch] = engine.afterwards.listeners
+        for query in ({}, {"list": "heath"}, {"only": "Rosa"}, {"k": 2}):
+            identify(client, VIOLET, **query)
+    assert watch.monitor.rows == 2
+
+
+def predicted(*words: object) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["predict", *map(str, words), "--format", "jsonl"])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_predict_takes_a_file_or_a_list_of_the_bundle(
+    listed: Path, files: Path, tmp_path: Path, client: TestClient
+) -> None:
+    photo = tmp_path / "violet.png"
+    photo.write_bytes(VIOLET)
+    served = identify(client, VIOLET, list="heath")
+    by_name = predicted(listed, photo, "--list", "heath")
+    by_file = predicted(listed, photo, "--list", files / "berge.txt")
+    assert served["set"] == by_name["set"] == by_file["set"]
+    assert (by_name["query"]["list"], by_file["query"]["list"]) == ("heath", "berge")
+    other = predicted(listed, photo, "--list", f"heath={files / 'pair.txt'}")
+    assert {each["class_id"] for each in other["results"]} <= {"1001", "1011"}
+    assert other["set"]["calibrated"] is False
+    only = predicted(listed, photo, "--only", "viola", "--only", "1001,1002")
+    assert only["query"]["only"] == ["1001", "1002", "1006", "1007"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--list", "nowhere.txt"), "nowhere.txt cannot be read"),
+        (("--only", "Viole"), "possible are Viola, Violaceae"),
+        (("--only", ","), "it names no class"),
+    ],
+)
+def test_predict_refuses_words_that_name_no_class(
+    listed: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "a.png").write_bytes(VIOLET)
+    result = CliRunner().invoke(app, ["predict", str(listed), str(tmp_path / "a.png"), *words])
+    assert isinstance(result.exception, DataError | UsageError)
+    assert message in str(result.exception)
