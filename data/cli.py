@@ -14,10 +14,10 @@ from rich.table import Table
 
 from data.checks import Finding, Report, check
 from data.dataset import SPLITS
-from data.layouts.table import SUFFIXES, write_table
 from data.records import count_of
 from data.splits import split_source
 from models.errors import DataError, UsageError
+from models.tables import SUFFIXES, write_table
 
 app = typer.Typer(no_args_is_help=True, help="Check data sets and cut them into splits.")
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data.layouts.manifest import COMMON_NAME, class_groups, known_classes
-from data.layouts.table import read_table
-from data.records import first
 from models.classes import ClassInfo
-from models.errors import DataError
+from models.errors import DataError, first
+from models.tables import read_table
 
 NAME = "classes.csv"
 
