@@ -83,6 +83,8 @@ def predict_batch(
         if batch.embeddings is not None:
             embeddings = Embeddings(batch.embeddings, observations, dimensions, finished)
             stack.enter_context(closing(embeddings))
+            if growing is None:  # nobody can go on with these
+                stack.callback(embeddings.part.unlink, missing_ok=True)
         stack.enter_context(_kept_if_stopped(growing))
         found = predict_all(
             pipeline,
@@ -101,7 +103,7 @@ def predict_batch(
             embeddings.finish()
         if growing is not None:
             growing.finish(parquet.write_parquet if batch.form == "parquet" else Path.replace)
-    _say(tally, observations, batch)
+    _say(tally, observations, batch, resumed=finished > 0)
 
 
 def _dimensions(pipeline: Pipeline) -> int:
@@ -130,10 +132,10 @@ def _asked(
         "format": batch.form,
         "embeddings": None if batch.embeddings is None else str(batch.embeddings),
         "group_by": batch.group_by,
-        **ask.model_dump(mode="json"),
+        **ask.model_dump(mode="json", exclude={"languages"}),  # those follow from lang
         "photos": sum(len(one.photos) for one in observations),
         "observations": len(observations),
-        "photos_sha256": photos.hexdigest(),
+        "sha256 of the list of photos": photos.hexdigest(),
     }
 
 
@@ -196,18 +198,19 @@ def _print(found: Iterator[Predicted], batch: Batch) -> None:
         write_atomic(batch.output, text.getvalue().encode())
 
 
-def _say(tally: Tally, observations: Sequence[Observation], batch: Batch) -> None:
+def _say(tally: Tally, observations: Sequence[Observation], batch: Batch, *, resumed: bool) -> None:
     """What came of it, and where it lies."""
     photos = sum(len(one.photos) for one in observations)
-    of = f"{tally.finished:,} photos"
+    of, failed = f"{photos:,} photos", f"{tally.failed:,} failed"
     if batch.group_by is not None:
         of = f"{tally.finished:,} observations ({photos:,} photos)"
+        failed = f"photos that failed: {tally.failed:,}"
     files = [str(path) for path in (batch.output, batch.embeddings) if path is not None]
     where = f"; written: {', '.join(files)}" if files else ""
     typer.echo(
-        f"{tally.answered:,} of {of} answered, {tally.suspect:,} suspect, "
-        f"{tally.failed:,} photos failed{where}",
+        f"{tally.answered:,} of {of} answered, {tally.suspect:,} suspect, {failed}{where}",
         err=True,
     )
     if tally.failed:
-        raise SomeInputsFailed(f"{tally.failed} of {photos} photos failed, each listed above")
+        listed = "listed above or in the run before" if resumed else "listed above"
+        raise SomeInputsFailed(f"{tally.failed} of {photos} photos failed, each {listed}")

@@ -197,9 +197,12 @@ class Growing:
                 )
             return 0
         if changed := _differences(then, self.asked):
+            again = (
+                f"delete {self.part.name} to start again" if self.part.exists() else "replace it"
+            )
             raise UsageError(
-                f"{self.output} cannot be resumed, since {'; '.join(changed)}: ask as in the first "
-                f"run, name another output, or delete {self.part.name} and start without --resume"
+                f"{self.output} cannot be resumed: {'; '.join(changed)}. Ask as in that run, name "
+                f"another output, or {again} without --resume"
             )
         finished = self._journal.complete or found == self.total
         if finished and self.output.exists() and not self.part.exists():
@@ -207,9 +210,10 @@ class Growing:
             return found
         if not self.part.exists():
             if finished or found:
+                gone = self.output if self._journal.complete else self.part
                 raise UsageError(
-                    f"{self.output} cannot be resumed: {self.part.name} is gone; start again "
-                    "without --resume"
+                    f"{self.output} cannot be resumed: {gone.name} is gone; start again without "
+                    "--resume"
                 )
             return 0
         return self._whole()
@@ -252,17 +256,19 @@ class Growing:
         if self._rows is not None:
             os.fsync(self._rows.fileno())
             make(self.part, self.output)
-        self._journal.end(self.asked, self.tally)
         self.part.unlink(missing_ok=True)
+        self._journal.end(self.asked, self.tally)
         self.complete = True
 
     def close(self) -> None:
         """Let go of the files; nothing is left of a run that finished nothing."""
         if self._rows is not None:
             self._rows.close()
-            if not self.complete and not self.tally.finished:
+            if not self.tally.finished:
                 self.part.unlink(missing_ok=True)
-                self._journal.path.unlink(missing_ok=True)
+        ours = self._rows is not None or self._journal.asked is None
+        if ours and not self.tally.finished:
+            self._journal.path.unlink(missing_ok=True)
         self._journal.close()
 
 
@@ -276,9 +282,10 @@ def write_all(file: BinaryIO, content: bytes) -> None:
 def _differences(then: Asked, now: Asked) -> list[str]:
     """What is not as it was, by name."""
     names = dict.fromkeys((*then, *now))
-    changed = [name for name in names if then.get(name) != now.get(name)]
     return [
-        f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}" for name in changed
+        f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}"
+        for name in names
+        if then.get(name) != now.get(name)
     ]
 
 
