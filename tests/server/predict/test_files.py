@@ -347,3 +347,56 @@ def test_a_file_that_may_not_be_read_is_a_listed_failure(
     assert isinstance(result.exception, SomeInputsFailed)
     codes = [row["error"] for row in csv.DictReader(io.StringIO(result.stdout))]
     assert codes == ["unsupported_image_type", "file_unreadable"]
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Path:
+    """Seven photos of one plant; the 2nd and the 6th cannot be read."""
+    for number in range(7):
+        (tmp_path / f"{number}.png").write_bytes(garden.photo(number))
+    for number in (1, 5):
+        (tmp_path / f"{number}.png").write_text("no picture")
+    return tmp_path
+
+
+def test_photos_of_one_plant_are_answered_as_over_http(
+    bundle: Path, plant: Path, client: TestClient
+) -> None:
+    two = [str(plant / f"{number}.png") for number in (0, 2)]
+    (found,) = lines(run(bundle, *two, "--group-by", "folder", "--format", "jsonl"))
+    parts = [("images", Path(path).read_bytes()) for path in two]
+    served = client.post("/v1/identify", files=parts).json()
+    about = {"path": two[0], "paths": two, "observation": str(plant), "error": None}
+    assert {**found, "id": None} == {**served, "id": None, **about}
+    assert found["query"]["images"] == 2
+
+
+def test_an_answer_says_which_photos_of_the_plant_it_does_not_rest_on(
+    bundle: Path, plant: Path
+) -> None:
+    words = ["predict", str(bundle), str(plant), "--group-by", "folder", "--format", "jsonl"]
+    result = CliRunner().invoke(app, words)
+    assert str(result.exception) == "1 of 7 photos failed, each listed above"  # the 6th is unseen
+    (found,) = lines(result)
+    assert found["query"]["images"] == 4
+    assert len(found["paths"]) == 7
+    told = {warning["code"]: warning["detail"] for warning in found["warnings"]}
+    assert told["photo_failed"].startswith(f"{plant / '1.png'}: these bytes are not a picture")
+    assert told["photos_left_out"] == "the answer is made of the first 5 of 7 photos"
+    alone = [plant / f"{number}.png" for number in (0, 2, 3, 4)]
+    (same,) = lines(run(bundle, *alone, "--group-by", "folder", "--format", "jsonl"))
+    assert same["results"] == found["results"]
+
+
+def test_a_plant_without_any_usable_photo_has_no_answer(bundle: Path, plant: Path) -> None:
+    words = ["predict", str(bundle), str(plant / "1.png"), str(plant / "5.png")]
+    result = CliRunner().invoke(app, [*words, "--group-by", "folder", "--format", "csv"])
+    (row,) = csv.DictReader(io.StringIO(result.stdout))
+    assert (row["photos"], row["error"], row["rank"]) == ("2", "unsupported_image_type", "")
+    assert result.stderr.count("\nfailed: ") + 1 == 2
+    assert "0 of 1 observations (2 photos) answered" in result.stderr
+
+
+def test_the_table_names_the_first_photo_of_a_plant(bundle: Path, plant: Path) -> None:
+    words = [str(plant / f"{number}.png") for number in (0, 2, 3)]
+    assert "0.png and 2 more" in run(bundle, *words, "--group-by", "folder").stdout
