@@ -94,7 +94,7 @@ class Journal:
             except ValueError:
                 if self.asked is None:
                     raise
-                break  # what a power cut left
+                break  # what a stopped system left
             size += len(line)
             if self.asked is None:
                 self.asked = dict(found)
@@ -219,7 +219,7 @@ class Growing:
         return self._whole()
 
     def _whole(self) -> int:
-        """How many entries have their rows; a power cut may leave too few, or zeros."""
+        """How many entries have their rows; a system that stops may leave too few, or zeros."""
         size = self.part.stat().st_size
         with self.part.open("rb") as file:
             for count in range(len(self._journal.entries), 0, -1):

@@ -29,8 +29,7 @@ class Batch(FlagSettings):
     resume: bool = False
     """Go on with the output of an interrupted run, or start if there is none."""
     group_by: Annotated[str | None, Flag(metavar="folder|COLUMN")] = None
-    """Photos of one plant, answered together: those in the same folder, or with the same value in
-    this column of a manifest."""
+    """Photos of one plant: in the same folder, or with the same value in this manifest column."""
     embeddings: Path | None = None
     """File for the features of each photo, ending in .npy."""
     device: Device = "auto"

@@ -72,7 +72,7 @@ def test_a_run_cut_at_any_byte_goes_on_to_the_same_bytes(tmp_path: Path) -> None
             output.unlink()
 
 
-def test_zeros_that_a_power_cut_left_are_written_again(tmp_path: Path) -> None:
+def test_zeros_that_a_stopped_system_left_are_written_again(tmp_path: Path) -> None:
     output, part, journal = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
     grow(output, until=3)
     part.write_bytes(part.read_bytes()[:-3] + b"\0\0\0")
