@@ -95,6 +95,7 @@ def test_a_run_stopped_by_ctrl_c_goes_on_and_answers_no_photo_twice(
     assert f"29 of 30 photos answered, 1 suspect, 1 failed; written: {output}\n" in result.stderr
     assert str(result.exception) == "1 of 30 photos failed, each listed above or in the run before"
     assert output.read_bytes() == whole.read_bytes()
+    assert not Path(f"{output}.part").exists()
     again = run(bundle, photos, "-o", output, "--resume", fails=None)
     assert again.stderr == f"{output} is complete, there is nothing to resume\n"
     assert len(answered) == 10

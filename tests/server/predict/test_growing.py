@@ -72,6 +72,20 @@ def test_a_run_cut_at_any_byte_goes_on_to_the_same_bytes(tmp_path: Path) -> None
             output.unlink()
 
 
+def test_what_is_longer_than_the_rest_of_the_run_is_cut_off(tmp_path: Path) -> None:
+    output, part, journal = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
+    grow(output, until=3)
+    part.write_bytes(part.read_bytes()[:-1] + b"x" * 999)
+    assert grow(output, until=3) == [2]
+    assert part.read_bytes() == WHOLE[: -len(ROWS[3][0])]
+    assert journal.read_text().count("\n") == 4
+    part.write_bytes(part.read_bytes()[: len(HEAD + ROWS[0][0])])
+    assert grow(output, until=1) == []
+    assert journal.read_text().count("\n") == 2
+    assert grow(output) == [1, 2, 3]
+    assert output.read_bytes() == WHOLE
+
+
 def test_zeros_that_a_stopped_system_left_are_written_again(tmp_path: Path) -> None:
     output, part, journal = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
     grow(output, until=3)
