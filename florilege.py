@@ -46,6 +46,7 @@ GROUPS = ("data", "bundle")  # verbs that have verbs of their own
 OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
 STOPPED = {  # what is said after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
+    "predict": "stopped\n",  # it says itself what is kept
     "demo": "stopped; repeat the command to continue\n",
     "serve": "stopped\n",
     "train": "",  # it says itself how to continue

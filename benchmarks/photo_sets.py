@@ -15,8 +15,8 @@ from typing import Annotated
 import typer
 
 from data.dataset import SPLITS, split_name
-from data.layouts.table import Table, read_table, write_table
 from models.errors import DataError
+from models.tables import Table, read_table, write_table
 
 MANIFEST = "photos.csv"
 OUTSIDE = "ood"  # the part that shows none of the classes; a folder beside the splits

@@ -10,9 +10,9 @@ import typer
 from calibration.record.inspection import PROVENANCE, card, difference, file_faults, opening_fault
 from calibration.rules import RULES
 from data.layouts.class_file import KnownClasses, read_classes
-from data.records import count_of, first
+from data.records import count_of
 from models.bundle import Bundle, name_classes, open_bundle
-from models.errors import BundleError
+from models.errors import BundleError, first
 from models.terminal import conclude
 
 app = typer.Typer(

@@ -16,11 +16,11 @@ from rich.text import Text
 from data.checks import Finding, Report, check
 from data.dataset import SPLITS
 from data.flora import is_flora
-from data.layouts.table import SUFFIXES, write_table
 from data.records import count_of
 from data.sources import picture_side
 from data.splits import split_source
 from models.errors import DataError, UsageError
+from models.tables import SUFFIXES, write_table
 from models.terminal import conclude, new_table, print_table
 
 app = typer.Typer(

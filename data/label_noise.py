@@ -10,9 +10,9 @@ import re
 from collections import defaultdict
 
 from data.draws import fraction
-from data.records import Listing, Records, count_of, first, sort_ids
+from data.records import Listing, Records, count_of, sort_ids
 from models.classes import ClassInfo
-from models.errors import DataError
+from models.errors import DataError, first
 
 _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from data.dataset import SPLITS, Dataset, Split, split_name
 from models.classes import ClassInfo, ClassTable
-from models.errors import DataError
+from models.errors import DataError, first
 from models.near import meant
 
 
@@ -112,17 +112,6 @@ def missing_in_train(listing: Listing) -> dict[str, list[str]]:
     learnt = set(train.class_ids)
     lacking = {name: set(each.class_ids) - learnt for name, each in listing.splits.items()}
     return {name: sort_ids(ids) for name, ids in lacking.items() if ids}
-
-
-def first(names: Sequence[str], limit: int = 5) -> str:
-    """The first few names for a message, and how many more there are.
-
-    Example:
-        >>> first(["a", "b", "c"], limit=2)
-        "'a', 'b' and 1 more"
-    """
-    shown = ", ".join(repr(name) for name in names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def count_of(number: int, one: str, many: str) -> str:

@@ -14,10 +14,10 @@ from data.dataset import SPLITS, FileReader
 from data.draws import fraction, shuffled
 from data.layouts.folder import list_classes
 from data.layouts.manifest import demand_columns, demand_pictures, is_manifest, observation_ids
-from data.layouts.table import Table, read_table
 from data.records import Records
 from data.sources import list_source, parse_source
 from models.errors import DataError
+from models.tables import Table, read_table
 
 
 def split_source(source: str, out: Path, *, val: float, test: float, seed: int) -> Table:

@@ -4,6 +4,7 @@ A message says what is wrong, where, and what to do next. Any other exception, f
 cannot be used or from a bug, ends with exit code 1.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -41,3 +42,14 @@ class SomeInputsFailed(FlorilegeError):
     """Some inputs failed, and each is listed; the others were answered."""
 
     exit_code = 6
+
+
+def first(names: Sequence[str], limit: int = 5) -> str:
+    """The first few names for a message, and how many more there are.
+
+    Example:
+        >>> first(["a", "b", "c"], limit=2)
+        "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(repr(name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

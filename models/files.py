@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EACCES, EAGAIN
 from pathlib import Path
-from typing import Final, TextIO
+from typing import BinaryIO, Final, TextIO
 
 from models.errors import UsageError
 
@@ -43,10 +43,17 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: bytes | memoryview) -> None:
+    with replaced(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of ``path`` if the block ends without an error."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)

@@ -44,6 +44,7 @@ class Flag:
     """How a field looks on the command line, where that differs from its own name and type."""
 
     name: str | None = None  # such as ``--cors-origin``
+    short: str | None = None  # such as ``-o``
     type: Any = None  # of what is typed, which the field's validators turn into its value
     help: str | None = None  # if the field's description does not suit a command line
     argument: bool = False  # a positional argument instead of a flag
@@ -95,7 +96,8 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
     """Each field with the parameter that Typer turns into its flag."""
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
-        names = () if flag.name is None else (flag.name,)
+        long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
+        names = [each for each in (long, flag.short) if each is not None]
         word = typer.Argument if flag.argument else typer.Option
         typed = word(
             *names,

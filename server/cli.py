@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from models.errors import DataError, SomeInputsFailed
+from models.errors import DataError
 from models.flags import flags_of
-from models.terminal import conclude
+from models.terminal import conclude, say
 from server.answers.ask import Question
 from server.answers.lists import open_list
 from server.answers.pipeline import open_pipeline
@@ -21,12 +21,12 @@ from server.app import create_app
 from server.doctor import examine, print_report
 from server.logs import log_to_stderr
 from server.memory import return_large_blocks
-from server.predict.files import Predicted, predict_all, shown
-from server.predict.inputs import find_photos
-from server.predict.tables import Format, write_predictions
+from server.predict.batch import check_outputs, predict_batch
+from server.predict.inputs import find_photos, shown
+from server.predict.settings import Batch
 from server.reloading import ignore_hangups
 from server.serve import bind, make_server
-from server.settings import Device, Settings
+from server.settings import Settings
 
 app = typer.Typer()
 
@@ -50,43 +50,39 @@ def serve(
 
 @app.command()
 @flags_of(Question)
+@flags_of(Batch)
 def predict(
     bundle: BundlePath,
     paths: Annotated[
-        list[str], typer.Argument(help="Photos, folders, or - for a list on standard input.")
+        list[str],
+        typer.Argument(
+            help="Photos, folders, manifests (.csv or .parquet), or - for a list on standard input."
+        ),
     ],
     question: Question,
-    format: Annotated[Format, typer.Option(help="How to print.")] = "table",  # noqa: A002  # the word of the command line
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
-    ] = None,
-    device: Annotated[Device, typer.Option(help="Where the network runs.")] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Photos worked on at once; default: the cores.")
-    ] = None,
+    batch: Batch,
 ) -> None:
-    """Print the prediction set of each photo, as the server would answer it."""
-    photos, skipped = find_photos(paths, _stdin())
+    """Print the prediction set of each photo, as the server would answer it.
+
+    With -o the file is there once it is complete; what is interrupted goes on with --resume.
+    """
+    check_outputs(batch)
+    observations, skipped = find_photos(paths, _stdin(), batch.group_by)
     if skipped:
-        typer.echo(
+        say(
             f"skipped {len(skipped)} files that are not named like pictures, "
-            f"such as {shown(skipped[0])}",
-            err=True,
+            f"such as {shown(skipped[0])}"
         )
-    if not photos:
+    if not observations:
         places = ", ".join("standard input" if path == "-" else path for path in paths)
         raise DataError(f"no photos found under {places}")
     return_large_blocks()
-    pipeline = open_pipeline(bundle, device=device)
+    pipeline = open_pipeline(bundle, device=batch.device)
     if question.list is not None and question.list not in pipeline.lists.by_name:
         opened = open_list(question.list, pipeline.bundle.classes)
         pipeline = replace(pipeline, lists=pipeline.lists.adding([opened]))
         question = question.model_copy(update={"list": opened.name})
-    predicted = predict_all(pipeline, photos, question.ask(), threads=threads)
-    failed: list[Path] = []
-    write_predictions(_named(predicted, failed), format, output)
-    if failed:
-        raise SomeInputsFailed(f"{len(failed)} of {len(photos)} photos failed, each listed above")
+    predict_batch(pipeline, observations, question.ask(), batch)
 
 
 @app.command()
@@ -108,12 +104,3 @@ def _stdin() -> Iterable[str]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin or ()
-
-
-def _named(predicted: Iterator[Predicted], failed: list[Path]) -> Iterator[Predicted]:
-    """The same; each failure is named on stderr and added to ``failed``."""
-    for one in predicted:
-        if one.problem is not None:
-            failed.append(one.path)
-            typer.echo(f"failed: {shown(one.path)}: {one.problem.detail}", err=True)
-        yield one

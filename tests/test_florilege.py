@@ -125,7 +125,8 @@ def test_a_failure_ends_in_one_line_and_its_exit_code(
     ("verb", "line"),
     [
         ("evaluate", "stopped; nothing was changed"),
-        ("predict", "stopped; each file is complete or as it was"),
+        ("predict", "stopped"),
+        ("calibrate", "stopped; each file is complete or as it was"),
         ("serve", "stopped"),
     ],
 )

@@ -84,6 +84,7 @@ SIZES = {
     "server/http/edge.py LINGER_BYTES": "server/http/test_edge.py",
     "server/http/multipart.py MOST_PARTS": "server/http/test_multipart.py",
     "server/memory.py LARGE_BYTES": "server/test_memory.py",
+    "server/predict/parquet.py OBSERVATIONS_AT_ONCE": "server/predict/test_parquet.py",
     "server/routes.py MOST_FEEDBACK_BYTES": "server/afterwards/test_feedback.py",
     "server/routes.py MOST_OF_A_KEY": "server/afterwards/test_feedback.py",
     "training/frozen/features.py PHOTOS_AT_ONCE": "training/frozen/test_features.py",

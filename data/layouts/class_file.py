@@ -20,9 +20,9 @@ from data.layouts.manifest import (
     demand_columns,
     known_classes,
 )
-from data.layouts.table import Table, read_table
 from models.classes import ClassInfo, Thumbnail
 from models.errors import DataError
+from models.tables import Table, read_table
 
 NAME: Final = "classes.csv"
 OTHERS: Final = ("link", "thumbnail", "thumbnail_author", "thumbnail_licence")

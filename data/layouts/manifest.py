@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data.dataset import SPLITS, FileReader, split_name
-from data.layouts.table import SUFFIXES, Table, read_table
-from data.records import Listing, Records, first
+from data.records import Listing, Records
 from models.classes import ClassInfo
-from models.errors import DataError
+from models.errors import DataError, first
 from models.near import meant
+from models.tables import SUFFIXES, Table, read_table
 
 REQUIRED = ("path", "class_id", "split")
 TAXON = ("scientific_name", "genus", "family", "gbif")

@@ -79,12 +79,28 @@ class Pipeline:
             Problem: A photo cannot be used, the bundle is not calibrated for ``ask``, or there is
                 no such list or class.
         """
-        stages, restriction = stages or Stages(), self.lists.restriction(ask)
-        rows = []
+        rows, stages = [], stages or Stages()
         for number, photo in enumerate(photos, start=1):
             check()
-            rows.append(self._outputs(photo, number if len(photos) > 1 else None, stages, check))
-        started = perf_counter()
+            which = number if len(photos) > 1 else None
+            rows.append(self.outputs(photo, which, stages=stages, check=check))
+        return self.decide(rows, ask, request_id, stages=stages)
+
+    def decide(
+        self,
+        rows: Sequence[Outputs],
+        ask: Ask,
+        request_id: str,
+        *,
+        stages: Stages | None = None,
+    ) -> Outcome:
+        """The prediction set of one organism, from the `outputs` of its pictures, at least one.
+
+        Raises:
+            Problem: The bundle is not calibrated for ``ask``, or there is no such list or class.
+        """
+        stages, started = stages or Stages(), perf_counter()
+        restriction = self.lists.restriction(ask)
         heads = rows[0].logits
         logits = {head: np.concatenate([row.logits[head] for row in rows]) for head in heads}
         given = [row.features for row in rows if row.features is not None]
@@ -109,9 +125,24 @@ class Pipeline:
             restricted=restriction is not None,
         )
 
-    def _outputs(
-        self, photo: bytes, number: int | None, stages: Stages, check: Callable[[], None]
+    def outputs(
+        self,
+        photo: bytes,
+        number: int | None = None,
+        *,
+        features: bool = False,
+        stages: Stages | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> Outputs:
+        """What the network says about one encoded picture.
+
+        ``number`` says which of several it is, in the words of a problem. With ``features`` these
+        are given too; without, only where the record needs them.
+
+        Raises:
+            Problem: The photo cannot be used.
+        """
+        stages = stages or Stages()
         started, preprocess = perf_counter(), self.bundle.preprocess
         try:
             header = read_header(photo)
@@ -121,7 +152,8 @@ class Pipeline:
         except ImageError as error:
             raise image_problem(error, number) from error
         started = stages.add("decode", started)
-        outputs = self.session.outputs(pixels[np.newaxis], features=self.reference is not None)
+        features = features or self.reference is not None
+        outputs = self.session.outputs(pixels[np.newaxis], features=features)
         stages.add("forward", started)
         return outputs
 

@@ -1,21 +1,28 @@
 """Answering many files: in order, on all cores, one failure never stops the others."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from models.cores import in_order
 from models.errors import UsageError
 from models.images import MAX_BYTES
 from models.progress import progress
+from models.session import Outputs
 from server.answers.answer import operating_point
 from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline
 from server.errors import BodyTooLarge, Problem
-from server.schemas import Answer
+from server.predict.inputs import Observation, shown
+from server.schemas import Answer, Warned
+from server.settings import Settings
+
+_MOST: int = Settings.model_fields["max_images"].default  # of one observation, as over HTTP
 
 
 class FileUnreadable(Problem):
@@ -26,29 +33,28 @@ class FileUnreadable(Problem):
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """One file with its answer, or with what was wrong with it."""
+    """One observation with its answer, or with what was wrong with its first photo.
 
-    path: Path
+    Attributes:
+        failed: Photos that cannot be used; the answer is made of the others.
+        features: Of each photo if asked for, ``(photos, dimensions)``, NaN for one that failed.
+    """
+
+    observation: Observation
     answer: Answer | None = None
     problem: Problem | None = None
     lang: str | None = None  # that of the common names, where one was asked for
+    failed: Sequence[tuple[Path, Problem]] = ()
+    features: NDArray[np.float32] | None = None
 
 
-def predict_all(
-    pipeline: Pipeline, photos: Sequence[Path], ask: Ask, *, threads: int | None = None
-) -> Iterator[Predicted]:
-    """Answer each file as the server would, in the order given, showing progress.
-
-    Raises:
-        UsageError: ``ask`` contradicts itself, or the bundle is not calibrated for it; found before
-            the first file.
-    """
+def check_calibrated(pipeline: Pipeline, ask: Ask) -> None:
+    """Raise a ``UsageError`` where ``ask`` contradicts itself, or there is no threshold for it."""
     try:
         operating_point(pipeline.record, ask, 1, pipeline.lists.restriction(ask))
     except Problem as error:
         allowed = f"; possible are {_short(error.allowed)}" if error.allowed else ""
         raise UsageError(f"{error.detail}{allowed}") from error
-    return _predicted(pipeline, photos, ask, threads)
 
 
 def _short(values: list[Any]) -> str:
@@ -56,27 +62,72 @@ def _short(values: list[Any]) -> str:
     return ", ".join(listed if len(listed) <= 12 else [*listed[:5], "...", *listed[-3:]])
 
 
-def _predicted(
-    pipeline: Pipeline, photos: Sequence[Path], ask: Ask, threads: int | None
-) -> Iterator[Predicted]:
-    answers = in_order(lambda photo: _predict(pipeline, photo, ask), photos, threads=threads)
-    with closing(answers), progress(len(photos), "predicting") as advance:
+def predict_all(
+    pipeline: Pipeline,
+    observations: Sequence[Observation],
+    ask: Ask,
+    *,
+    threads: int | None = None,
+    features: bool = False,
+) -> Generator[Predicted]:
+    """Answer each observation as the server would, in the order given, showing progress.
+
+    Of an observation with more photos than one request may have, the first ones are answered;
+    ``features`` are given of all of them.
+    """
+    answers = in_order(
+        lambda one: _predict(pipeline, one, ask, features), observations, threads=threads
+    )
+    total = sum(len(one.photos) for one in observations)
+    with closing(answers), progress(total, "predicting") as advance:
         for answer in answers:
             yield answer
-            advance()
+            advance(len(answer.observation.photos))
 
 
-def shown(path: Path) -> str:
-    """A path as text for people and files; bytes that are not UTF-8 appear as ``\\xe9``."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+def _predict(pipeline: Pipeline, one: Observation, ask: Ask, features: bool) -> Predicted:
+    failed: list[tuple[Path, Problem]] = []
+    seen: list[Outputs | None] = []
+    for path in one.photos if features else one.photos[:_MOST]:
+        try:
+            seen.append(pipeline.outputs(_read(path), features=features))
+        except Problem as problem:
+            failed.append((path, problem))
+            seen.append(None)
+    usable = [outputs for outputs in seen[:_MOST] if outputs is not None]
+    found = Predicted(
+        observation=one,
+        failed=failed,
+        lang=ask.lang,
+        features=_features(pipeline, seen) if features else None,
+    )
+    if not usable:
+        return replace(found, problem=failed[0][1])
+    answer = pipeline.decide(usable, ask, shown(one.photos[0])).answer
+    return replace(found, answer=_warned(answer, one, failed))
 
 
-def _predict(pipeline: Pipeline, path: Path, ask: Ask) -> Predicted:
-    try:
-        answer = pipeline([_read(path)], ask, shown(path)).answer
-        return Predicted(path=path, answer=answer, lang=ask.lang)
-    except Problem as problem:
-        return Predicted(path=path, problem=problem)
+def _features(pipeline: Pipeline, seen: Sequence[Outputs | None]) -> NDArray[np.float32]:
+    rows = np.full((len(seen), pipeline.session.dimensions or 0), np.nan, dtype=np.float32)
+    for row, outputs in zip(rows, seen, strict=True):
+        if outputs is not None and outputs.features is not None:
+            row[:] = outputs.features[0]
+    return rows
+
+
+def _warned(answer: Answer, one: Observation, failed: Sequence[tuple[Path, Problem]]) -> Answer:
+    """The same, saying which photos of the plant the answer does not rest on."""
+    warnings = [
+        Warned(code="photo_failed", detail=f"{shown(path)}: {problem.detail}")
+        for path, problem in failed
+        if path in one.photos[:_MOST]
+    ]
+    if len(one.photos) > _MOST:
+        detail = f"the answer is made of the first {_MOST} of {len(one.photos)} photos"
+        warnings.append(Warned(code="photos_left_out", detail=detail))
+    if not warnings:
+        return answer
+    return answer.model_copy(update={"warnings": [*answer.warnings, *warnings]})
 
 
 def _read(path: Path) -> bytes:

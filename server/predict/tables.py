@@ -1,28 +1,30 @@
-"""Writing predictions: a table for people, CSV, JSON lines and Parquet for programs."""
+"""Predictions as text: a table for people, rows of CSV and lines of JSON for programs."""
 
 import csv
 import io
 import json
-import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, Literal, TextIO
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from models.errors import UsageError
-from models.files import check_writable, write_atomic
-from server.predict.files import Predicted, shown
+from server.predict.files import Predicted
+from server.predict.inputs import shown
 from server.schemas import Answer
 
-Format = Literal["table", "csv", "jsonl", "parquet"]
 COLUMNS: dict[str, str] = {
     "path": "string",
+    "observation": "string",
+    "photos": "int64",
     "rank": "int64",
     "class_id": "string",
     "scientific_name": "string",
+    "common_name": "string",
+    "genus": "string",
+    "family": "string",
+    "gbif": "string",
     "score": "float64",
     "in_set": "bool_",
     "top_k_probability": "float64",
@@ -35,118 +37,98 @@ COLUMNS: dict[str, str] = {
     "calibrated": "bool_",
     "verdict": "string",
     "familiarity": "float64",
+    "model": "string",
+    "calibration_id": "string",
     "error": "string",
     "detail": "string",
 }
 """The columns of CSV and Parquet, with their Arrow types: one row for each class listed."""
 
-
-def write_predictions(predicted: Iterable[Predicted], form: Format, output: Path | None) -> None:
-    """Write everything, to stdout or, all of it or nothing, to ``output``.
-
-    Raises:
-        UsageError: Parquet without a file or without the extra `report`, or an output that
-            cannot be written.
-    """
-    _check_output(form, output)
-    if form == "parquet":
-        assert output is not None
-        write_atomic(output, _parquet(predicted))
-    elif output is None:
-        _WRITERS[form](predicted, sys.stdout)
-    else:
-        text = io.StringIO(newline="")
-        _WRITERS[form](predicted, text)
-        write_atomic(output, text.getvalue().encode())
+Row = dict[str, Any]
 
 
-def _check_output(form: Format, output: Path | None) -> None:
-    if output is not None:
-        _check_file(output)
-    if form != "parquet":
-        return
-    if output is None:
-        raise UsageError("parquet cannot be printed: name a file with -o")
-    try:
-        import pyarrow.parquet  # noqa: F401  # only to tell early that it is missing
-    except ImportError as error:
-        raise UsageError(
-            "parquet needs the extra `report`: pip install florilege[report]"
-        ) from error
-
-
-def _check_file(output: Path) -> None:
-    try:
-        check_writable(output)
-        if output.is_dir():
-            raise UsageError(f"--output {output} is a folder; name a file")
-        if output.exists() and not output.is_file():  # such as /dev/null, to be replaced by a file
-            raise UsageError(f"--output {output} is not a regular file; name another")
-    except OSError as error:
-        raise UsageError(
-            f"--output {output} cannot be written: {error.strerror}; choose another path"
-        ) from error
-
-
-def _write_jsonl(predicted: Iterable[Predicted], to: TextIO) -> None:
-    for one in predicted:
-        line: dict[str, Any] = {"path": shown(one.path), **dict.fromkeys(Answer.model_fields)}
-        line["error"] = None
-        if one.answer is not None:
-            line |= one.answer.model_dump(mode="json", by_alias=True)
-        if one.problem is not None:
-            line["error"] = {"code": one.problem.code, "detail": one.problem.detail}
-        to.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def _write_csv(predicted: Iterable[Predicted], to: TextIO) -> None:
-    writer = csv.DictWriter(to, list(COLUMNS), lineterminator="\n")
-    writer.writeheader()
-    for one in predicted:
-        writer.writerows(_rows(one))
-
-
-def _rows(one: Predicted) -> list[dict[str, Any]]:
-    """One row for each class listed; one without a class where none is, or the file failed."""
-    row: dict[str, Any] = {**dict.fromkeys(COLUMNS), "path": shown(one.path)}
+def rows(one: Predicted) -> list[Row]:
+    """One row for each class listed; one without a class where none is, or the photo failed."""
+    photos = one.observation.photos
+    row: Row = dict.fromkeys(COLUMNS)
+    row |= {"path": shown(photos[0]), "observation": one.observation.name, "photos": len(photos)}
     if one.problem is not None:
-        return [{**row, "error": one.problem.code, "detail": one.problem.detail}]
+        return [row | {"error": one.problem.code, "detail": one.problem.detail}]
     assert one.answer is not None
-    drawn = one.answer.set
-    row |= drawn.model_dump(include={"rule", "k", "coverage", "guarantee", "calibrated"})
-    row |= {"lambda": drawn.lambda_val, "set_size": drawn.size}
-    row |= {"verdict": one.answer.rejection.verdict, "familiarity": one.answer.rejection.value}
-    listed = [
-        row | each.model_dump(exclude={"taxon"}) | {"scientific_name": each.taxon.scientific_name}
-        for each in one.answer.results
-    ]
+    drawn, model, rejection = one.answer.set, one.answer.model, one.answer.rejection
+    row |= {name: getattr(drawn, name) for name in ("rule", "k", "coverage", "guarantee")}
+    row |= {"lambda": drawn.lambda_val, "set_size": drawn.size, "calibrated": drawn.calibrated}
+    row |= {"verdict": rejection.verdict, "familiarity": rejection.value}
+    row |= {"model": f"{model.name} {model.version}", "calibration_id": model.calibration_id}
+    listed = []
+    for each in one.answer.results:
+        taxon = each.taxon
+        listed.append(
+            row
+            | {name: getattr(taxon, name) for name in ("scientific_name", "genus", "family")}
+            | {
+                "rank": each.rank,
+                "class_id": each.class_id,
+                "common_name": taxon.common_names[0].name if taxon.common_names else None,
+                "gbif": taxon.ids["gbif"],
+                "score": each.score,
+                "in_set": each.in_set,
+                "top_k_probability": each.top_k_probability,
+            }
+        )
     return listed or [row]
 
 
-def _parquet(predicted: Iterable[Predicted]) -> bytes:
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = [row for one in predicted for row in _rows(one)]
-    schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in COLUMNS.items()])
-    buffer = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer)
-    content: bytes = buffer.getvalue().to_pybytes()
-    return content
+def csv_header() -> str:
+    """The first line of a CSV file."""
+    return ",".join(COLUMNS) + "\n"
 
 
-def _write_table(predicted: Iterable[Predicted], to: TextIO) -> None:
+def csv_rows(one: Predicted) -> str:
+    """The lines of a CSV file about one observation."""
+    text = io.StringIO(newline="")
+    csv.DictWriter(text, list(COLUMNS), lineterminator="\n").writerows(rows(one))
+    return text.getvalue()
+
+
+def json_line(one: Predicted) -> str:
+    """One line of JSON: the answer as over HTTP, with the photos it is about."""
+    photos = one.observation.photos
+    line: dict[str, Any] = {
+        "path": shown(photos[0]),
+        "observation": one.observation.name,
+        "paths": [shown(photo) for photo in photos],
+        **dict.fromkeys(Answer.model_fields),
+        "error": None,
+    }
+    if one.answer is not None:
+        line |= one.answer.model_dump(mode="json", by_alias=True)
+    if one.problem is not None:
+        line["error"] = {"code": one.problem.code, "detail": one.problem.detail}
+    return json.dumps(line, ensure_ascii=False) + "\n"
+
+
+def write_table(predicted: Iterable[Predicted], to: TextIO) -> None:
+    """A table for people, once everything is answered."""
     table = Table("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
     for one in predicted:
-        table.add_row(Text(shown(one.path), overflow="fold"), *_cells(one))
+        table.add_row(_name(one), *_cells(one))
     console = Console(file=to)
     Console(file=to, width=console.width if console.is_terminal else 200).print(table)
+
+
+def _name(one: Predicted) -> Text:
+    first, *others = one.observation.photos
+    more = f" and {len(others)} more" if others else ""
+    return Text(f"{shown(first)}{more}", overflow="fold")
 
 
 def _cells(one: Predicted) -> tuple[str, Text]:
     if one.problem is not None:
         return "", Text(f"failed: {one.problem.detail}", "red")
     assert one.answer is not None
+    verdict = one.answer.rejection.verdict
+    strange = [Text(f"{verdict}:", "yellow")] if verdict in SUSPECT else []
     listed = [
         Text.assemble(
             (r.taxon.scientific_name, "italic" if r.in_set else "dim"),
@@ -155,11 +137,8 @@ def _cells(one: Predicted) -> tuple[str, Text]:
         )
         for r in one.answer.results
     ]
-    return str(one.answer.set.size), Text(", ").join(listed)
+    return str(one.answer.set.size), Text(" ").join([*strange, Text(", ").join(listed)])
 
 
-_WRITERS: dict[str, Callable[[Iterable[Predicted], TextIO], None]] = {
-    "table": _write_table,
-    "csv": _write_csv,
-    "jsonl": _write_jsonl,
-}
+SUSPECT = ("suspect", "rejected")
+"""Verdicts on photos that look unlike those the model knows."""

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.draws import shuffled
-from data.layouts.table import write_table
 from data.sources import open_dataset
 from data.splits import assign, split_source
 from models.errors import DataError
+from models.tables import write_table
 from tests.data.pictures import png, write_folder
 
 pairs = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 12)), min_size=1, max_size=60)

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +23,9 @@ from models.images.sniff import ENDINGS
 from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.cli import app
-from server.predict import tables
-from server.predict.files import Predicted, predict_all
-from server.predict.inputs import find_photos
+from server.predict import batch, tables
+from server.predict.files import predict_all
+from server.predict.inputs import Observation, find_photos
 from tests.server import garden
 
 
@@ -62,7 +62,8 @@ def test_predict_and_http_give_the_same_answer(
         body = Path(found["path"]).read_bytes()
         served = client.post("/v1/identify?k=2.5&include=scores,rollup", content=body).json()
         assert {**found, "id": None} == {
-            **served, "id": None, "path": found["path"], "error": None
+            **served, "id": None, "error": None,
+            "path": found["path"], "paths": [found["path"]], "observation": None,
         }  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def test_a_list_is_read_from_standard_input(bundle: Path, photos: Path) -> None:
 
 def test_a_named_file_is_tried_whatever_its_ending() -> None:
     photos, skipped = find_photos(["a.txt", "b"], [])
-    assert ([path.name for path in photos], skipped) == (["a.txt", "b"], [])
+    assert (photos, skipped) == ([Observation((Path(name),)) for name in ("a.txt", "b")], [])
 
 
 def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Path) -> None:
@@ -157,7 +158,7 @@ def test_an_output_file_is_written_whole_or_not_at_all(
     assert target.read_text() == "old"
     assert run(bundle, photos, "-o", target, "--format", "jsonl").stdout == ""
     assert len(target.read_text().splitlines()) == 5
-    assert [file.name for file in tmp_path.iterdir()] == ["sets.jsonl"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["sets.jsonl", "sets.jsonl.run"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_an_output_in_a_folder_that_is_read_only_is_refused_before_the_first_pho
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = OSError(errno.EROFS, os.strerror(errno.EROFS))
-    monkeypatch.setattr(tables, "check_writable", Mock(side_effect=refused))
+    monkeypatch.setattr(batch, "check_writable", Mock(side_effect=refused))
     with pytest.raises(UsageError, match=r"x\.csv cannot be written: Read-only file system"):
         run(bundle, photos, "-o", tmp_path / "x.csv")
 
@@ -261,16 +262,16 @@ def test_answers_keep_their_order_however_many_wait(
     pipeline = open_pipeline(bundle, device="cpu")
     alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
     for count in (1, 4, 5, 13):  # four a thread wait at most
-        asked = [photos / f"{number % 4}.png" for number in range(count)]
+        asked = [Observation((photos / f"{number % 4}.png",)) for number in range(count)]
         found = list(predict_all(pipeline, asked, Ask(), threads=threads))
-        assert [one.path for one in found] == asked
+        assert [one.observation for one in found] == asked
         assert [one.answer and one.answer.results for one in found] == [
             alone[number % 4] for number in range(count)
         ]
 
 
 def answer_of(pipeline: Pipeline, path: Path) -> Any:
-    (found,) = predict_all(pipeline, [path], Ask())
+    (found,) = predict_all(pipeline, [Observation((path,))], Ask())
     assert found.answer is not None
     return found.answer.results
 
@@ -285,7 +286,8 @@ def test_no_more_of_a_file_is_read_than_allowed(
     for path, more in sizes.items():
         path.write_bytes((photo + b"x")[: len(photo) + more])
     pipeline = open_pipeline(bundle, device="cpu")
-    found = list(predict_all(pipeline, [*sizes, *endless], Ask()))
+    asked = [Observation((path,)) for path in (*sizes, *endless)]
+    found = list(predict_all(pipeline, asked, Ask()))
     codes = [one.problem and one.problem.code for one in found]
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
@@ -293,7 +295,7 @@ def test_no_more_of_a_file_is_read_than_allowed(
 def test_ctrl_c_leaves_what_waits_undone(
     bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[str] = []
+    begun: list[bytes] = []
     stopped = threading.Event()
 
     class Pool(ThreadPoolExecutor):
@@ -306,17 +308,21 @@ def test_ctrl_c_leaves_what_waits_undone(
         real = open_pipeline(bundle, device="cpu")
         record, lists = real.record, real.lists
 
-        def __call__(self, _: Sequence[bytes], ask: Ask, name: str) -> Any:
-            begun.append(name)
+        def outputs(self, photo: bytes, *, features: bool) -> str:
+            begun.append(photo)
             if len(begun) == 2:
                 assert stopped.wait(15)
+            return "what the network says"
+
+        def decide(self, rows: Sequence[Any], ask: Ask, name: str) -> Any:
             return SimpleNamespace(answer=None)
 
     monkeypatch.setattr("models.cores.ThreadPoolExecutor", Pool)
-    found = predict_all(cast(Pipeline, Slow()), [photos / "0.png"] * 9, Ask(), threads=1)
+    asked = [Observation((photos / "0.png",))] * 9
+    found = predict_all(cast(Pipeline, Slow()), asked, Ask(), threads=1)
     next(found)
     with pytest.raises(KeyboardInterrupt):
-        cast(Generator[Predicted], found).throw(KeyboardInterrupt)
+        found.throw(KeyboardInterrupt)
     assert len(begun) <= 2
 
 
@@ -352,3 +358,56 @@ def test_a_file_that_may_not_be_read_is_a_listed_failure(
     assert isinstance(result.exception, SomeInputsFailed)
     codes = [row["error"] for row in csv.DictReader(io.StringIO(result.stdout))]
     assert codes == ["unsupported_image_type", "file_unreadable"]
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Path:
+    """Seven photos of one plant; the 2nd and the 6th cannot be read."""
+    for number in range(7):
+        (tmp_path / f"{number}.png").write_bytes(garden.photo(number))
+    for number in (1, 5):
+        (tmp_path / f"{number}.png").write_text("no picture")
+    return tmp_path
+
+
+def test_photos_of_one_plant_are_answered_as_over_http(
+    bundle: Path, plant: Path, client: TestClient
+) -> None:
+    two = [str(plant / f"{number}.png") for number in (0, 2)]
+    (found,) = lines(run(bundle, *two, "--group-by", "folder", "--format", "jsonl"))
+    parts = [("images", Path(path).read_bytes()) for path in two]
+    served = client.post("/v1/identify", files=parts).json()
+    about = {"path": two[0], "paths": two, "observation": str(plant), "error": None}
+    assert {**found, "id": None} == {**served, "id": None, **about}
+    assert found["query"]["images"] == 2
+
+
+def test_an_answer_says_which_photos_of_the_plant_it_does_not_rest_on(
+    bundle: Path, plant: Path
+) -> None:
+    words = ["predict", str(bundle), str(plant), "--group-by", "folder", "--format", "jsonl"]
+    result = CliRunner().invoke(app, words)
+    assert str(result.exception) == "1 of 7 photos failed, each listed above"  # the 6th is unseen
+    (found,) = lines(result)
+    assert found["query"]["images"] == 4
+    assert len(found["paths"]) == 7
+    told = {warning["code"]: warning["detail"] for warning in found["warnings"]}
+    assert told["photo_failed"].startswith(f"{plant / '1.png'}: these bytes are not a picture")
+    assert told["photos_left_out"] == "the answer is made of the first 5 of 7 photos"
+    alone = [plant / f"{number}.png" for number in (0, 2, 3, 4)]
+    (same,) = lines(run(bundle, *alone, "--group-by", "folder", "--format", "jsonl"))
+    assert same["results"] == found["results"]
+
+
+def test_a_plant_without_any_usable_photo_has_no_answer(bundle: Path, plant: Path) -> None:
+    words = ["predict", str(bundle), str(plant / "1.png"), str(plant / "5.png")]
+    result = CliRunner().invoke(app, [*words, "--group-by", "folder", "--format", "csv"])
+    (row,) = csv.DictReader(io.StringIO(result.stdout))
+    assert (row["photos"], row["error"], row["rank"]) == ("2", "unsupported_image_type", "")
+    assert result.stderr.count("\nfailed: ") + 1 == 2
+    assert "0 of 1 observations (2 photos) answered" in result.stderr
+
+
+def test_the_table_names_the_first_photo_of_a_plant(bundle: Path, plant: Path) -> None:
+    words = [str(plant / f"{number}.png") for number in (0, 2, 3)]
+    assert "0.png and 2 more" in run(bundle, *words, "--group-by", "folder").stdout

@@ -8,8 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from data.records import first
-from models.errors import DataError
+from models.errors import DataError, first
 from models.files import write_atomic
 
 Table = Mapping[str, Sequence[str]]

@@ -1,0 +1,169 @@
+"""How much of what the processor could answer `predict` does answer, and what a kill costs it.
+
+    python -m benchmarks.batches BUNDLE PHOTOS... [--photos 2000] [--threads N] [--rounds 8]
+
+In one process and in turns: the CPU time of decoding by itself, of decoding and network, and of
+`predict` with its file, for the same hundred photos with as many threads. Other work on the machine
+only ever adds to these, so the least of each is printed, and two ratios. ``ratio`` is decoding and
+network over `predict`: 1 would be a command that costs nothing. ``decode`` is decoding over what
+`predict` takes beside the network: the share of the decode limit of the cores that it reaches where
+the network costs them nothing, as on a GPU. Photos per second are by the clock, in the best turn.
+
+At last a run is killed in the middle (SIGKILL) and resumed; its file is compared with the file of
+the run that nobody interrupted.
+"""
+
+import argparse
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.cores import cores
+from models.images import load
+from server.answers.ask import Ask
+from server.answers.pipeline import Pipeline, open_pipeline
+from server.predict.batch import predict_batch
+from server.predict.inputs import Observation, find_photos
+from server.predict.settings import Batch
+
+FORMATS = ("jsonl", "csv", "parquet")
+BLOCK = 100
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Seconds of one process, by the clock and of CPU time."""
+
+    seconds: float
+    cpu: float
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("paths", nargs="+", help="photos, folders or manifests")
+    parser.add_argument("--photos", type=int, default=2_000, help="repeated where there are fewer")
+    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--rounds", type=int, default=8)
+    wanted = parser.parse_args()
+    listed, _ = find_photos(wanted.paths, [])
+    photos = list(islice(cycle(str(one.photos[0]) for one in listed), wanted.photos))
+    print(f"{len(photos):,} photos, {wanted.threads} threads, {cores()} cores\n")
+    with tempfile.TemporaryDirectory() as folder:
+        _formats(wanted.bundle, photos, wanted.threads, wanted.rounds, Path(folder))
+        _killed(wanted.bundle, photos, wanted.threads, Path(folder))
+
+
+def _formats(bundle: Path, photos: list[str], threads: int, rounds: int, to: Path) -> None:
+    print("| format | photos/s | decoding, ms | network, ms | predict, ms | ratio | decode |")
+    print("|---|---|---|---|---|---|---|")
+    pipeline = open_pipeline(bundle, device="cpu")
+    for form in FORMATS:
+        turns = [
+            _turn(pipeline, photos[:BLOCK], threads, to / f"turn.{form}") for _ in range(rounds)
+        ]
+        seconds, decode, both, predict = np.min(turns, axis=0)
+        shown = " | ".join(f"{1000 * each:.2f}" for each in (decode, both - decode, predict))
+        print(
+            f"| {form} | {1 / seconds:.1f} | {shown} | {both / predict:.2f} "
+            f"| {decode / (predict - both + decode):.2f} |",
+            flush=True,
+        )
+
+
+def _turn(
+    pipeline: Pipeline, photos: list[str], threads: int, output: Path
+) -> tuple[float, float, float, float]:
+    """Seconds a photo of `predict` by the clock; and of CPU time, decoding, with network, all."""
+    preprocess, features = pipeline.bundle.preprocess, pipeline.reference is not None
+
+    def decode(photo: str) -> Pixels:
+        return load(Path(photo).read_bytes(), preprocess)
+
+    def both(photo: str) -> None:
+        pipeline.session.outputs(decode(photo)[np.newaxis], features=features)
+
+    def spread(work: Callable[[str], object]) -> float:
+        before = time.process_time()
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(work, photos):
+                pass
+        return (time.process_time() - before) / len(photos)
+
+    limits = spread(decode), spread(both)
+    observations = [Observation((Path(photo),)) for photo in photos]
+    before, begun = time.process_time(), time.perf_counter()
+    with redirect_stderr(io.StringIO()):
+        predict_batch(pipeline, observations, Ask(), Batch(output=output, threads=threads))
+    used = (time.process_time() - before) / len(photos)
+    return ((time.perf_counter() - begun) / len(photos), *limits, used)
+
+
+def _killed(bundle: Path, photos: list[str], threads: int, to: Path) -> None:
+    for form in FORMATS:
+        output = to / f"killed.{form}"
+        process = _start(bundle, photos, threads, output)
+        while _finished(output) < len(photos) // 2:
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+        kept = _finished(output)
+        cost = _ended(_start(bundle, photos, threads, output, "--resume"))
+        whole = to / f"whole.{form}"
+        straight = _ended(_start(bundle, photos, threads, whole))
+        same = output.read_bytes() == whole.read_bytes()
+        print(
+            f"\n{form}: killed after {kept:,} photos, resumed in {cost.seconds:.1f} s "
+            f"({cost.cpu:.1f} s of CPU time); uninterrupted {straight.seconds:.1f} s "
+            f"({straight.cpu:.1f} s); {'the same bytes' if same else 'OTHER BYTES'}"
+        )
+
+
+def _finished(output: Path) -> int:
+    journal = output.with_name(f"{output.name}.run")
+    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+
+
+def _start(
+    bundle: Path, photos: list[str], threads: int, output: Path, *more: str
+) -> subprocess.Popen[str]:
+    words = ["predict", str(bundle), "-", "--device", "cpu", "-o", str(output), *more]
+    words += ["--threads", str(threads)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "florilege", *words],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write("\n".join(photos))
+    process.stdin.close()
+    return process
+
+
+def _ended(process: subprocess.Popen[str]) -> Cost:
+    """Wait for a process; what it took since now."""
+    begun = time.monotonic()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"predict ended with exit code {process.returncode}")
+    return Cost(seconds=time.monotonic() - begun, cpu=used.ru_utime + used.ru_stime)
+
+
+if __name__ == "__main__":
+    main()

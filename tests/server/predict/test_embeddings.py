@@ -1,0 +1,103 @@
+"""`predict --embeddings`: a row for each photo, whatever interrupts the run."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from models.errors import BundleError, UsageError
+from server.answers.pipeline import open_pipeline
+from server.cli import app
+from tests.server import garden
+from tests.server.predict.test_batch import full_disk, photos, run, stopped_at
+
+__all__ = ["photos"]  # the fixture
+
+
+def test_each_photo_has_its_row_and_its_line(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    target = tmp_path / "a.npy"
+    run(bundle, photos, "--embeddings", target)
+    found = np.load(target, mmap_mode="r")
+    assert (found.shape, found.dtype) == ((30, 3), np.dtype("<f4"))
+    pipeline = open_pipeline(bundle, device="cpu")
+    with Path(f"{target}.paths.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [int(line["row"]) for line in lines] == list(range(30))
+    for row, line in zip(found, lines, strict=True):
+        if line["path"].endswith("07.png"):  # no picture
+            assert np.isnan(row).all()
+        else:
+            outputs = pipeline.outputs(Path(line["path"]).read_bytes(), features=True)
+            assert outputs.features is not None
+            np.testing.assert_array_equal(row, outputs.features[0])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.npy", "a.npy.paths.csv"]
+
+
+def test_embeddings_change_no_answer(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    words = (bundle, photos, "--format", "jsonl", "--group-by", "folder")
+    plain = run(*words).stdout
+    assert run(*words, "--embeddings", tmp_path / "a.npy").stdout == plain
+
+
+def test_all_photos_of_a_plant_have_rows_also_those_left_out_of_its_answer(
+    bundle: Path, tmp_path: Path
+) -> None:
+    for plant, count in (("a", 7), ("b", 1)):
+        (tmp_path / plant).mkdir()
+        for number in range(count):
+            (tmp_path / plant / f"{number}.png").write_bytes(garden.photo(number))
+    run(bundle, tmp_path, "--group-by", "folder", "--embeddings", tmp_path / "x.npy")
+    found = np.load(tmp_path / "x.npy")
+    assert found.shape == (8, 3)
+    assert len(np.unique(found[:7], axis=0)) == 7
+    np.testing.assert_array_equal(found[7], found[0])
+    with (tmp_path / "x.npy.paths.csv").open() as file:
+        names = [Path(line["observation"]).name for line in csv.DictReader(file)]
+    assert names == ["a"] * 7 + ["b"]
+
+
+def test_a_resumed_run_writes_the_same_array(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    whole, target = tmp_path / "whole.npy", tmp_path / "a.npy"
+    run(bundle, photos, "--embeddings", whole)
+    words = [str(photos), "-o", str(tmp_path / "a.csv"), "--embeddings", str(target)]
+    with stopped_at("20.png", KeyboardInterrupt()):
+        CliRunner().invoke(app, ["predict", str(bundle), *words])
+    assert not target.exists()
+    with Path(f"{target}.part").open("ab") as file:
+        file.write(b"half a row")
+    run(bundle, *words, "--resume")
+    assert target.read_bytes() == whole.read_bytes()
+    assert "complete" in run(bundle, *words, "--resume", fails=None).stderr
+
+
+def test_a_run_whose_features_are_gone_is_refused(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "a.npy"
+    words = [str(photos), "-o", str(tmp_path / "a.csv"), "--embeddings", str(target)]
+    with stopped_at("20.png", KeyboardInterrupt()):
+        CliRunner().invoke(app, ["predict", str(bundle), *words])
+    part = Path(f"{target}.part")
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(UsageError, match=r"a\.npy cannot be resumed: a\.npy\.part is gone or too"):
+        run(bundle, *words, "--resume")
+
+
+def test_a_run_without_an_output_leaves_no_half_array(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    with full_disk(200), pytest.raises(OSError, match="File too large"):
+        run(bundle, photos, "--embeddings", tmp_path / "a.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_network_without_features_is_refused(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("models.session._dimensions", lambda _: None)
+    with pytest.raises(BundleError, match="gives no features; export its run again") as raised:
+        run(bundle, photos, "-o", tmp_path / "a.csv", "--embeddings", tmp_path / "a.npy")
+    assert raised.value.exit_code == 4
+    assert list(tmp_path.iterdir()) == []
