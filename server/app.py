@@ -58,7 +58,8 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.card = Cached(model_card(pipeline, Limits.of(settings, media_types=list(ACCEPTED))))
+    limits = Limits.of(settings, media_types=list(ACCEPTED))
+    app.state.card = Cached(model_card(pipeline, limits, feedback=feedback is not None))
     app.state.engine = engine
     app.state.feedback = feedback
     app.state.held = Held(settings.max_held_bytes)
