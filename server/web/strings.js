@@ -3,7 +3,6 @@
 const en = {
   tagline: "Show a plant, gather every species it may be.",
   skip: "Skip to the answer",
-  noScript: "This page needs JavaScript.",
 
   photo: "Photo",
   invite: "Choose a photo, or drop it here",
@@ -122,7 +121,6 @@ const en = {
   setsText: (photos, split) => `Counted on ${photos} (split “${split}”) kept out of training. A larger set misses less often; each row is a position of the slider.`,
   setsUnknown: "This model was calibrated on photos without names, so how often its sets are right is not known.",
   wanted: "Species on average",
-  counted: "Counted",
   confidence: "95% confidence",
   severalTitle: "Several photos of one plant",
   severalText: (k) => `At ${k} species on average.`,
@@ -156,7 +154,6 @@ const en = {
 const fr = {
   tagline: "Montrez une plante, rassemblez toutes les espèces possibles.",
   skip: "Aller à la réponse",
-  noScript: "Cette page a besoin de JavaScript.",
 
   photo: "Photo",
   invite: "Choisissez une photo ou déposez-la ici",
@@ -275,7 +272,6 @@ const fr = {
   setsText: (photos, split) => `Compté sur ${photos} (partie « ${split} ») qui n’ont pas servi à l’entraînement. Une grande sélection la manque moins souvent ; chaque ligne est une position du curseur.`,
   setsUnknown: "Ce modèle a été calibré sur des photos sans noms : on ne sait pas combien de ses sélections sont justes.",
   wanted: "Espèces en moyenne",
-  counted: "Compté",
   confidence: "Confiance de 95 %",
   severalTitle: "Plusieurs photos d’une plante",
   severalText: (k) => `À ${k} espèces en moyenne.`,
@@ -309,7 +305,6 @@ const fr = {
 const de = {
   tagline: "Eine Pflanze zeigen, alle Arten sehen, die es sein können.",
   skip: "Zur Antwort springen",
-  noScript: "Diese Seite braucht JavaScript.",
 
   photo: "Foto",
   invite: "Foto auswählen oder hier ablegen",
@@ -428,7 +423,6 @@ const de = {
   setsText: (photos, split) => `Gezählt an ${photos} (Teil „${split}“), die nicht zum Training gehörten. Einer größeren Auswahl fehlt sie seltener; jede Zeile ist eine Stellung des Reglers.`,
   setsUnknown: "Dieses Modell wurde an Fotos ohne Namen kalibriert; wie oft seine Auswahlen stimmen, ist nicht bekannt.",
   wanted: "Arten im Mittel",
-  counted: "Gezählt",
   confidence: "95 % Konfidenz",
   severalTitle: "Mehrere Fotos einer Pflanze",
   severalText: (k) => `Bei ${k} Arten im Mittel.`,
@@ -462,7 +456,6 @@ const de = {
 const es = {
   tagline: "Muestre una planta y reúna todas las especies que puede ser.",
   skip: "Ir a la respuesta",
-  noScript: "Esta página necesita JavaScript.",
 
   photo: "Foto",
   invite: "Elija una foto o suéltela aquí",
@@ -581,7 +574,6 @@ const es = {
   setsText: (photos, split) => `Contado en ${photos} (parte «${split}») que no entraron en el entrenamiento. A una selección grande se le escapa menos; cada fila es una posición del control.`,
   setsUnknown: "Este modelo se calibró con fotos sin nombres: no se sabe cuántas de sus selecciones aciertan.",
   wanted: "Especies de media",
-  counted: "Contado",
   confidence: "Confianza del 95 %",
   severalTitle: "Varias fotos de una planta",
   severalText: (k) => `Con ${k} especies de media.`,
