@@ -189,8 +189,9 @@ def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> 
     assert "700" in told
     assert "'val'" in told
     assert "3.00 candidates on average" in told
-    hit_rate = hits_of(record.point("average_k", k=3)).value
-    assert f"{100 * hit_rate:.1f} %" in told
+    hits = hits_of(record.point("average_k", k=3))
+    low, high = (f"{100 * end:.1f} %" for end in hits.ci95)
+    assert f"{100 * hits.value:.1f} % of the sets hold the right one ({low} to {high})" in told
     assert "each set holds 1 candidate;" in record.point("top_k", k=1).statement
 
 
