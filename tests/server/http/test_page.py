@@ -336,45 +336,42 @@ HTML = "<html><h1>502 Bad Gateway</h1><hr>nginx</html>"
 PROBLEM = {"code": "overloaded", "title": "T", "detail": "D", "instance": "4be1", "retryable": True}
 
 
+WENT_WRONG: list[tuple[dict[str, Any] | None, str, bool]] = [
+    ({"status": 502, "body": HTML, "content_type": "text/html"}, "The service is down", True),
+    ({"status": 413, "body": HTML, "content_type": "text/html"}, "too much to send", False),
+    ({"status": 429, "body": "", "content_type": "text/plain"}, "Too many requests", True),
+    ({"status": 401, "body": HTML, "content_type": "text/html"}, "No access", True),
+    ({"status": 200, "body": HTML, "content_type": "text/html"}, "makes no sense", True),
+    ({"status": 200, "body": '{"id": ', "content_type": "application/json"}, "no sense", True),
+    ({"status": 503, "json": PROBLEM}, "Many people are asking", True),
+    ({"status": 418, "json": {**PROBLEM, "code": "teapot", "title": "Tea"}}, "Tea", True),
+    (None, "The server cannot be reached", True),
+]
+
+
 @browser
-@pytest.mark.parametrize(
-    ("answer", "title", "again"),
-    [
-        ({"status": 502, "body": HTML, "content_type": "text/html"}, "The service is down", True),
-        ({"status": 413, "body": HTML, "content_type": "text/html"}, "too much to send", False),
-        ({"status": 429, "body": "", "content_type": "text/plain"}, "Too many requests", True),
-        ({"status": 401, "body": HTML, "content_type": "text/html"}, "No access", True),
-        ({"status": 200, "body": HTML, "content_type": "text/html"}, "makes no sense", True),
-        ({"status": 200, "body": '{"id": ', "content_type": "application/json"}, "no sense", True),
-        ({"status": 503, "json": PROBLEM}, "Many people are asking", True),
-        ({"status": 418, "json": {**PROBLEM, "code": "teapot", "title": "Tea"}}, "Tea", True),
-        (None, "The server cannot be reached", True),
-    ],
-)
-def test_what_goes_wrong_on_the_way_is_told_apart(
-    page: "Page", answer: dict[str, Any] | None, title: str, again: bool
-) -> None:
-    def spoil(route: "Route") -> None:
+def test_what_goes_wrong_on_the_way_is_told_apart(page: "Page") -> None:
+    def spoiled(answer: dict[str, Any] | None) -> Callable[["Route"], None]:
         if answer is None:
-            route.abort("connectionreset")
-        else:
-            route.fulfill(**answer)
+            return lambda route: route.abort("connectionreset")
+        return lambda route: route.fulfill(**answer)
 
     show(page)
-    page.route(ASKED, spoil)
-    page.set_input_files("#file", [FILE])
-    page.wait_for_selector("#problem:not([hidden])")
-    assert title in page.inner_text("#problem-title")
-    assert "nginx" not in page.inner_text("main")
-    assert page.is_visible("#again") == again
-    assert page.is_hidden("#result")
-    page.unroute(ASKED)
-    if again:
-        page.click("#again")
-    else:
+    for answer, title, again in WENT_WRONG:
+        page.route(ASKED, spoiled(answer))
         page.set_input_files("#file", [FILE])
-    page.wait_for_selector("#result:not([hidden])")
-    assert page.is_hidden("#problem")
+        page.wait_for_selector("#problem:not([hidden])")
+        assert title in page.inner_text("#problem-title")
+        assert "nginx" not in page.inner_text("main")
+        assert page.is_visible("#again") == again
+        assert page.is_hidden("#result")
+        page.unroute(ASKED)
+        if again:
+            page.click("#again")
+        else:
+            page.set_input_files("#file", [FILE])
+        page.wait_for_selector("#result:not([hidden])")
+        assert page.is_hidden("#problem")
 
 
 @browser
