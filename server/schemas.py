@@ -100,7 +100,10 @@ class SetInfo(Shape):
     calibrated: bool = Field(description="Whether the figures below hold for this request.")
     truncated: bool = Field(description="Whether max_results cut the list below the set.")
     __annotations__.update(FIGURES)  # expected_size, hit_rate
-    statement: str | None = Field(description="The same in one English sentence.")
+    statement: str | None = Field(
+        description="The same in a sentence or two: in the first language asked for that it is "
+        "written in (en, fr, de, es), else in English."
+    )
 
     if TYPE_CHECKING:
 
@@ -287,6 +290,7 @@ class ModelCard(Shape):
     rules: list[RuleInfo]
     lists: list[OfferedList] = Field(description="What `list` may name.")
     languages: list[str] = Field(description="Languages with at least one common name.")
+    feedback: bool = Field(description="Whether `POST /v1/feedback` takes feedback.")
     limits: Limits
 
 

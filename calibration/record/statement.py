@@ -1,89 +1,104 @@
 """The sentence that goes with a set: what was measured, and on how many photos."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from calibration.record.origin import TRAFFIC
+from calibration.record.phrases import ENGLISH, PHRASES, Phrases
 from calibration.rules import RULES
 
 if TYPE_CHECKING:
     from calibration.record.point import OperatingPoint
 
 
-def statement(point: "OperatingPoint") -> str:
+def statement(point: "OperatingPoint", languages: Iterable[str] = ()) -> str:
     """Say in plain words what sets of this rule hold on photos like those of the split.
 
     Everything in it was measured; a promise is called a guarantee only where the split was not
     used to choose the network.
+
+    Args:
+        point: What it is about.
+        languages: Language tags such as ``fr-CH``, the most wanted first. The sentence is in the
+            first that `PHRASES` has, English where it has none.
     """
+    bases = (tag.lower().partition("-")[0] for tag in languages)
+    say = next((PHRASES[base] for base in bases if base in PHRASES), ENGLISH)
+    told = say.whole.format(
+        measured=_measured_on(point, say), held=_held(point, say), truth=_truth(point, say)
+    )
+    return f"{told}{_promise(point, say)}"
+
+
+def _held(point: "OperatingPoint", say: Phrases) -> str:
     row = point.row
     if point.top_k is not None:
-        held = f"each set holds {row.size:.0f} {_candidates(row.size)}"
-    else:
-        held = (
-            f"a set holds {row.size:.2f} {_candidates(row.size)} on average "
-            f"({row.size_low:.2f} to {row.size_high:.2f} at 95 % confidence)"
-        )
-    return f"{_measured_on(point)}, {held}; {_truth(point)}.{_promise(point)}"
+        size = _number(f"{row.size:.0f}", say)
+        return say.each_holds.format(size=size, candidates=_candidates(row.size, say))
+    size, low, high = (_number(f"{x:.2f}", say) for x in (row.size, row.size_low, row.size_high))
+    return say.holds.format(size=size, candidates=_candidates(row.size, say), low=low, high=high)
 
 
-def _truth(point: "OperatingPoint") -> str:
+def _truth(point: "OperatingPoint", say: Phrases) -> str:
     hits = point.hit_rate
     if hits is None:
-        return "how many sets hold the right one is not known"
-    low, high = map(_percent, hits.ci95)
-    return f"{_percent(hits.value)} of the sets hold the right one ({low} to {high})"
+        return say.not_known
+    share, low, high = (_percent(x, say) for x in (hits.value, *hits.ci95))
+    return say.hits.format(share=share, low=low, high=high)
 
 
-def _measured_on(point: "OperatingPoint") -> str:
+def _measured_on(point: "OperatingPoint", say: Phrases) -> str:
     images, split = point.table.images, point.measured.split
     if split == TRAFFIC:
-        photos = "photos" if images == 1 else f"requests with {images} photos"
-        return f"On {photos} like the {point.rows:,} of recent traffic"
-    if images == 1:
-        listed = "" if point.list_name is None else f"of classes of the list {point.list_name!r} "
-        return f"On photos {listed}like the {point.rows:,} of the split {split!r}"
-    groups = f"the {point.rows:,} groups of {images} photos from the split"
-    if point.made_from == "observations":
-        return f"On requests like {groups} {split!r}, each of one plant"
-    return (
-        f"On requests like {groups} {split!r}, each of one species but not of one plant "
-        "(real requests may do worse)"
-    )
+        told = say.traffic if images == 1 else say.traffic_groups
+    elif images == 1:
+        told = say.photos if point.list_name is None else say.listed
+    else:
+        told = say.plants if point.made_from == "observations" else say.species
+    rows = _number(f"{point.rows:,}", say)
+    return told.format(rows=rows, images=images, split=split, name=point.list_name)
 
 
-def _promise(point: "OperatingPoint") -> str:
+def _promise(point: "OperatingPoint", say: Phrases) -> str:
     if point.guarantee is None:
         return ""
+    wanted = _wanted(point, say)
     if not point.guaranteed:
-        return f" This was asked for, but is no guarantee, since {_why(point)}: {_wanted(point)}."
-    which = "on average over calibrations"
+        return " " + say.not_guaranteed.format(why=_why(point, say), wanted=wanted)
+    which = say.on_average
     if point.delta is not None:
-        which = f"for all but {_percent(point.delta)} of calibrations on independent photos"
-    return f" This is guaranteed on such photos, {which}: {_wanted(point)}."
+        which = say.for_all_but.format(delta=_percent(point.delta, say))
+    return " " + say.guaranteed.format(which=which, wanted=wanted)
 
 
-def _wanted(point: "OperatingPoint") -> str:
+def _wanted(point: "OperatingPoint", say: Phrases) -> str:
     if point.coverage is None:
-        most = f"at most {point.k:g} {_candidates(point.k or 0)} on average"
-        return f"{most}, and never more than {point.max_size}"
-    held = f"at least {_percent(point.coverage)} of the sets hold the right one"
+        k = point.k or 0
+        return say.at_most.format(
+            k=_number(f"{k:g}", say), candidates=_candidates(k, say), most=point.max_size
+        )
+    held = say.at_least.format(coverage=_percent(point.coverage, say))
     if not RULES[point.rule].by_class:
         return held
-    left_out = f" but the {point.unpromised_classes:,} with too few photos"
-    return f"{held}, for each class{left_out if point.unpromised_classes else ''}"
+    if not point.unpromised_classes:
+        return held + say.each_class
+    return held + say.each_class_but.format(small=_number(f"{point.unpromised_classes:,}", say))
 
 
-def _why(point: "OperatingPoint") -> str:
+def _why(point: "OperatingPoint", say: Phrases) -> str:
     if point.made_from == "same_class":
-        return "there were no such requests to calibrate on"
-    if point.measured.split == TRAFFIC:
-        return "the scores were corrected for the same traffic"
-    return "the split may also have been used to choose the network"
+        return say.no_requests
+    return say.same_traffic if point.measured.split == TRAFFIC else say.chose
 
 
-def _candidates(size: float) -> str:
-    return "candidate" if size == 1 else "candidates"
+def _candidates(size: float, say: Phrases) -> str:
+    one, several = say.candidates
+    return one if size == 1 else several
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def _percent(share: float, say: Phrases) -> str:
+    return say.percent.format(_number(f"{100 * share:.1f}", say))
+
+
+def _number(english: str, say: Phrases) -> str:
+    return english.translate({ord(","): say.thousands, ord("."): say.decimal})

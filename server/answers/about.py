@@ -25,8 +25,8 @@ from server.schemas import (
 )
 
 
-def model_card(pipeline: Pipeline, limits: Limits) -> ModelCard:
-    """Which model is served, what it is calibrated for, and the limits of a request."""
+def model_card(pipeline: Pipeline, limits: Limits, *, feedback: bool = False) -> ModelCard:
+    """Which model is served, what it is calibrated for, whether feedback is taken, and limits."""
     bundle, record = pipeline.bundle, pipeline.record
     return ModelCard(
         model=pipeline.model,
@@ -52,6 +52,7 @@ def model_card(pipeline: Pipeline, limits: Limits) -> ModelCard:
             for name, each in sorted(pipeline.lists.by_name.items())
         ],
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
+        feedback=feedback,
         limits=limits,
     )
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from calibration.marginals import LARGEST_K, top_k_marginals
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
+from calibration.record.statement import statement
 from calibration.rejection.reference import Reference
 from calibration.rules import RULES
 from calibration.scores import logits_among
@@ -73,7 +74,7 @@ def answer(
     if "marginals" in ask.include:
         marginals = _marginals(point, served, size)
     holds = calibrated and rejection.verdict != "rejected"
-    figures = {**point.estimates, "statement": point.statement}
+    figures = {**point.estimates, "statement": statement(point, ask.languages)}
     compared, chain = point.compare(scores), fallback_chain(ask.languages)
     found = Answer(
         id=request_id,

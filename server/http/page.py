@@ -1,4 +1,4 @@
-"""The page at `/`: three files without a build step, read once, nothing from elsewhere."""
+"""The pages at `/`: files without a build step, read once, nothing from elsewhere."""
 
 from importlib.resources import files
 
@@ -6,20 +6,22 @@ from fastapi import APIRouter, Request, Response
 
 from server.http.cached import Cached
 
-FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/sets.js": ("sets.js", "text/javascript; charset=utf-8"),
-    "/style.css": ("style.css", "text/css; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
 }
 
 
 def page_router() -> APIRouter:
-    """The routes of the page."""
+    """The routes of the pages: `/NAME` for each file, and `/` for `index.html`."""
     router = APIRouter(include_in_schema=False)
-    for path, (name, media_type) in FILES.items():
-        _add(router, path, Cached((files("server") / "web" / name).read_bytes(), media_type))
+    for file in (files("server") / "web").iterdir():
+        media_type = MEDIA_TYPES.get(file.name.rpartition(".")[2])
+        if media_type is not None:
+            content = Cached(file.read_bytes(), media_type)
+            _add(router, "/" if file.name == "index.html" else f"/{file.name}", content)
     return router
 
 

@@ -5,10 +5,16 @@ export function averageK(card) {
   return card.rules.find((rule) => rule.rule === "average_k");
 }
 
-/** Thresholds for this number of photos, and whether they are calibrated for it. */
-export function pointsFor(rule, images) {
-  const several = rule.several.find((one) => one.images === images);
-  return { points: (several ?? rule).points, calibrated: images <= 1 || several !== undefined };
+/** The thresholds that an answer was drawn with: of its list, its number of photos, or any photo. */
+export function pointsFor(rule, answer) {
+  if (!answer) return rule.points;
+  const { k, lambda } = answer.set;
+  const tables = [
+    ...(rule.lists ?? []).filter((one) => one.list === answer.query.list),
+    ...rule.several.filter((one) => one.images === answer.query.images),
+  ];
+  const drawn = (table) => table.points.some((point) => point.k === k && point.lambda === lambda);
+  return (tables.find(drawn) ?? rule).points;
 }
 
 /** Position of the point whose K is nearest to the wanted one. */
@@ -49,28 +55,4 @@ export function rollUp(results) {
 /** Where a score lies on the bar, from 0 to 1. The cube root keeps 0.001 as visible as 0.9. */
 export function place(score) {
   return Math.cbrt(Math.min(1, Math.max(0, score)));
-}
-
-/** A score for people: two digits that mean something. */
-export function readable(score) {
-  if (score >= 0.995) return score.toFixed(3);
-  if (score >= 0.0995) return score.toFixed(2);
-  if (score >= 0.001) return score.toPrecision(2);
-  return score === 0 ? "0" : "<0.001";
-}
-
-/** What this setting does, measured, in one or two sentences. */
-export function sentence(point, images, calibrated) {
-  if (!calibrated) {
-    return "How large such sets are and how often they are right was measured for single photos only.";
-  }
-  const size = point.expected_size.value.toFixed(1);
-  if (!point.hit_rate) return `Sets at this setting name ${size} species on average. How often they are right is not known.`;
-  const hits = Math.round(1000 * point.hit_rate.value) / 10;
-  const rows = point.expected_size.rows.toLocaleString("en");
-  const measured = images > 1 ? `${rows} groups of ${images} photos` : `${rows} photos`;
-  return (
-    `Measured on ${measured}: sets at this setting name ${size} species on average, and ` +
-    `${hits}\u00a0% of them name the right one. An average, not a promise for this photo.`
-  );
 }

@@ -115,6 +115,18 @@ def test_names_follow_lang_then_accept_language(client: TestClient) -> None:
     assert names({"lang": "ja"}, "fr") == ("ja", [{"name": "sweet violet", "lang": "en"}])
 
 
+def test_the_statement_follows_lang_then_accept_language(client: TestClient) -> None:
+    def told(params: dict[str, str], header: str) -> str:
+        response = client.post(
+            "/v1/identify", params=params, content=VIOLET, headers={"Accept-Language": header}
+        )
+        return str(response.json()["set"]["statement"]).partition(" ")[0]
+
+    assert told({}, "de-AT, fr;q=0.5") == "Bei"
+    assert told({"lang": "fr"}, "de") == "Sur"
+    assert told({"lang": "ja"}, "fr") == "On"
+
+
 def test_include_takes_commas_and_repetitions(client: TestClient) -> None:
     commas = identify(client, VIOLET, include="scores,rollup")
     repeated = client.post(

@@ -63,6 +63,13 @@ def test_the_card_lists_no_more_photos_than_a_request_may_have(bundle: Path) -> 
     assert set(several.values()) == {(2, 3)}
 
 
+def test_the_card_says_whether_feedback_is_taken(bundle: Path, tmp_path: Path) -> None:
+    for store in (None, tmp_path):
+        app = create_app(Settings(bundle=bundle, feedback_store=store))
+        with TestClient(app) as client:
+            assert client.get("/v1/model").json()["feedback"] is (store is not None)
+
+
 def test_the_card_is_rendered_once_at_start(bundle: Path) -> None:
     app = create_app(Settings(bundle=bundle))
     with TestClient(app) as client:

@@ -1,6 +1,7 @@
 """The calibration record: exact round trip, look-ups, refusals."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -14,7 +15,10 @@ from calibration.nested import choose
 from calibration.offline.fit import fit_record, passes
 from calibration.offline.outputs import SplitOutputs
 from calibration.offline.settings import Plan
+from calibration.record.origin import TRAFFIC
+from calibration.record.phrases import PHRASES
 from calibration.record.record import CalibrationRecord, NotCalibrated
+from calibration.record.statement import statement
 from calibration.record.tables import ByClass, Columns, Row
 from calibration.rules import RULES, RuleSpec, calibrate
 from calibration.rules.evidence import Evidence
@@ -185,9 +189,43 @@ def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> 
     assert "700" in told
     assert "'val'" in told
     assert "3.00 candidates on average" in told
-    hit_rate = hits_of(record.point("average_k", k=3)).value
-    assert f"{100 * hit_rate:.1f} %" in told
+    hits = hits_of(record.point("average_k", k=3))
+    low, high = (f"{100 * end:.1f} %" for end in hits.ci95)
+    assert f"{100 * hits.value:.1f} % of the sets hold the right one ({low} to {high})" in told
     assert "each set holds 1 candidate;" in record.point("top_k", k=1).statement
+
+
+@pytest.mark.parametrize(
+    ("languages", "beginning", "size"),
+    [
+        ((), "On photos like the 700 of the split 'val', a set", "3.00 candidates on average"),
+        (("ja", "en"), "On photos like the 700", "3.00 candidates"),
+        (("fr-CH", "en"), "Sur des photos comme les 700 de la partie «\u00a0val", "3,00 candidats"),
+        (("de",), "Bei Fotos wie den 700 des Teils „val“ enthält", "im Mittel 3,00 Kandidaten ("),
+        (("ja", "ES"), "En fotos como las 700 de la parte «val», una", "de media 3,00 candidatos"),
+    ],
+)
+def test_the_statement_is_in_the_first_language_it_is_written_in(
+    record: CalibrationRecord, languages: tuple[str, ...], beginning: str, size: str
+) -> None:
+    told = statement(record.point("average_k", k=3), languages)
+    assert told.startswith(beginning)
+    assert size in told
+
+
+@pytest.mark.parametrize("language", PHRASES)
+def test_every_figure_of_a_statement_is_told_in_every_language(
+    record: CalibrationRecord, language: str
+) -> None:
+    def figures(told: str) -> list[str]:
+        return sorted(re.findall(r"\d+", told))
+
+    asked: list[dict[str, Any]] = [{"images": 1}, {"images": 2}, {"k": 1.0}]
+    for measured in (record.measured, replace(record.measured, split=TRAFFIC)):
+        changed = replace(record, measured=measured)
+        points = [changed.point("average_k", **one) for one in asked]
+        for point in [*points, changed.point("top_k", k=5), changed.point("coverage")]:
+            assert figures(statement(point, [language])) == figures(point.statement)
 
 
 def test_coverage_is_called_a_guarantee_only_where_the_split_chose_nothing(
@@ -515,7 +553,7 @@ def test_a_rule_added_to_the_table_is_calibrated_recorded_and_answered(
         return evidence.average_k(k, rule="rule_to_come")
 
     added = RuleSpec(calibrate=calibrate, choose=choose, takes="average_k")
-    for module in sys.modules.values():
+    for module in list(sys.modules.values()):  # looking may import
         if getattr(module, "RULES", None) is RULES and not module.__name__.startswith("tests."):
             monkeypatch.setattr(module, "RULES", {**RULES, "rule_to_come": added})
     record = make_record()

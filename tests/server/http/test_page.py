@@ -1,30 +1,42 @@
-"""The page in a real browser, against a really running server.
+"""The pages in a real browser, against a really running server.
 
 The browser is Debian's Chromium, driven by playwright; without it these tests are skipped.
 """
 
 import json
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.http.page import FILES
+from server.settings import Settings
 from tests.server import garden
 from tests.server.running import Running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import FilePayload, Page
+    from playwright.sync_api import ConsoleMessage, FilePayload, Page, Request, Route
 
+WEB = Path(__file__).parents[3] / "server" / "web"
+ANSWERS = WEB.parent / "answers"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+ASKED = re.compile(r"/v1/(identify|feedback)")
+READY = """() => document.querySelector("tbody, .card")
+    || document.querySelector("#model").textContent.trim()"""
 browser = pytest.mark.browser
 PHOTO = garden.encoded(garden.pixels(0.5 * garden.COLOURS[5] + 0.5 * garden.COLOURS[6], side=200))
+FILE: "FilePayload" = {"name": "flower.png", "mimeType": "image/png", "buffer": PHOTO}
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"viewport": {"width": 375, "height": 700}, "has_touch": True, "is_mobile": True}
+
+Opened = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +52,67 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(chromium: Any, running: Running) -> "Iterator[Page]":
-    """The page, freshly opened; whatever the browser complains about fails the test."""
-    complaints: list[str] = []
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-    page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
-    page.goto(f"{running.url}/")
-    page.wait_for_selector("#presets button", state="attached")
-    yield page
-    context.close()
-    expected = ("status of 415", "status of 422")
-    assert [one for one in complaints if not any(word in one for word in expected)] == []
+def opened(chromium: Any, running: Running) -> Iterator[Opened]:
+    """Opens pages; what the browser complains about fails the test, but for refused questions."""
+    contexts, complaints = [], list[str]()
+
+    def told(message: "ConsoleMessage") -> None:
+        if message.type == "error" and "/v1/" not in message.location["url"]:
+            complaints.append(message.text)
+
+    def failed(request: "Request") -> None:
+        if "/v1/" not in request.url:
+            if request.failure != "net::ERR_ABORTED":  # as by leaving the page
+                complaints.append(f"failed: {request.url}")
+
+    def open_page(path: str = "", url: str = running.url, **options: Any) -> "Page":
+        options = {"viewport": DESKTOP, "locale": "en-GB", "reduced_motion": "reduce", **options}
+        contexts.append(chromium.new_context(**options))
+        page: Page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", told)
+        page.on("requestfailed", failed)
+        page.goto(f"{url}/{path}")
+        page.wait_for_function(READY)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def page(opened: Opened) -> "Page":
+    """The page, freshly opened on a desktop."""
+    return opened()
+
+
+@pytest.fixture(scope="module")
+def listening(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server that takes feedback."""
+    folder = tmp_path_factory.mktemp("feedback")
+    with Running(Settings(bundle=bundle, feedback_store=folder)) as running:
+        yield running
+
+
+def show(page: "Page", *photos: bytes) -> None:
+    """Choose photos and wait for the answer."""
+    files: list[FilePayload] = [{**FILE, "buffer": photo} for photo in photos or (PHOTO,)]
+    page.set_input_files("#file", files)
+    page.wait_for_selector("#result:not([hidden])")
+
+
+def change_json(page: "Page", path: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what the server answers at an address."""
+
+    def answer(route: "Route") -> None:
+        response = route.fetch()
+        found = response.json()
+        change(found)
+        route.fulfill(response=response, json=found)
+
+    page.route(re.compile(path), answer)
 
 
 def ask(running: Running, k: float, photos: int = 1) -> dict[str, Any]:
@@ -85,7 +144,7 @@ def drop(page: "Page", content: bytes, name: str = "flower.png") -> None:
 
 def shown(page: "Page") -> tuple[list[str], list[str]]:
     """Class ids of the set, and of those shown below it, in the order of the page."""
-    inside = page.eval_on_selector_all("#bars .inside", "all => all.map(e => e.dataset.classId)")
+    inside = page.eval_on_selector_all("#members .card", "all => all.map(e => e.dataset.classId)")
     below = page.eval_on_selector_all("#bars .below", "all => all.map(e => e.dataset.classId)")
     return inside, below
 
@@ -95,18 +154,26 @@ def check_agrees(page: "Page", found: dict[str, Any]) -> None:
     inside, below = shown(page)
     assert inside == [result["class_id"] for result in found["results"]]
     assert not set(inside) & set(below)
-    assert page.get_attribute("#result", "data-size") == str(found["set"]["size"])
-    assert page.inner_text("#answer-title") == found["best_match"]
+    size = found["set"]["size"]
+    assert page.get_attribute("#result", "data-size") == str(size)
+    heading = "One species at this setting" if size == 1 else f"one of these {size} species"
+    assert heading in page.inner_text("#answer-title")
     exact = page.eval_on_selector_all("#bars .inside .score", "all => all.map(e => e.title)")
     assert [float(text) for text in exact] == [result["score"] for result in found["results"]]
-    label = page.get_attribute("#lambda-label", "title")
-    assert label == f"threshold λ = {page.evaluate('x => String(x)', found['set']['lambda'])}"
+    threshold = page.text_content("#figures dd")
+    assert float(threshold or "nan") == pytest.approx(found["set"]["lambda"], rel=1e-5)
     genera = [group["name"] for group in found["rollup"] if group["rank"] == "genus"]
     families = [group["name"] for group in found["rollup"] if group["rank"] == "family"]
     names = page.eval_on_selector_all("#rollup em", "all => all.map(e => e.textContent)")
     assert names == genera[:3] + families[:2]
     covers = page.eval_on_selector_all("#rollup .covers em", "all => all.map(e => e.textContent)")
     assert covers == [group["name"] for group in found["rollup"] if group["covers_set"]]
+    hits = found["set"]["hit_rate"]
+    assert ("not measured" in page.inner_text("#odds")) == (hits is None)
+    if hits is not None and hits["value"] <= 0.995:
+        assert f"About {round(100 * hits['value'])} of 100 sets" in page.inner_text("#odds")
+    if hits is not None and hits["value"] > 0.995:
+        assert "More than 99 of 100 sets" in page.inner_text("#odds")
 
 
 @browser
@@ -117,17 +184,26 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
     assert found["set"]["size"] > 1
     check_agrees(page, found)
     assert len(shown(page)[1]) == 4
-    hits = found["set"]["hit_rate"]["value"]
-    assert f"{round(1000 * hits) / 10:g}\u00a0%" in page.inner_text("#sentence")
-    assert f"{found['set']['expected_size']['value']:.1f} species" in page.inner_text("#sentence")
+    rows = found["set"]["hit_rate"]["rows"]
+    assert f"Counted on {rows} photos kept out of training" in page.inner_text("#basis")
+    names = page.eval_on_selector_all(
+        "#members .card",
+        "all => all.map(e => [...e.querySelectorAll('p')].map(p => p.textContent))",
+    )
+    taxa = [result["taxon"] for result in found["results"]]
+    assert [name[0] for name in names] == [taxon["common_names"][0]["name"] for taxon in taxa]
+    assert [name[1] for name in names] == [taxon["scientific_name"] for taxon in taxa]
+    assert page.is_hidden("#bars")
+    page.click("summary")
+    assert page.is_visible("#bars")
+    assert f"{100 * found['set']['hit_rate']['value']:.1f}%" in page.inner_text("#figures")
 
 
 @browser
 def test_the_slider_gives_the_very_sets_of_the_server_without_asking_it(
     page: "Page", running: Running
 ) -> None:
-    drop(page, PHOTO)
-    page.wait_for_selector("#result:not([hidden])")
+    show(page)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     sizes = set()
@@ -142,13 +218,32 @@ def test_the_slider_gives_the_very_sets_of_the_server_without_asking_it(
         check_agrees(page, found)
         sizes.add(found["set"]["size"])
     assert len(sizes) > 3
-    assert asked == []
+    assert [url for url in asked if not url.endswith("/thumbnail")] == []
+
+
+@browser
+def test_one_species_is_never_said_to_be_the_only_one(page: "Page", running: Running) -> None:
+    show(page)
+    page.click("#presets button[data-k='1']")
+    check_agrees(page, ask(running, 1.0))
+    assert page.inner_text("#answer-title") == "One species at this setting"
+    assert "close" not in page.inner_text("#answer")
+
+
+@browser
+def test_long_sets_are_folded(page: "Page") -> None:
+    show(page)
+    page.eval_on_selector("#k", "e => { e.value = e.max; e.dispatchEvent(new Event('input')); }")
+    assert page.locator("#members .card").count() == 12
+    assert page.locator("#members .card:visible").count() == 8
+    page.click("text=Show all 12")
+    assert page.locator("#members .card:visible").count() == 12
+    assert page.is_hidden("#show-all")
 
 
 @browser
 def test_keys_and_buttons_move_the_slider(page: "Page") -> None:
-    drop(page, PHOTO)
-    page.wait_for_selector("#result:not([hidden])")
+    show(page)
     page.focus("#k")
     page.keyboard.press("ArrowRight")
     assert page.get_attribute("#result", "data-k") == "3.1"
@@ -163,8 +258,8 @@ def test_keys_and_buttons_move_the_slider(page: "Page") -> None:
 def test_the_threshold_stands_between_the_last_bar_inside_and_the_first_below(
     page: "Page",
 ) -> None:
-    drop(page, PHOTO)
-    page.wait_for_selector("#result:not([hidden])")
+    show(page)
+    page.click("summary")
     ends = page.evaluate(
         """() => {
             const end = (one) => one.getBoundingClientRect().right;
@@ -183,17 +278,15 @@ def test_the_threshold_stands_between_the_last_bar_inside_and_the_first_below(
 def test_further_photos_of_the_plant_have_thresholds_of_their_own(
     page: "Page", running: Running
 ) -> None:
-    photo: FilePayload = {"name": "flower.png", "mimeType": "image/png", "buffer": PHOTO}
-    page.set_input_files("#file", photo)
-    page.wait_for_selector("#result:not([hidden])")
+    show(page)
     page.click("#presets button[data-k='5']")
-    page.set_input_files("#files", [photo, photo])
+    page.set_input_files("#files", [FILE, FILE])
     page.wait_for_selector("#warnings li")
     found = ask(running, 5.0, photos=3)
     assert found["set"]["calibrated"] is True
     check_agrees(page, found)
     assert "of one species, not of one plant" in page.inner_text("#warnings")
-    assert "groups of 3 photos" in page.inner_text("#sentence")
+    assert "groups of 3 photos" in page.inner_text("#basis")
     assert page.get_attribute("#k", "max") == "4"  # K = 1, 2, 3, 5, 10
     page.focus("#k")
     page.keyboard.press("ArrowRight")
@@ -202,41 +295,111 @@ def test_further_photos_of_the_plant_have_thresholds_of_their_own(
 
 
 @browser
-def test_more_photos_than_calibrated_are_averaged_and_that_is_said(
-    page: "Page", running: Running
-) -> None:
-    photo: FilePayload = {"name": "flower.png", "mimeType": "image/png", "buffer": PHOTO}
-    page.set_input_files("#file", [photo])
-    page.wait_for_selector("#result:not([hidden])")
-    page.set_input_files("#files", [photo] * 4)
-    page.wait_for_selector("#warnings li")
+def test_of_ten_photos_five_are_averaged_and_both_is_said(page: "Page", running: Running) -> None:
+    show(page, *[PHOTO] * 10)
     check_agrees(page, ask(running, 3.0, photos=5))
-    assert "not calibrated" in page.inner_text("#warnings")
-    assert "single photos only" in page.inner_text("#sentence")
+    assert "first 5 of 10 photos" in page.inner_text("#too-many")
+    assert "never measured" in page.inner_text("#warnings")
+    assert page.is_hidden("#basis")
     assert page.get_attribute("#k", "max") == "110"
     assert page.locator("#strip li").count() == 5
     page.click("#strip li:first-child .remove")
-    page.wait_for_selector("#strip li:nth-child(5)", state="detached")
-    page.set_input_files("#files", [photo] * 2)  # six in all
-    page.wait_for_selector("#problem:not([hidden])")
-    assert "Remove some" in page.inner_text("#problem")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.locator("#strip li").count() == 4
+    assert page.is_hidden("#too-many")
 
 
 @browser
-def test_a_suspect_photo_keeps_its_set_and_gets_a_word_of_caution(
-    page: "Page", running: Running
-) -> None:
-    drop(page, garden.DULL)
-    page.wait_for_selector("#unfamiliar:not([hidden])")
+def test_a_suspect_photo_says_so_first_and_keeps_its_set(page: "Page", running: Running) -> None:
+    show(page, garden.DULL)
     assert "unlike those the model" in page.inner_text("#unfamiliar")
+    assert page.inner_text("#result").startswith("This photo looks unlike")
     assert len(shown(page)[0]) > 1
     drop(page, PHOTO)
     page.wait_for_selector("#unfamiliar", state="hidden")
+    page.wait_for_selector("#result:not([hidden])")
     check_agrees(page, ask(running, 3.0))
 
 
 @browser
-def test_an_error_is_told_in_plain_words_and_the_next_photo_works(page: "Page") -> None:
+def test_a_new_photo_takes_the_old_answer_away_at_once(page: "Page") -> None:
+    show(page)
+    page.route(ASKED, lambda route: None)  # never answers
+    page.set_input_files("#file", [FILE])
+    page.wait_for_selector("#busy:not([hidden])")
+    assert page.is_hidden("#result")
+    page.unroute(ASKED)
+    show(page)  # and gives up waiting
+    assert page.is_hidden("#busy")
+
+
+HTML = "<html><h1>502 Bad Gateway</h1><hr>nginx</html>"
+PROBLEM = {"code": "overloaded", "title": "T", "detail": "D", "instance": "4be1", "retryable": True}
+
+
+WENT_WRONG: list[tuple[dict[str, Any] | None, str, bool]] = [
+    ({"status": 502, "body": HTML, "content_type": "text/html"}, "The service is down", True),
+    ({"status": 413, "body": HTML, "content_type": "text/html"}, "too much to send", False),
+    ({"status": 429, "body": "", "content_type": "text/plain"}, "Too many requests", True),
+    ({"status": 401, "body": HTML, "content_type": "text/html"}, "No access", True),
+    ({"status": 200, "body": HTML, "content_type": "text/html"}, "makes no sense", True),
+    ({"status": 200, "body": '{"id": ', "content_type": "application/json"}, "no sense", True),
+    ({"status": 503, "json": PROBLEM}, "Many people are asking", True),
+    ({"status": 418, "json": {**PROBLEM, "code": "teapot", "title": "Tea"}}, "Tea", True),
+    (None, "The server cannot be reached", True),
+]
+
+
+@browser
+def test_what_goes_wrong_on_the_way_is_told_apart(page: "Page") -> None:
+    def spoiled(answer: dict[str, Any] | None) -> Callable[["Route"], None]:
+        if answer is None:
+            return lambda route: route.abort("connectionreset")
+        return lambda route: route.fulfill(**answer)
+
+    show(page)
+    for answer, title, again in WENT_WRONG:
+        page.route(ASKED, spoiled(answer))
+        page.set_input_files("#file", [FILE])
+        page.wait_for_selector("#problem:not([hidden])")
+        assert title in page.inner_text("#problem-title")
+        assert "nginx" not in page.inner_text("main")
+        assert page.is_visible("#again") == again
+        assert page.is_hidden("#result")
+        page.unroute(ASKED)
+        if again:
+            page.click("#again")
+        else:
+            page.set_input_files("#file", [FILE])
+        page.wait_for_selector("#result:not([hidden])")
+        assert page.is_hidden("#problem")
+
+
+@browser
+def test_a_server_that_stops_and_starts_again_is_no_trouble(opened: Opened, bundle: Path) -> None:
+    with Running(Settings(bundle=bundle)) as running:
+        page = opened(url=running.url)
+    page.set_input_files("#file", [FILE])
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "cannot be reached" in page.inner_text("#problem-title")
+    page.context.set_offline(True)
+    page.click("#again")
+    page.wait_for_selector("text=This device is offline")
+
+
+@browser
+def test_thresholds_of_a_server_started_anew_are_asked_for(page: "Page", running: Running) -> None:
+    def other(found: dict[str, Any]) -> None:
+        found["model"]["calibration_id"] = "another"
+
+    change_json(page, "/v1/(model|identify)", other)
+    with page.expect_response(re.compile("/v1/model")):
+        show(page)
+    check_agrees(page, ask(running, 3.0))
+
+
+@browser
+def test_a_photo_that_is_none_is_told_in_plain_words_and_the_next_one_works(page: "Page") -> None:
     drop(page, b"this is no picture", "holiday.jpg")
     page.wait_for_selector("#problem:not([hidden])")
     assert "not a photo that can be read here" in page.inner_text("#problem")
@@ -249,38 +412,335 @@ def test_an_error_is_told_in_plain_words_and_the_next_photo_works(page: "Page") 
 
 
 @browser
+def test_what_is_too_large_is_told_without_sending_it(page: "Page") -> None:
+    change_json(page, "/v1/model", lambda card: card["limits"].update(max_body_bytes=100))
+    page.reload()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.set_input_files("#file", [FILE])
+    page.wait_for_selector("text=too much to send")
+    assert not any("/identify" in url for url in asked)  # a proxy would close the connection
+
+
+@browser
 def test_names_are_shown_as_text_never_as_markup(page: "Page") -> None:
-    drop(page, garden.photo(11))
-    page.wait_for_selector("#result:not([hidden])")
-    assert page.inner_text("#answer-title") == "<i>Ignota</i> & co"
-    assert page.locator("#answer i").count() == 0
+    show(page, garden.photo(11))
+    assert page.inner_text("#members .called") == "<i>Ignota</i> & co"
+    assert page.locator("#answer .card i").count() == 0
 
 
 @browser
-def test_nothing_sticks_out_sideways(page: "Page") -> None:
-    drop(page, PHOTO)
-    page.wait_for_selector("#result:not([hidden])")
-    for width in (320, 390, 700, 1280):
-        page.set_viewport_size({"width": width, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_reference_photos_have_their_author_and_links_open_elsewhere(page: "Page") -> None:
+    def dress(found: dict[str, Any]) -> None:
+        for rank, result in enumerate(found["results"]):
+            taxon = result["taxon"]
+            taxon["link"] = ["https://example.org/a", "javascript:alert(1)", None][rank % 3]
+            credit = {"url": "icon.svg", "author": "A. Botanist", "licence": "CC BY 4.0"}
+            taxon["thumbnail"] = credit if rank == 0 else None
+
+    change_json(page, "/v1/identify", dress)
+    show(page)
+    first = page.locator("#members .card").first
+    assert first.locator("img").get_attribute("alt") == "Reference photo of sweet violet"
+    assert first.locator("figcaption").inner_text() == "A. Botanist, CC BY 4.0"
+    assert page.eval_on_selector_all("#members a", "all => all.map(e => e.href)") == [
+        "https://example.org/a"
+    ]
+    assert page.get_attribute("#members a", "rel") == "noopener noreferrer"
 
 
 @browser
-def test_everything_a_person_can_press_has_a_name(page: "Page") -> None:
-    drop(page, PHOTO)
-    page.wait_for_selector("#result:not([hidden])")
-    nameless = page.eval_on_selector_all(
-        "button, a, input, img",
-        """all => all.filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.alt
-            || (e.labels && e.labels.length))).filter(e => !e.hidden).map(e => e.outerHTML)""",
+def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> None:
+    page = opened()
+    strict = 0.4
+
+    def card(found: dict[str, Any]) -> None:
+        found["lists"] = [{"name": "Vaud", "classes": 9, "calibrated": True}]
+        for rule in found["rules"]:
+            points = [{**point, "lambda": strict} for point in rule["points"]]
+            rule["lists"] = [{"list": "Vaud", "points": points}]
+
+    asked: list[str] = []
+
+    def identify(route: "Route") -> None:
+        asked.append(route.request.url)
+        response = route.fetch(url=route.request.url.replace("&list=Vaud", ""))
+        found = response.json()
+        if "list=" in route.request.url:
+            found["query"]["list"], found["set"]["lambda"] = "Vaud", strict
+        route.fulfill(response=response, json=found)
+
+    change_json(page, "/v1/model", card)
+    page.route(ASKED, identify)
+    page.reload()
+    show(page)
+    assert page.inner_text("#list option:nth-child(2)") == "Vaud (9 species)"
+    usual = shown(page)[0]
+    page.select_option("#list", "Vaud")
+    page.wait_for_function("n => document.querySelectorAll('#members .card').length < n", arg=3)
+    assert "list=Vaud" in asked[1]
+    assert "list=" not in asked[0]
+    assert len(shown(page)[0]) < len(usual)
+    assert page.text_content("#figures dd") == "0.4"
+
+
+def stored(running: Running) -> list[str]:
+    """What was said, from the store."""
+    folder = running.app.state.feedback.store.files.folder
+    lines = [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
+    return [json.loads(line)["said"] for line in lines]
+
+
+@browser
+def test_feedback_is_one_tap_and_can_be_changed(opened: Opened, listening: Running) -> None:
+    page = opened(url=listening.url)
+    show(page)
+    second = shown(page)[0][1]
+    page.click(f"[data-class-id='{second}'] .this")
+    page.wait_for_selector(".told")
+    assert "Thank you" in page.inner_text("#feedback-said")
+    assert page.locator(".this:visible").count() == 1
+    page.click("text=Change that")
+    assert page.locator(".this:visible").count() == len(shown(page)[0])
+    page.click("text=Not a plant or organism at all")
+    page.wait_for_selector(".told")
+    assert stored(listening)[-2:] == [second, "not_an_organism"]
+
+
+@browser
+def test_none_of_these_is_said_of_the_whole_set_that_was_answered(
+    opened: Opened, listening: Running
+) -> None:
+    page = opened(url=listening.url)
+    before = len(stored(listening))
+    show(page)
+    whole = shown(page)[0]
+    page.click("#presets button[data-k='1']")
+    page.click("text=None of these")
+    assert shown(page)[0] == whole
+    assert "held these species too" in page.inner_text("#feedback-said")
+    assert len(stored(listening)) == before
+    page.click("text=None of these")
+    page.wait_for_selector(".told")
+    assert stored(listening)[before:] == ["not_listed"]
+
+
+@browser
+def test_feedback_that_fails_is_told_kindly_and_can_be_sent_again(
+    opened: Opened, listening: Running
+) -> None:
+    page = opened(url=listening.url)
+    show(page)
+    page.route(re.compile("/v1/feedback"), lambda route: route.fulfill(status=502, body=HTML))
+    page.click(".this >> nth=0")
+    page.wait_for_selector("text=could not be kept")
+    page.unroute(re.compile("/v1/feedback"))
+    page.click(".this >> nth=0")
+    page.wait_for_selector(".told")
+    listening.app.state.feedback.answers.__init__(10)
+    page.click("text=Change that")
+    page.click(".this >> nth=0")
+    page.wait_for_selector("text=no longer remembers")
+
+
+@browser
+def test_without_a_store_nobody_is_asked_for_feedback(page: "Page") -> None:
+    show(page)
+    assert page.is_hidden("#feedback")
+    assert page.locator(".this").count() == 0
+
+
+@browser
+@pytest.mark.parametrize(
+    ("locale", "spoken", "heading", "k", "name"),
+    [
+        ("fr-CH", "fr", "Peut-être l\u2019une de ces 3 espèces", "3,0", "violette"),
+        ("de-AT", "de", "Vielleicht eine dieser 3 Arten", "3,0", "sweet violet"),
+        ("es", "es", "Puede ser una de estas 3 especies", "3,0", "sweet violet"),
+        ("ja", "en", "It may be one of these 3 species", "3.0", "sweet violet"),
+    ],
+)
+def test_the_page_speaks_the_language_of_the_browser(
+    opened: Opened, locale: str, spoken: str, heading: str, k: str, name: str
+) -> None:
+    page = opened(locale=locale)
+    show(page)
+    assert page.get_attribute("html", "lang") == spoken
+    assert page.inner_text("#answer-title") == heading.replace("3", str(len(shown(page)[0])))
+    assert page.inner_text("#k-value") == k
+    assert page.inner_text("#members .called >> nth=0") == name
+
+
+@browser
+def test_every_word_is_there_in_every_language(page: "Page") -> None:
+    shapes: dict[str, Any] = page.evaluate(
+        """async () => {
+            const { STRINGS } = await import("./strings.js");
+            const shape = (value) => typeof value === "function" ? value.length
+                : Array.isArray(value) ? value.length
+                : typeof value === "string" ? 0
+                : Object.fromEntries(Object.entries(value).map(([k, v]) => [k, shape(v)]));
+            return shape(STRINGS);
+        }"""
     )
-    assert nameless == []
+    english = shapes.pop("en")
+    assert shapes.keys() == {"fr", "de", "es"}
+    assert all(shape == english for shape in shapes.values())
+    pages = "".join(path.read_text() for path in WEB.glob("*.html"))
+    assert set(re.findall(r'data-(?:say|name)="(\w+)"', pages)) <= english.keys()
+    scripts = "".join(p.read_text() for p in WEB.glob("*.js") if p.name != "strings.js")
+    used = set(re.findall(r"words\.(\w+)", scripts))
+    assert used <= english.keys()
+    said = {*used, *re.findall(r'"(\w+)"', pages), "genus", "family"}
+    assert english.keys() <= said
+    warned = re.findall(
+        r'Warned\(code="(\w+)"', "".join(p.read_text() for p in ANSWERS.glob("*.py"))
+    )
+    assert english["warnings"].keys() == set(warned)
 
 
-def test_the_page_asks_for_nothing_from_elsewhere() -> None:
-    for name, _ in FILES.values():
-        text = (Path(__file__).parents[3] / "server" / "web" / name).read_text()
-        rest = text.replace("http://www.w3.org/2000/svg", "")
+@browser
+def test_a_phone_offers_the_camera_first_and_all_targets_are_large(
+    opened: Opened, listening: Running
+) -> None:
+    page = opened(url=listening.url, **PHONE)
+    assert page.get_attribute("#camera", "capture") == "environment"
+    visible = page.eval_on_selector_all(
+        ".sheet > .actions button", "all => all.filter(e => !e.hidden).map(e => e.textContent)"
+    )
+    assert visible == ["Take a photo", "Choose a photo"]
+    show(page, PHOTO, PHOTO)
+    page.click("summary")
+    small = page.eval_on_selector_all(
+        "button, a:not(.skip), select, summary, input",
+        """all => all.filter(e => e.offsetParent).filter(e => {
+            const { width, height } = e.getBoundingClientRect();
+            return width < 44 || height < 44;
+        }).map(e => e.outerHTML)""",
+    )
+    assert small == []
+
+
+@browser
+def test_the_whole_zone_opens_the_choice_of_photos_by_mouse_and_by_key(page: "Page") -> None:
+    assert page.is_hidden("#take")
+    with page.expect_file_chooser() as chooser:
+        page.mouse.click(*corner_of(page, "#drop"))
+    chooser.value.set_files([FILE])
+    page.wait_for_selector("#result:not([hidden])")
+    page.focus("#zone")
+    with page.expect_file_chooser():
+        page.keyboard.press("Enter")
+
+
+def corner_of(page: "Page", selector: str) -> tuple[float, float]:
+    """A point just inside the lower right corner."""
+    box = page.locator(selector).bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] - 8, box["y"] + box["height"] - 8
+
+
+@browser
+def test_nothing_sticks_out_sideways(opened: Opened, listening: Running) -> None:
+    for path in ("", "model.html", "species.html"):
+        page = opened(path, url=listening.url, locale="de")
+        if not path:
+            show(page)
+            page.click("summary")
+        for width in (320, 390, 700, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+
+
+@browser
+def test_axe_finds_no_fault_in_any_state(opened: Opened, listening: Running) -> None:
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-playwright-python is not installed")
+    axe = Path(found.origin).with_name("axe.min.js").read_text()
+
+    def check(page: "Page") -> None:
+        page.evaluate(axe)
+        for scheme, rules in (("light", "undefined"), ("dark", "['color-contrast']")):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of its words
+            run = f"() => axe.run({{ runOnly: {rules} }}).then(r => r.violations)"
+            faults = [(one["id"], one["nodes"][0]["html"]) for one in page.evaluate(run)]
+            assert faults == []
+
+    for path in ("model.html", "species.html"):
+        check(opened(path, url=listening.url))
+    page = opened(url=listening.url)
+    check(page)
+    show(page, garden.DULL, PHOTO)
+    page.click("summary")
+    check(page)
+    page.click(".this >> nth=0")
+    page.wait_for_selector(".told")
+    check(page)
+    drop(page, b"this is no picture")
+    page.wait_for_selector("#problem:not([hidden])")
+    check(page)
+
+
+@browser
+def test_the_model_page_tells_how_often_its_sets_were_right(
+    opened: Opened, running: Running
+) -> None:
+    page = opened("model.html")
+    row = page.locator("tbody tr", has=page.locator("td:first-child", has_text=re.compile("^3$")))
+    found = ask(running, 3.0)["set"]
+    hits = found["hit_rate"]
+    assert row.first.locator("td").all_inner_texts() == [
+        "3",
+        f"{found['expected_size']['value']:.2f}",
+        f"{100 * hits['value']:.1f}%",
+        "\u2013".join(f"{100 * end:.1f}%" for end in hits["ci95"]),
+    ]
+    assert page.locator("#card h2").all_inner_texts() == [
+        "How often sets hold the right species",
+        "Several photos of one plant",
+        "What can be sent",
+        "Exactly which one",
+    ]
+    assert "Up to 5 photos" in page.inner_text("#card")
+
+
+@browser
+def test_the_species_page_searches_and_shows_more(opened: Opened) -> None:
+    page = opened("species.html")
+    assert page.inner_text("#found") == "12 species"
+    assert page.locator(".card").count() == 12
+    assert page.is_hidden("#more")
+    assert "Rosaceae" in page.inner_text(".card >> nth=0")
+    assert "10 training photos" in page.inner_text(".card >> nth=0")
+    page.fill("#q", "VIOLET")
+    page.wait_for_selector("text=1 species")
+    assert page.inner_text(".card .scientific") == "Viola odorata"
+    page.fill("#q", "nothing of the kind")
+    page.wait_for_selector("text=No species of this name")
+    change_json(page, r"/v1/classes\?", lambda found: found.update(total=100))
+    page.fill("#q", "")
+    with page.expect_response(re.compile(r"limit=240")):
+        page.click("#more")
+
+
+@browser
+def test_a_page_without_a_server_says_so(opened: Opened) -> None:
+    for path in ("model.html", "species.html"):
+        page = opened(path)
+        page.route(re.compile("/v1/"), lambda route: route.fulfill(status=504, body=HTML))
+        page.reload()
+        page.wait_for_selector("text=The service is down")
+        page.unroute(re.compile("/v1/"))
+        page.click("#again")
+        page.wait_for_selector("tbody, .card")
+
+
+def test_the_pages_ask_for_nothing_from_elsewhere() -> None:
+    files = list(WEB.iterdir())
+    assert {path.name for path in files} >= {"index.html", "model.html", "species.html", "app.js"}
+    for path in files:
+        rest = path.read_text().replace("http://www.w3.org/2000/svg", "")
         assert "http:" not in rest
         assert "https:" not in rest
         assert "style=" not in rest  # the policy would refuse it

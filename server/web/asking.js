@@ -1,0 +1,51 @@
+// Asking the server. Whatever goes wrong is thrown as a problem: an object with a `code`.
+import { by, english, words } from "./page.js";
+
+const SAME = { queue_timeout: "overloaded" };
+
+/** The content of an address; throws the server's own problem, or what else has happened. */
+export async function ask(path, options) {
+  const response = await fetch(path, options).catch((error) => {
+    throw { code: error.name === "AbortError" ? "timeout" : navigator.onLine ? "unreachable" : "offline" };
+  });
+  const status = response.status;
+  const content = await json(response);
+  if (response.ok && content) return content;
+  // A proxy answers in its own words, mostly HTML, which say nothing to a person.
+  throw typeof content?.code === "string" ? content : { code: byStatus(status), status };
+}
+
+async function json(response) {
+  if (!(response.headers.get("content-type") ?? "").includes("json")) return null;
+  try {
+    return await response.json();
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw { code: "unreachable" }; // it stopped in the middle of its answer
+  }
+}
+
+function byStatus(status) {
+  if (status === 413) return "body_too_large";
+  if (status === 429) return "too_many";
+  if (status === 401 || status === 403 || status === 407) return "forbidden";
+  return status >= 500 ? "gateway" : "not_ours";
+}
+
+/** Show a problem in its place on the page; `again` is called where trying again may help. */
+export function showProblem(problem, again) {
+  if (typeof problem?.code !== "string") console.error(problem);
+  const { code = "unknown", title, detail, instance, retryable = true, status } = problem ?? {};
+  const known = words.problems[SAME[code] ?? code];
+  const [said, advice] = known ?? [title ?? words.problems.unknown[0], detail ?? ""];
+  by("problem-title").textContent = said;
+  by("problem-advice").textContent = advice;
+  const ours = known && detail && english; // the server speaks English
+  by("problem-detail").textContent = ours ? detail : instance || !status ? "" : words.status(status);
+  by("problem-id").textContent = instance ?? "";
+  by("problem-id").parentElement.hidden = !instance;
+  by("again").hidden = !again || !retryable || code === "body_too_large";
+  by("again").onclick = again;
+  by("problem").hidden = false;
+  by("problem").scrollIntoView({ block: "nearest" });
+}

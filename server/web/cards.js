@@ -1,0 +1,62 @@
+// A species as a card: its names, and where the model has them a reference photo and a link.
+import { element, words } from "./page.js";
+
+const MOST_OTHER_NAMES = 3;
+
+/** What people call it first: a common name, else the scientific one. */
+export const called = (taxon) => taxon.common_names[0]?.name ?? taxon.scientific_name;
+
+/** A list item; `pictured` leaves room for a picture, `control` is what can be done with it, or null. */
+export function speciesCard({ class_id, taxon }, pictured, control = null) {
+  const card = element("li", "card");
+  card.dataset.classId = class_id;
+  if (pictured) card.append(portrait(taxon));
+  const text = element("div", "names");
+  text.append(...names(taxon));
+  const actions = element("p", "actions");
+  actions.append(...[control, link(taxon)].filter(Boolean));
+  if (actions.hasChildNodes()) text.append(actions);
+  card.append(text);
+  return card;
+}
+
+function portrait(taxon) {
+  const figure = element("figure", "portrait");
+  const { thumbnail } = taxon;
+  if (!thumbnail) return figure;
+  const image = element("img");
+  image.loading = "lazy";
+  image.alt = words.pictureOf(called(taxon));
+  image.addEventListener("error", () => figure.replaceChildren());
+  image.src = thumbnail.url;
+  figure.append(image);
+  const credit = [thumbnail.author, thumbnail.licence].filter(Boolean).join(", ");
+  if (credit) {
+    const caption = element("figcaption", "", credit);
+    caption.title = words.picture(credit);
+    figure.append(caption);
+  }
+  return figure;
+}
+
+function names(taxon) {
+  const [first, ...others] = taxon.common_names;
+  const scientific = element("p", first ? "scientific" : "called scientific", taxon.scientific_name);
+  scientific.lang = "la";
+  if (!first) return [scientific];
+  const common = element("p", "called", first.name);
+  common.lang = first.lang;
+  const also = element("p", "also", others.slice(0, MOST_OTHER_NAMES).map((one) => one.name).join(", "));
+  also.lang = first.lang;
+  return others.length ? [common, scientific, also] : [common, scientific];
+}
+
+function link(taxon) {
+  if (!/^https?:/.test(taxon.link ?? "")) return null;
+  const address = element("a", "link", words.link);
+  address.href = taxon.link;
+  address.target = "_blank";
+  address.rel = "noopener noreferrer";
+  address.setAttribute("aria-label", words.linkOf(called(taxon)));
+  return address;
+}

@@ -1,0 +1,63 @@
+// What a person says the photo showed. One tap; the last word on an answer counts.
+import { ask } from "./asking.js";
+import { called } from "./cards.js";
+import { button, by, words } from "./page.js";
+
+const NOT_LISTED = "not_listed";
+const NOT_AN_ORGANISM = "not_an_organism";
+
+/**
+ * Offer feedback on an answer; returns what makes the button of a member's card.
+ *
+ * `widen` shows the whole set that was answered where less is shown, else returns false: "none of
+ * these" is said of that whole set. `redraw` makes the cards anew.
+ */
+export function offerFeedback(answer, widen, redraw) {
+  const tell = ({ target }, classId, said) => send(answer, target, classId, said);
+  const offer = () => {
+    say(words.feedback);
+    by("result").classList.remove("told");
+    by("others").replaceChildren(
+      button("", words.noneOfThese, (event) => {
+        if (widen()) say(words.widened);
+        else tell(event, NOT_LISTED, words.noneOfThese);
+      }),
+      button("", words.notAnOrganism, (event) => tell(event, NOT_AN_ORGANISM, words.notAnOrganism)),
+    );
+  };
+  by("change").onclick = () => { offer(); redraw(); };
+  by("feedback").hidden = false;
+  offer();
+  return (result) => {
+    const name = called(result.taxon);
+    const made = button("this", words.thisIsIt, (event) => tell(event, result.class_id, name));
+    made.setAttribute("aria-label", words.thisIsItOf(name));
+    return made;
+  };
+}
+
+async function send(answer, pressed, classId, said) {
+  setBusy(true);
+  say(words.sending);
+  try {
+    await ask("v1/feedback", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ request_id: answer.id, class_id: classId }),
+    });
+    say(words.thanks(said));
+    by("result").classList.add("told");
+    pressed.classList.add("kept");
+    pressed.textContent = `✓ ${words.kept}`;
+  } catch (problem) {
+    setBusy(false);
+    say(problem.code === "answer_not_found" ? words.forgotten : words.notStored);
+    by("feedback").scrollIntoView({ block: "nearest" });
+  }
+}
+
+function setBusy(busy) {
+  for (const one of document.querySelectorAll("#result .this, #others button")) one.disabled = busy;
+}
+
+const say = (text) => { by("feedback-said").textContent = text; };

@@ -1,0 +1,61 @@
+// What all pages share: their language, their numbers, and elements whose content is only text.
+import { STRINGS } from "./strings.js";
+
+const base = (tag) => tag.toLowerCase().split("-")[0];
+const spoken = navigator.languages.find((tag) => base(tag) in STRINGS) ?? "en";
+
+/** The words of the first of the browser's languages that there are words in, else English. */
+export const words = STRINGS[base(spoken)];
+
+export const english = words === STRINGS.en;
+
+export const by = (id) => document.getElementById(id);
+
+/** Say everything that the document leaves open: its language, texts and names of controls. */
+export function speak() {
+  document.documentElement.lang = base(spoken);
+  for (const one of document.querySelectorAll("[data-say]")) one.textContent = words[one.dataset.say];
+  for (const one of document.querySelectorAll("[data-name]")) {
+    one.setAttribute("aria-label", words[one.dataset.name]);
+  }
+}
+
+export function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+export function button(className, text, pressed) {
+  const made = element("button", className, text);
+  made.type = "button";
+  made.addEventListener("click", pressed);
+  return made;
+}
+
+/** A number as people of this language write it. */
+export const number = (value, options) => new Intl.NumberFormat(spoken, options).format(value);
+
+export const fixed = (value, digits) =>
+  number(value, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+export const percent = (share) =>
+  number(share, { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
+
+/** The ends of an interval, each as `shown` writes it. */
+export const range = (ends, shown) => ends.map(shown).join("–");
+
+export const day = (time) => new Intl.DateTimeFormat(spoken, { dateStyle: "long" }).format(new Date(time));
+
+/** A score for people: two digits that mean something. */
+export function readable(score) {
+  if (score >= 0.995) return fixed(score, 3);
+  if (score >= 0.0995) return fixed(score, 2);
+  if (score >= 0.001) return number(score, { minimumSignificantDigits: 2, maximumSignificantDigits: 2 });
+  return score === 0 ? "0" : `<${number(0.001)}`;
+}
+
+/** What was counted, as photos or as groups of photos of one plant. */
+export const counted = ({ rows }, images = 1) =>
+  images > 1 ? words.groups(number(rows), images) : words.photos(number(rows));

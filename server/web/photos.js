@@ -1,0 +1,98 @@
+// The photos of one plant: chosen, taken, dropped or pasted; shown; some removed again.
+import { button, by, element, number, words } from "./page.js";
+
+let photos = [];
+let most = 5;
+let changed = () => {};
+
+export const files = () => photos.map((photo) => photo.file);
+
+/** Call `then` after every change; the server takes `limit` photos at once. */
+export function wirePhotos(then) {
+  changed = then;
+  for (const [name, input] of [["zone", "file"], ["choose", "file"], ["more", "files"], ["take", "camera"]]) {
+    by(name).addEventListener("click", () => by(input).click());
+  }
+  for (const input of ["file", "files", "camera"]) {
+    by(input).addEventListener("change", () => {
+      take(by(input).files, { add: input === "files" });
+      by(input).value = "";
+    });
+  }
+  wireDrop(by("drop"));
+  document.addEventListener("paste", (event) => {
+    take([...event.clipboardData.files].filter((file) => file.type.startsWith("image/")));
+  });
+}
+
+export function limitPhotos(limit) {
+  most = limit;
+}
+
+function wireDrop(zone) {
+  for (const name of ["dragover", "drop"]) {
+    window.addEventListener(name, (event) => event.preventDefault());
+  }
+  for (const name of ["dragenter", "dragover"]) {
+    zone.addEventListener(name, () => zone.classList.add("over"));
+  }
+  for (const name of ["dragleave", "drop"]) {
+    zone.addEventListener(name, () => zone.classList.remove("over"));
+  }
+  zone.addEventListener("drop", (event) => take(event.dataTransfer.files));
+}
+
+function take(chosen, { add = false } = {}) {
+  if (chosen.length === 0) return;
+  const all = [...(add ? files() : []), ...chosen];
+  photos.forEach((photo) => URL.revokeObjectURL(photo.url));
+  photos = all.slice(0, most).map((file) => ({ file, url: URL.createObjectURL(file) }));
+  by("too-many").hidden = all.length <= most;
+  by("too-many").textContent = words.tooMany(number(most), number(all.length));
+  show();
+  changed();
+}
+
+function remove(photo) {
+  URL.revokeObjectURL(photo.url);
+  photos = photos.filter((other) => other !== photo);
+  by("too-many").hidden = true;
+  show();
+  changed();
+}
+
+function show() {
+  by("empty").hidden = true;
+  by("shown").hidden = false;
+  by("choose").textContent = words.chooseOther;
+  by("zone").setAttribute("aria-label", words.chooseOther);
+  showPreview(photos[0]);
+  by("strip").hidden = photos.length < 2;
+  by("strip").replaceChildren(...photos.map(thumbnail));
+  by("more").hidden = photos.length >= most;
+}
+
+function showPreview(photo) {
+  const image = by("photo");
+  const caption = by("no-preview");
+  image.hidden = false;
+  caption.hidden = true;
+  image.alt = words.photoNamed(photo.file.name);
+  image.onerror = () => {
+    image.hidden = true;
+    caption.hidden = false;
+    caption.textContent = words.noPreview(photo.file.name);
+  };
+  image.src = photo.url;
+}
+
+function thumbnail(photo, index) {
+  const item = element("li");
+  const image = element("img");
+  image.src = photo.url;
+  image.alt = words.photoNumber(index + 1);
+  const away = button("remove", "×", () => remove(photo));
+  away.setAttribute("aria-label", words.remove(index + 1));
+  item.append(image, away);
+  return item;
+}

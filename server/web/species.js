@@ -1,0 +1,56 @@
+// The species the model knows, as many as a person looks at: the server searches and counts.
+import { ask, showProblem } from "./asking.js";
+import { speciesCard } from "./cards.js";
+import { by, element, number, speak, words } from "./page.js";
+
+const FIRST = 60;
+const MORE = 4; // times as many
+const PAUSE_MS = 200;
+
+const state = { limit: FIRST, asked: 0, timer: 0 };
+
+async function load() {
+  const asked = ++state.asked;
+  by("problem").hidden = true;
+  const query = new URLSearchParams({ limit: String(state.limit) });
+  const q = by("q").value.trim();
+  if (q) query.set("q", q);
+  try {
+    const found = await ask(`v1/classes?${query}`);
+    if (asked === state.asked) show(found);
+  } catch (problem) {
+    if (asked === state.asked) showProblem(problem, load);
+  }
+}
+
+function show({ total, classes }) {
+  by("found").textContent = total === 0 ? words.foundNone
+    : total === 1 ? words.foundOne : words.found(number(total));
+  const pictured = classes.some((one) => one.taxon.thumbnail);
+  by("list").classList.toggle("pictured", pictured);
+  by("list").replaceChildren(...classes.map((one) => entry(one, pictured)));
+  by("show-more").hidden = classes.length >= total;
+}
+
+function entry(one, pictured) {
+  const card = speciesCard(one, pictured);
+  const { genus, family } = one.taxon;
+  const facts = [];
+  const known = one.taxon.scientific_name.startsWith(`${genus} `) ? [family] : [genus, family];
+  if (known.some(Boolean)) facts.push(known.filter(Boolean).join(", "));
+  if (one.training_count !== null) {
+    const count = one.training_count;
+    facts.push(count === 1 ? words.trainingOne : words.training(number(count)));
+  }
+  card.querySelector(".names").append(...facts.map((fact) => element("p", "fact", fact)));
+  return card;
+}
+
+speak();
+document.title = `${words.speciesTitle} · Florilege`;
+by("q").addEventListener("input", () => {
+  clearTimeout(state.timer);
+  state.timer = setTimeout(() => { state.limit = FIRST; load(); }, PAUSE_MS);
+});
+by("more").addEventListener("click", () => { state.limit *= MORE; load(); });
+load();
