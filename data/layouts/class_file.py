@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data.layouts.manifest import COMMON_NAME, class_groups, known_classes
-from data.layouts.table import read_table
+from data.layouts.manifest import COMMON_NAME, class_groups, demand_columns, known_classes
+from data.layouts.table import Table, read_table
 from data.records import first
 from models.classes import ClassInfo
 from models.errors import DataError
@@ -29,14 +29,28 @@ def read_class_file(root: Path) -> KnownClasses | None:
     """Read ``classes.csv`` of a folder; None without one, or where it has no column ``class_id``.
 
     Raises:
-        DataError: It is not a CSV file, or has an empty class id or one that stands there twice.
+        DataError: As :func:`read_classes`.
     """
     path = root / NAME
     if not path.is_file():
         return None
     table = read_table(path)
-    if "class_id" not in table:
-        return None
+    return _read(path, table) if "class_id" in table else None
+
+
+def read_classes(path: Path) -> KnownClasses:
+    """Read a table of classes, in the order of its rows.
+
+    Raises:
+        DataError: It is not a table with a column ``class_id``, or has an empty class id or one
+            that stands there twice.
+    """
+    table = read_table(path)
+    demand_columns(str(path), table, ["class_id"])
+    return _read(path, table)
+
+
+def _read(path: Path, table: Table) -> KnownClasses:
     ids = [text.strip() for text in table["class_id"]]
     if "" in ids:
         raise DataError(f"{path}: row {ids.index('') + 1} has no class id")

@@ -1,0 +1,111 @@
+"""The bundle of an imported network: its files, and what its papers say of where it came from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from data.layouts.class_file import read_classes
+from models.bundle import Bundle, write_bundle
+from models.classes import ClassTable
+from models.images import Preprocess
+from models.imported.proof import Agreement
+
+_LIBRARIES: Final = ("florilege", "torch", "torchvision", "timm", "onnx", "onnxruntime", "numpy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """A network made elsewhere, as what a bundle holds, with what is known of it."""
+
+    name: str
+    model: bytes
+    preprocess: Preprocess
+    files: Mapping[str, str]  # SHA-256 by name of the files it came in
+    facts: Mapping[str, str]  # what was found out, by what people call it
+    agreement: Agreement  # with the original
+    pictures: Sequence[str]  # names of those compared
+    logits: npt.NDArray[np.float64]  # of these
+
+
+def read_class_table(path: Path) -> ClassTable:
+    """The classes of a table in the order of its rows, which is that of the outputs.
+
+    Raises:
+        DataError: It cannot be read, has no column ``class_id``, or a class without an id or twice.
+    """
+    return ClassTable(tuple(read_classes(path).known.values()))
+
+
+def write_imported(found: Imported, classes: ClassTable, out: Path) -> Bundle:
+    """Write the bundle, which still has to be calibrated.
+
+    Raises:
+        BundleError: ``out`` is something else, or cannot be written.
+    """
+    files: dict[str, bytes | Path] = {
+        "model.onnx": found.model,
+        "classes.json": classes.to_json().encode(),
+        "preprocess.json": found.preprocess.to_json().encode(),
+        "metrics.json": b"{}\n",
+        "MODEL_CARD.md": _card(found, classes).encode(),
+        "provenance.json": _provenance(found),
+    }
+    return write_bundle(out, files, name=found.name, version="1", heads={"linear": "logits"})
+
+
+def _provenance(found: Imported) -> bytes:
+    """Where it came from; which photos chose the checkpoint is not known, so it is left out."""
+    content: dict[str, Any] = {
+        "imported_from": dict(found.files),
+        "facts": dict(found.facts),
+        "agreement": {**asdict(found.agreement), "compared_on": list(found.pictures)},
+        "libraries": {name: _version(name) for name in _LIBRARIES},
+    }
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _card(found: Imported, classes: ClassTable) -> str:
+    files = "\n".join(f"- `{name}`, sha256 `{digest}`" for name, digest in found.files.items())
+    facts = "\n".join(f"- {name}: {fact}" for name, fact in found.facts.items())
+    held = found.agreement
+    return f"""# {found.name}
+
+A network trained elsewhere that tells {len(classes)} classes apart. It answers a photo with a set
+of classes: the ones whose score reaches a threshold calibrated for a mean set size K.
+
+## Origin
+
+Imported from
+
+{files}
+
+with
+
+{facts}
+
+On {held.pictures} pictures its output and that of the original differ by at most
+{held.max_difference:.2g} (allowed {held.tolerance:.2g}); the best class is the same for
+{held.same_best_class}. How it was trained, on what, and under which licence it may be used, its
+makers know.
+
+## Limits
+
+- The sets are K classes on average on photos like those of the calibration, not on others.
+- A photo of something that belongs to none of the classes still gets a set, unless the server
+  rejects it.
+- Scores are to be compared with the threshold calibrated for them; they promise nothing about a
+  single photo.
+"""
