@@ -83,8 +83,13 @@ def _import(
         if weights is not None:
             raise UsageError(f"{model} holds its weights: leave out --weights {weights}")
         return import_onnx(Path(model), said, classes=classes, photos=photos)
-    from training.imported.checkpoint import import_checkpoint  # the only road that needs torch
-
+    try:
+        from training.imported.checkpoint import import_checkpoint
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{model} is no ONNX file; a checkpoint of a network needs {error.name}: "
+            "pip install '.[train]'"
+        ) from error
     return import_checkpoint(model, weights, said, classes=classes, photos=photos)
 
 

@@ -63,7 +63,7 @@ def test_the_rows_of_the_class_table_are_counted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has 2 rows.* one more, perhaps a background class"):
         _choose(tmp_path, foreign(), classes=2)
     with pytest.raises(UsageError, match=r"gives `mean` \(batch, 4\)$"):
-        _choose(tmp_path, foreign(more_outputs=["mean"]), output="mean")
+        _choose(tmp_path, foreign(more_outputs=["mean"]), classes=5, output="mean")
 
 
 def test_an_output_with_axes_of_length_one_fits(tmp_path: Path) -> None:
