@@ -27,11 +27,11 @@ class Description(BaseModel):
     """Of the numbers in the input."""
     channels: Literal["rgb", "bgr"] = "rgb"
     """Order of the colours."""
-    size: int | None = Field(None, ge=1, le=4096)
+    size: int | None = Field(default=None, ge=1, le=4096)
     """Side of the picture in pixels."""
     resize: Literal["bilinear", "bicubic"] = "bilinear"
     """How a photo is brought to that size."""
-    crop: float = Field(1.0, gt=0, le=1)
+    crop: float = Field(default=1.0, gt=0, le=1)
     """Side of the centre square that is seen, as a share of the short side of the photo."""
     scale: Positive | None = None
     """What pixels, from 0 to 255, are multiplied by."""

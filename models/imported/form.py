@@ -47,8 +47,8 @@ class Form:
         if self.type == "uint8":
             values: npt.NDArray[Any] = ordered
         else:
-            given = (self.scale, self.mean, self.std)
-            scale, mean, std = (np.asarray(numbers, np.float32) for numbers in given)
+            scale = np.float32(self.scale)
+            mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
             values = ((ordered.astype(np.float32) * scale - mean) / std).astype(self.type)
         if self.layout == "nchw":
             values = values.transpose(0, 3, 1, 2)
@@ -56,11 +56,10 @@ class Form:
 
     def preprocess(self, description: Description) -> Preprocess:
         """The ``preprocess.json`` of the bundle: mean and std for values from 0 to 1, red first."""
-        ways = slice(None, None, 1 if self.channels == "rgb" else -1)
-        mean, std = (
-            tuple(number / (255 * self.scale) for number in three[ways])
-            for three in (self.mean, self.std)
-        )
+        unit = 255 * self.scale
+        mean, std = ([number / unit for number in three] for three in (self.mean, self.std))
+        if self.channels == "bgr":
+            mean, std = mean[::-1], std[::-1]
         return Preprocess(
             image_size=self.size,
             crop_fraction=description.crop,

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import onnx
-from google.protobuf.message import DecodeError, EncodeError
 from onnx import external_data_helper
 
 from models.errors import BundleError
@@ -37,7 +36,8 @@ class Graph:
     @property
     def input(self) -> onnx.ValueInfoProto:
         """What the graph takes."""
-        return self.model.graph.input[0]
+        value: onnx.ValueInfoProto = self.model.graph.input[0]
+        return value
 
     @property
     def type(self) -> str | None:
@@ -70,12 +70,14 @@ class Graph:
             BundleError: It does not load.
         """
         try:
-            return open_graph(self.model.SerializeToString(), threads=1, quiet=True)
-        except (EncodeError, ValueError) as error:
+            content = self.model.SerializeToString()
+        except Exception as error:  # of protobuf, whose kinds differ by version
             raise BundleError(
                 "the graph holds more than 2 GB of weights, and a bundle has them in one file; "
                 "export it with float16 weights"
             ) from error
+        try:
+            return open_graph(content, threads=1, quiet=True)
         except Exception as error:  # each kind of damage raises another class of the runtime's own
             raise BundleError(f"ONNX Runtime does not run this graph: {error}") from error
 
@@ -183,10 +185,10 @@ def read_graph(path: Path) -> Graph:
     """
     try:
         content = path.read_bytes()
-        model = onnx.load_from_string(content)
+        model = _parsed(content)
         hashes = {path.name: hashlib.sha256(content).hexdigest()} | _beside(model, path.parent)
         external_data_helper.load_external_data_for_model(model, str(path.parent))
-    except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
+    except (onnx.checker.ValidationError, ValueError) as error:
         raise BundleError(f"{path} is not an ONNX file, or damaged: {error}") from error
     except OSError as error:
         raise BundleError(f"{error.filename or path} cannot be read: {error.strerror}") from error
@@ -197,6 +199,13 @@ def read_graph(path: Path) -> Graph:
     _keep_inputs(path, model.graph)
     _drop_unused(model.graph)
     return Graph(model, hashes)
+
+
+def _parsed(content: bytes) -> onnx.ModelProto:
+    try:
+        return onnx.load_from_string(content)
+    except Exception as error:  # of protobuf, whose kinds differ by version
+        raise ValueError(str(error)) from error
 
 
 def _beside(model: onnx.ModelProto, folder: Path) -> dict[str, str]:

@@ -30,7 +30,18 @@ class Imported:
     facts: Mapping[str, str]  # what was found out, by what people call it
     agreement: Agreement  # with the original
     pictures: Sequence[str]  # names of those compared
+    made_up: bool  # whether these are no photos
     logits: npt.NDArray[np.float64]  # of these
+
+    @property
+    def agreed(self) -> str:
+        """How it agrees with the original, in words."""
+        held, kind = self.agreement, "made-up pictures" if self.made_up else "photos"
+        return (
+            f"original and bundle differ by at most {held.max_difference:.2g} (allowed "
+            f"{held.tolerance:.2g}) on {held.pictures} {kind}, best class the same for "
+            f"{held.same_best_class}"
+        )
 
 
 def read_class_table(path: Path) -> ClassTable:
@@ -64,7 +75,7 @@ def _provenance(found: Imported) -> bytes:
     content: dict[str, Any] = {
         "imported_from": dict(found.files),
         "facts": dict(found.facts),
-        "agreement": {**asdict(found.agreement), "compared_on": list(found.pictures)},
+        "agreement": {**asdict(found.agreement), "made_up_pictures": found.made_up},
         "libraries": {name: _version(name) for name in _LIBRARIES},
     }
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
@@ -78,9 +89,10 @@ def _version(distribution: str) -> str | None:
 
 
 def _card(found: Imported, classes: ClassTable) -> str:
-    files = "\n".join(f"- `{name}`, sha256 `{digest}`" for name, digest in found.files.items())
+    files = "\n".join(
+        f"- file: `{name}`, sha256 `{digest}`" for name, digest in found.files.items()
+    )
     facts = "\n".join(f"- {name}: {fact}" for name, fact in found.facts.items())
-    held = found.agreement
     return f"""# {found.name}
 
 A network trained elsewhere that tells {len(classes)} classes apart. It answers a photo with a set
@@ -88,18 +100,11 @@ of classes: the ones whose score reaches a threshold calibrated for a mean set s
 
 ## Origin
 
-Imported from
-
 {files}
-
-with
-
 {facts}
 
-On {held.pictures} pictures its output and that of the original differ by at most
-{held.max_difference:.2g} (allowed {held.tolerance:.2g}); the best class is the same for
-{held.same_best_class}. How it was trained, on what, and under which licence it may be used, its
-makers know.
+Checked at import: {found.agreed}.
+How it was trained, on what, and under which licence it may be used, its makers know.
 
 ## Limits
 

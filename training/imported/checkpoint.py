@@ -77,6 +77,7 @@ def import_checkpoint(
         facts=_facts(name, network, source, preprocess),
         agreement=compared,
         pictures=pictures.names,
+        made_up=not photos,
         logits=logits,
     )
 

@@ -18,7 +18,7 @@ from models.imported.description import Description, read_description
 from training.imported.bundle import Imported, read_class_table, write_imported
 from training.imported.onnx_file import import_onnx
 
-app = typer.Typer(no_args_is_help=True, help="Make a bundle of a network trained elsewhere.")
+app = typer.Typer(add_completion=False, help="Make a bundle of a network trained elsewhere.")
 
 SHOWN: Final = 10  # pictures with their best class, in the table for people
 
@@ -113,7 +113,7 @@ def _best(found: Imported, bundle: Bundle) -> Mapping[str, str]:
 
 
 def _show(found: Imported, bundle: Bundle) -> None:
-    console, held = Console(), found.agreement
+    console = Console()
     facts = Table(
         title=escape(f"{bundle.path}: {len(bundle.classes):,} classes"),
         title_justify="left",
@@ -126,8 +126,4 @@ def _show(found: Imported, bundle: Bundle) -> None:
     for name, best in list(_best(found, bundle).items())[:SHOWN]:
         pictures.add_row(escape(name), escape(best))
     console.print(pictures)
-    typer.echo(
-        f"original and bundle differ by at most {held.max_difference:.2g} (allowed "
-        f"{held.tolerance:.2g}) on {held.pictures} pictures, best class the same for "
-        f"{held.same_best_class}; next: florilege calibrate {bundle.path} --data DATA --split val"
-    )
+    typer.echo(f"{found.agreed}; next: florilege calibrate {bundle.path} --data DATA --split val")

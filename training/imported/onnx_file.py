@@ -47,6 +47,7 @@ def import_onnx(path: Path, said: Description, *, classes: int, photos: Sequence
         facts=_facts(graph, form, chosen, made, said),
         agreement=made.agreement,
         pictures=pictures.names,
+        made_up=not photos,
         logits=made.logits,
     )
 

@@ -51,8 +51,8 @@ def foreign(
     """
     random = np.random.default_rng(5)
     real = np.float16 if kind == "float16" else np.float32
-    weights = {
-        "kernel": random.normal(size=(4, 3, 3, 3)).astype(real) * 0.3,
+    weights: dict[str, npt.NDArray[Any]] = {
+        "kernel": random.normal(scale=0.3, size=(4, 3, 3, 3)).astype(real),
         "matrix": random.normal(size=(4, CLASSES)).astype(real),
         "tall": random.normal(size=(CLASSES, 4, 1, 1)).astype(real),
         "bias": random.normal(size=CLASSES).astype(real),
@@ -91,7 +91,9 @@ def foreign(
         weights["one"] = np.array([1], np.int64)
     elif ending != "logits":
         nodes += [helper.make_node(ending, ["raw"], [end])]
-    sides = list(shape or (["n", 3, SIDE, SIDE] if layout == "nchw" else ["n", SIDE, SIDE, 3]))
+    sides: list[int | str | None] = list(
+        shape or (["n", 3, SIDE, SIDE] if layout == "nchw" else ["n", SIDE, SIDE, 3])
+    )
     output = TensorProto.FLOAT16 if kind == "float16" else TensorProto.FLOAT
     constants = [numpy_helper.from_array(value, name) for name, value in weights.items()]
     inputs = [helper.make_tensor_value_info(entry, CODES[kind], sides)]

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from onnx import helper
@@ -31,8 +32,8 @@ def test_logits_are_served_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["Softmax", "Sigmoid"])
 def test_of_probabilities_the_logits_behind_them_are_served(tmp_path: Path, ending: str) -> None:
     link = ending.lower()
-    for told in ({}, {"kind": "probabilities"}):
-        found = _choose(tmp_path, foreign(ending=ending), **told)
+    for kind in (None, "probabilities"):
+        found = _choose(tmp_path, foreign(ending=ending), kind=kind)
         assert found == Chosen(output="y", logits="raw", link=link, log=False, features="mean")
 
 
@@ -96,8 +97,10 @@ def test_numbers_from_0_to_1_that_do_not_sum_to_one_are_asked_about(tmp_path: Pa
 
 def test_half_precision_counts_as_numbers_and_whole_numbers_do_not(tmp_path: Path) -> None:
     graph = read_graph(save(foreign(), tmp_path / "net.onnx"))
-    whole = np.ones((2, 3), np.int64)
-    found = {"y": np.array([[1.5, 2, 3]], np.float16), "best": whole}
+    found: dict[str, npt.NDArray[Any]] = {
+        "y": np.array([[1.5, 2, 3]], np.float16),
+        "best": np.ones((1, 3), np.int64),
+    }
     assert choose(graph, found, Description(), classes=3).output == "y"
     with pytest.raises(UsageError, match="no output 'best' of numbers"):
         choose(graph, found, Description(output="best"), classes=3)

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from models.errors import BundleError
-from models.imported import proof
+from models.imported import proof, wrapping
 from models.imported.choice import choose
 from models.imported.description import Description
 from models.imported.form import form_of
@@ -193,7 +193,7 @@ def test_what_is_not_served_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = proof.wrapped
+    right = wrapping.wrapped
 
     def wrong(graph: Any, form: Any, chosen: Any, **more: Any) -> onnx.ModelProto:
         return right(graph, replace(form, mean=(0.5, 1.0, 1.6)), chosen, **more)

@@ -78,12 +78,12 @@ def test_the_papers_say_where_it_came_from(words: list[object], tmp_path: Path) 
     papers = json.loads(bundle.read("provenance.json"))
     assert papers["imported_from"] == {"net.onnx": digest}
     assert papers["agreement"]["max_difference"] <= papers["agreement"]["tolerance"]
-    assert "noise" in papers["agreement"]["compared_on"]
+    assert papers["agreement"]["made_up_pictures"] is True
     assert papers["libraries"]["onnx"]
     assert "checkpoint_chosen_on" not in papers  # unknown, not none
     card = bundle.read("MODEL_CARD.md").decode()
-    assert f"- `net.onnx`, sha256 `{digest}`" in card
-    assert "the best class is the same for\n8." in card
+    assert f"- file: `net.onnx`, sha256 `{digest}`" in card
+    assert "on 8 made-up pictures, best class the same for 8.\n" in card
     model = onnx.load(tmp_path / "bundle" / "model.onnx")
     assert model.producer_name == "florilege"
     assert str(tmp_path).encode() not in bundle.read("model.onnx")
