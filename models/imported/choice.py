@@ -13,7 +13,8 @@ from models.imported.wrapping import Chosen
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-SUM_SLACK: Final = 0.02  # of probabilities with few bits
+SUM_SLACK: Final = 0.02  # of probabilities that are told by their sum
+SAID_SLACK: Final = 0.25  # of those that someone calls so: of eight bits, many classes add up to it
 
 
 def choose(graph: Graph, found: Arrays, said: Description, *, classes: int) -> Chosen:
@@ -33,8 +34,8 @@ def choose(graph: Graph, found: Arrays, said: Description, *, classes: int) -> C
     rows = found[output].reshape(len(found[output]), -1).astype(np.float64)
     logits, link = graph.logits_behind(output)
     kind = _kind(output, rows, link, said)
-    if kind == "logits" or link is None:
-        logits, link = output, None if kind == "logits" else "softmax"
+    if link is None:
+        logits, link = output, "softmax" if kind == "probabilities" else None
     return Chosen(
         output=output,
         logits=logits,
@@ -100,14 +101,14 @@ def _shown(outputs: Arrays) -> str:
 
 def _kind(output: str, rows: npt.NDArray[np.float64], link: str | None, said: Description) -> str:
     """``logits`` or ``probabilities``."""
-    sums_to_one = bool(
-        (rows >= 0).all() and rows.shape[1] > 1 and np.abs(rows.sum(axis=1) - 1).max() < SUM_SLACK
-    )
-    likely = "probabilities" if link or sums_to_one else "logits"
+    slack = SAID_SLACK if said.kind == "probabilities" else SUM_SLACK
+    sums = rows.sum(axis=1)
+    shares = bool((rows >= 0).all() and rows.shape[1] > 1 and np.abs(sums - 1).max() < slack)
+    likely = "probabilities" if link or shares else "logits"
     if said.kind == "probabilities" and likely == "logits":
         raise UsageError(
             f"the preprocess file says that `{output}` holds probabilities, but they do not sum "
-            f"to one: {rows.sum(axis=1).min():.3g} to {rows.sum(axis=1).max():.3g}"
+            f"to one: {sums.min():.3g} to {sums.max():.3g}"
         )
     if said.kind == "logits" and likely == "probabilities":
         raise UsageError(
@@ -116,7 +117,7 @@ def _kind(output: str, rows: npt.NDArray[np.float64], link: str | None, said: De
         )
     if likely == "logits" and said.kind is None and rows.min() >= 0 and rows.max() <= 1:
         raise UsageError(
-            f"`{output}` holds numbers from 0 to 1 that do not sum to one: if these are logits "
-            'nevertheless, say so in the file given with --preprocess, {"kind": "logits"}'
+            f"`{output}` holds numbers from 0 to 1 that do not sum to one: say what they are in "
+            'the file given with --preprocess, {"kind": "logits"} or {"kind": "probabilities"}'
         )
     return likely

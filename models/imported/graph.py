@@ -22,7 +22,10 @@ TYPES: Final[Mapping[int, str]] = {
     onnx.TensorProto.FLOAT16: "float16",
     onnx.TensorProto.UINT8: "uint8",
 }
-_SAME_NUMBERS: Final = ("Identity", "Cast", "Flatten", "Reshape", "Squeeze", "Dropout")
+_SAME_NUMBERS: Final = (
+    *("Identity", "Cast", "Flatten", "Reshape", "Squeeze", "Dropout"),
+    *("QuantizeLinear", "DequantizeLinear"),
+)
 _LINKS: Final = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
 
 
@@ -56,6 +59,12 @@ class Graph:
     def batch(self) -> int:
         """How many pictures the graph takes at once; 1 where it takes any number."""
         return (self.shape or [None])[0] or 1
+
+    @cached_property
+    def few_bits(self) -> bool:
+        """Whether some of it is computed in eight bits or half precision."""
+        kinds = {node.op_type for node in self.model.graph.node}
+        return self.type == "float16" or any("Quantize" in k or "QLinear" in k for k in kinds)
 
     @cached_property
     def outputs(self) -> list[str]:

@@ -16,7 +16,7 @@ from models.export import export_onnx
 from models.images import Preprocess
 from models.imported.description import Description
 from models.imported.form import Form
-from models.imported.proof import TOLERANCES, agreement
+from models.imported.proof import TOLERANCE, agreement
 from models.session import INPUT, open_graph
 from training.imported.bundle import Imported
 from training.imported.pictures import samples
@@ -63,7 +63,7 @@ def import_checkpoint(
     graph = open_graph(model, threads=1)
     ours = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pictures.pixels]
     logits = np.concatenate(ours).astype(np.float64)
-    compared = agreement(original, logits, relative=TOLERANCES["float32"])
+    compared = agreement(original, logits, relative=TOLERANCE)
     if not compared.holds:
         raise BundleError(
             f"the exported graph differs from torch by {compared.max_difference:.3g} on these "

@@ -93,6 +93,16 @@ def test_numbers_from_0_to_1_that_do_not_sum_to_one_are_asked_about(tmp_path: Pa
     with pytest.raises(UsageError, match='"kind": "logits"'):
         _choose(tmp_path, model)
     assert _choose(tmp_path, model, kind="logits").link is None
+    with pytest.raises(UsageError, match="they do not sum to one"):
+        _choose(tmp_path, model, kind="probabilities")
+
+
+def test_probabilities_of_few_bits_are_believed(tmp_path: Path) -> None:
+    graph = read_graph(save(foreign(ending="hidden"), tmp_path / "net.onnx"))
+    found: dict[str, npt.NDArray[Any]] = {"y": np.array([[0.5, 0.25, 0.15], [0.5, 0.5, 0.2]])}
+    with pytest.raises(UsageError, match='"kind": "probabilities"'):
+        choose(graph, found, Description(), classes=3)
+    assert choose(graph, found, Description(kind="probabilities"), classes=3).log
 
 
 def test_half_precision_counts_as_numbers_and_whole_numbers_do_not(tmp_path: Path) -> None:

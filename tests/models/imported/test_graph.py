@@ -123,6 +123,9 @@ def test_without_a_linear_layer_at_the_end_there_are_no_features(tmp_path: Path)
     wide = foreign(last="Conv")
     wide.graph.node[-1].input[1] = "kernel"  # of 3 x 3 pixels
     assert _graph(tmp_path, wide).features_behind("y") is None
+    turned = foreign()
+    turned.graph.node[-1].attribute.append(helper.make_attribute("transA", 1))
+    assert _graph(tmp_path, turned).features_behind("y") is None
     moving = foreign(last="MatMul")
     moving.graph.node[-2].input[1] = "mean"  # a product of two things that depend on the picture
     assert _graph(tmp_path, moving).features_behind("y") is None

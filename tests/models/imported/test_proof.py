@@ -185,10 +185,12 @@ def test_pictures_that_leak_into_each_other_go_one_at_a_time(tmp_path: Path) -> 
 
 
 def test_what_is_not_served_is_left_out(tmp_path: Path) -> None:
-    model = foreign(ending="Softmax", more_outputs=["maps"])
+    model = foreign(ending="Softmax", more_outputs=["maps", "other"])
+    model.graph.node.append(helper.make_node("Mul", ["maps", "extra"], ["other"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2], np.float32), "extra"))
     made = _prove(tmp_path, model).model.graph
     assert "Softmax" not in {node.op_type for node in made.node}
-    assert "tall" not in {tensor.name for tensor in made.initializer}
+    assert not {"tall", "extra"} & {tensor.name for tensor in made.initializer}
     assert [value.name for value in made.output] == ["logits", "features"]
 
 
@@ -216,6 +218,40 @@ def test_agreement_counts_best_classes_and_allows_near_ties() -> None:
     assert other.same_best_class == 1
     assert not other.holds
     assert not agreement(original, np.full((3, 2), np.nan), relative=1e-4).holds
+
+
+def test_the_best_class_may_change_between_classes_as_near_as_allowed() -> None:
+    allowed = 1e-4 * 1.5  # nearly; the largest number is near 0.5
+    for apart, holds in ((0.5, True), (1.5, False)):
+        original = np.array([[0.5, 0.5 + apart * allowed]])
+        ours = original + 0.55 * apart * allowed * np.array([[1, -1]])
+        found = agreement(original, ours, relative=1e-4)
+        assert found.max_difference < found.tolerance
+        assert found.holds == holds
+
+
+def test_probabilities_whose_sum_is_not_quite_one_agree_with_their_shares(tmp_path: Path) -> None:
+    model = foreign(ending="hidden")
+    model.graph.node[-1].output[0] = "exact"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1.01], np.float32), "more"))
+    model.graph.node.append(helper.make_node("Mul", ["exact", "more"], ["y"]))
+    found = _run(_prove(tmp_path, model), PICTURES)["logits"]
+    np.testing.assert_allclose(_softmax(found) * 1.01, oracle(model, PICTURES), atol=1e-6)
+
+
+def test_a_quantised_softmax_is_served_by_the_logits_behind_it(tmp_path: Path) -> None:
+    model = foreign(ending="Softmax")
+    model.graph.node[-1].output[0] = "exact"
+    constants = {"step": np.array(1 / 256, np.float32), "zero": np.array(0, np.uint8)}
+    for name, value in constants.items():
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    words = ["step", "zero"]
+    model.graph.node.append(helper.make_node("QuantizeLinear", ["exact", *words], ["bytes"]))
+    model.graph.node.append(helper.make_node("DequantizeLinear", ["bytes", *words], ["y"]))
+    made = _prove(tmp_path, model)
+    assert 1e-4 < made.agreement.max_difference <= 1 / 500
+    found = _run(made, PICTURES)["logits"]
+    np.testing.assert_allclose(_softmax(found), oracle(model, PICTURES), atol=1 / 500)
 
 
 def test_original_and_batch_are_compared_on_few_pictures_together() -> None:
