@@ -242,7 +242,10 @@ def test_probabilities_whose_sum_is_not_quite_one_agree_with_their_shares(tmp_pa
 def test_a_quantised_softmax_is_served_by_the_logits_behind_it(tmp_path: Path) -> None:
     model = foreign(ending="Softmax")
     model.graph.node[-1].output[0] = "exact"
-    constants = {"step": np.array(1 / 256, np.float32), "zero": np.array(0, np.uint8)}
+    constants: dict[str, Any] = {
+        "step": np.array(1 / 256, np.float32),
+        "zero": np.array(0, np.uint8),
+    }
     for name, value in constants.items():
         model.graph.initializer.append(numpy_helper.from_array(value, name))
     words = ["step", "zero"]
