@@ -22,6 +22,7 @@ from models.errors import BundleError, DataError, FlorilegeError, UsageError
 from models.session import Session
 from tests.models.imported.graphs import SCALED, foreign, oracle, random_pictures, save
 from tests.models.pictures import encode, noise
+from tests.models.test_files import holder
 from tests.training.small import write_photos
 from training.imported import cli
 from training.imported.cli import app
@@ -132,6 +133,14 @@ def test_an_older_bundle_is_replaced_and_its_calibration_goes(
     again = _call(*words)
     assert "the calibration it held is gone: calibrate again" in again.stderr
     assert "calibrate again" not in _call(*words[:-1], tmp_path / "new").stderr
+
+
+def test_a_bundle_that_another_process_changes_is_left_alone(
+    words: list[object], tmp_path: Path
+) -> None:
+    assert _call(*words).exit_code == 0
+    with holder(tmp_path / "bundle") as other:
+        assert f"process ({other.pid}) writes into" in str(_error(*words))
 
 
 def test_an_imported_bundle_is_calibrated_and_evaluated_like_our_own(tmp_path: Path) -> None:
