@@ -34,6 +34,7 @@ VERBS = {
     "data": ("data.cli", "Check a data set, or cut it into train, val and test."),
     "train": ("training.cli", "Train a network with a loss made for sets."),
     "export": ("training.cli", "Turn a run folder into a bundle, the folder the server opens."),
+    "import": ("training.imported.cli", "Make a bundle of a classifier trained elsewhere."),
     "calibrate": ("calibration.cli", "Set the thresholds of a bundle on validation photos."),
     "evaluate": ("calibration.cli", "Measure set sizes and hit rates of a bundle on test photos."),
     "predict": ("server.cli", "Print the prediction sets of photos."),
@@ -192,7 +193,8 @@ def _name_variables(command: Any, verb: str) -> None:
 
 
 def _missing(verb: str, module: str) -> str:
-    extra = {"onnxruntime": "cpu", "matplotlib": "report", "pyarrow": "report"}.get(module, "train")
+    extras = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
+    extra = extras.get(module, "train")
     return f"`florilege {verb}` needs {module}; from a checkout: pip install '.[{extra}]'"
 
 

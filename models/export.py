@@ -25,6 +25,7 @@ from models.backbones import Network
 from models.errors import BundleError
 from models.files import write_atomic
 from models.heads import output_names
+from models.origins import without_origins
 from models.session import FEATURES
 
 OPSET: Final = 20
@@ -117,7 +118,8 @@ def export_onnx(
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1, got {image_size}")
     pictures = ExportedNetwork(network, mean, std).cpu().eval()
-    content = _without_origins(_export(pictures, network.head_name, image_size))
+    content = without_origins(_export(pictures, network.head_name, image_size))
+    onnx.checker.check_model(content, full_check=True)
     parity = compare(pictures, content, image_size=image_size)
     if not parity.holds:
         raise BundleError(
@@ -190,21 +192,6 @@ def _calm() -> Iterator[None]:
         logger.setLevel(level)
         if collects:
             gc.enable()
-
-
-def _without_origins(model: onnx.ModelProto) -> bytes:
-    """Serialise ``model`` without the exporter's stack traces, source paths and other notes."""
-    graph, functions = model.graph, model.functions
-    nodes = (node for holder in (graph, *functions) for node in holder.node)
-    values = (*graph.value_info, *graph.input, *graph.output, *graph.initializer)
-    for message in (model, graph, *functions, *nodes, *values):
-        for field in {"metadata_props", "doc_string"} & set(message.DESCRIPTOR.fields_by_name):
-            message.ClearField(field)
-    model.producer_name = "florilege"
-    model.producer_version = ""
-    content = bytes(model.SerializeToString(deterministic=True))
-    onnx.checker.check_model(content, full_check=True)
-    return content
 
 
 def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Parity:

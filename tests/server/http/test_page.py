@@ -61,9 +61,9 @@ def opened(chromium: Any, running: Running) -> Iterator[Opened]:
             complaints.append(message.text)
 
     def failed(request: "Request") -> None:
-        if "/v1/" not in request.url:
-            if request.failure != "net::ERR_ABORTED":  # as by leaving the page
-                complaints.append(f"failed: {request.url}")
+        left = request.failure == "net::ERR_ABORTED"  # the page, before it was there
+        if "/v1/" not in request.url and not left:
+            complaints.append(f"failed: {request.url}")
 
     def open_page(path: str = "", url: str = running.url, **options: Any) -> "Page":
         options = {"viewport": DESKTOP, "locale": "en-GB", "reduced_motion": "reduce", **options}

@@ -1,0 +1,1 @@
+"""Classifiers that others exported, made into graphs like ours; needs onnx, not torch."""

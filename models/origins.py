@@ -1,0 +1,16 @@
+"""An ONNX graph as the bytes of one file, without notes on where it was made."""
+
+import onnx
+
+
+def without_origins(model: onnx.ModelProto) -> bytes:
+    """Serialise ``model`` without the exporter's stack traces, source paths and other notes."""
+    graph, functions = model.graph, model.functions
+    nodes = (node for holder in (graph, *functions) for node in holder.node)
+    values = (*graph.value_info, *graph.input, *graph.output, *graph.initializer)
+    for message in (model, graph, *functions, *nodes, *values):
+        for field in {"metadata_props", "doc_string"} & set(message.DESCRIPTOR.fields_by_name):
+            message.ClearField(field)
+    model.producer_name = "florilege"
+    model.producer_version = ""
+    return bytes(model.SerializeToString(deterministic=True))

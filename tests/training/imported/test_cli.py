@@ -1,0 +1,287 @@
+import hashlib
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner, Result
+
+from calibration.offline.calibrate import calibrate_bundle
+from calibration.offline.evaluate import evaluate_bundle
+from models.bundle import open_bundle
+from models.errors import BundleError, DataError, FlorilegeError, UsageError
+from models.session import Session
+from tests.models.imported.graphs import SCALED, foreign, oracle, random_pictures, save
+from tests.models.pictures import encode, noise
+from tests.models.test_files import holder
+from tests.training.small import write_photos
+from training.imported import cli
+from training.imported.cli import app
+
+CLASSES = "class_id,scientific_name,genus\nb,Rosa canina,Rosa\na,Acer rubrum,Acer\nc,,\n"
+
+
+def _call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def _error(*arguments: object) -> FlorilegeError:
+    error = _call(*arguments).exception
+    assert isinstance(error, FlorilegeError)
+    return error
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[object]:
+    """The words of a call that works."""
+    save(foreign(ending="Softmax"), tmp_path / "net.onnx")
+    (tmp_path / "classes.csv").write_text(CLASSES)
+    (tmp_path / "preprocess.json").write_text(json.dumps(SCALED))
+    # fmt: off
+    return [
+        tmp_path / "net.onnx", "--classes", tmp_path / "classes.csv",
+        "--preprocess", tmp_path / "preprocess.json", "--out", tmp_path / "bundle",
+    ]
+    # fmt: on
+
+
+def test_a_graph_becomes_a_bundle_that_answers_like_it(words: list[object], tmp_path: Path) -> None:
+    result = _call(*words)
+    assert result.exit_code == 0, result.output
+    assert "the softmax of the logits `raw`" in " ".join(result.stdout.split())
+    assert f"florilege calibrate {tmp_path / 'bundle'} --data DATA" in result.stdout
+    bundle = open_bundle(tmp_path / "bundle")
+    assert bundle.classes.ids == ("b", "a", "c")  # the order of the rows
+    assert [info.scientific_name for info in bundle.classes] == ["Rosa canina", "Acer rubrum", "c"]
+    assert (bundle.name, bundle.heads) == ("net", {"linear": "logits"})
+    session, pictures = Session(bundle, device="cpu"), random_pictures(4)
+    found = session.outputs(pictures, features=True)
+    shares = np.exp(found.logits["linear"])
+    shares /= shares.sum(axis=1, keepdims=True)
+    expected = oracle(onnx.load(tmp_path / "net.onnx"), pictures)
+    np.testing.assert_allclose(shares, expected, atol=1e-6)
+    assert session.dimensions == 4
+
+
+def test_the_papers_say_where_it_came_from(words: list[object], tmp_path: Path) -> None:
+    assert _call(*words).exit_code == 0
+    bundle = open_bundle(tmp_path / "bundle")
+    digest = hashlib.sha256((tmp_path / "net.onnx").read_bytes()).hexdigest()
+    papers = json.loads(bundle.read("provenance.json"))
+    assert papers["imported_from"] == {"net.onnx": digest}
+    assert papers["agreement"]["max_difference"] <= papers["agreement"]["tolerance"]
+    assert papers["agreement"]["made_up_pictures"] is True
+    assert papers["libraries"]["onnx"]
+    assert "checkpoint_chosen_on" not in papers  # unknown, not none
+    card = bundle.read("MODEL_CARD.md").decode()
+    assert f"- file: `net.onnx`, sha256 `{digest}`" in card
+    assert "on 8 made-up pictures, best class the same for 8.\n" in card
+    model = onnx.load(tmp_path / "bundle" / "model.onnx")
+    assert model.producer_name == "florilege"
+    assert str(tmp_path).encode() not in bundle.read("model.onnx")
+
+
+def test_the_answer_is_also_one_json_object(
+    words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(encode(noise(20, 20), "png"))
+    found = json.loads(_call(*words, "--photos", photo, "--json").stdout)
+    assert found["agreement"]["same_best_class"] == found["agreement"]["pictures"] == 1
+    assert found["facts"]["input"] == "`x`, float32, nchw, rgb, 6 x 6 pixels"
+    assert found["best"].keys() == {str(photo)}
+    assert found["best"][str(photo)] in {"Rosa canina", "Acer rubrum", "c"}
+    for shown in (3, 10):  # of 8 pictures
+        monkeypatch.setattr(cli, "SHOWN", shown)
+        printed = _call(*words).stdout
+        assert ("black" in printed) == (shown == 10)
+        assert "slopes" in printed
+
+
+def test_what_does_not_fit_is_refused_and_nothing_is_written(
+    words: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "preprocess.json").write_text("{}")
+    assert "leaves scale, mean, std open" in str(_error(*words))
+    (tmp_path / "preprocess.json").write_text(json.dumps(SCALED))
+    (tmp_path / "classes.csv").write_text("class_id\na\nb\n")
+    assert "perhaps a background class" in str(_error(*words))
+    (tmp_path / "classes.csv").write_text("name\na\n")
+    error = _error(*words)
+    assert isinstance(error, DataError)
+    assert "has no column 'class_id'; it has: name" in str(error)
+    assert isinstance(_error(*words[:2], tmp_path / "none.csv", *words[3:]), DataError)
+    assert isinstance(_error(tmp_path / "none.onnx", *words[1:]), DataError | BundleError)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_an_older_bundle_is_replaced_and_its_calibration_goes(
+    words: list[object], tmp_path: Path
+) -> None:
+    assert _call(*words).exit_code == 0
+    bundle = tmp_path / "bundle"
+    (bundle / "calibration.json").write_text("{}")
+    again = _call(*words)
+    assert "the calibration it held is gone: calibrate again" in again.stderr
+    assert "calibrate again" not in _call(*words[:-1], tmp_path / "new").stderr
+
+
+def test_a_bundle_that_another_process_changes_is_left_alone(
+    words: list[object], tmp_path: Path
+) -> None:
+    assert _call(*words).exit_code == 0
+    with holder(tmp_path / "bundle") as other:
+        assert f"process ({other.pid}) writes into" in str(_error(*words))
+
+
+def test_an_imported_bundle_is_calibrated_and_evaluated_like_our_own(tmp_path: Path) -> None:
+    """A classifier of colours: its logits are the means of the channels."""
+    data = write_photos(tmp_path / "photos", train=2, val=8)
+    model = _colours()
+    save(model, tmp_path / "colours.onnx")
+    (tmp_path / "classes.csv").write_text("class_id\nblue\ngreen\nred\n")
+    (tmp_path / "p.json").write_text(
+        '{"scale": 0.05, "mean": [0, 0, 0], "std": [1, 1, 1], "channels": "bgr", "size": 16}'
+    )
+    call = (tmp_path / "colours.onnx", "--classes", tmp_path / "classes.csv", "--preprocess")
+    result = _call(*call, tmp_path / "p.json", "--out", tmp_path / "b", "--photos", data / "val")
+    assert result.exit_code == 0, result.output
+    record = calibrate_bundle(tmp_path / "b", str(data), ks=[1, 1.5])
+    assert record.measured.chose_checkpoint is None
+    assert record.rejection is not None
+    assert record.rejection.method == "generalised_entropy"  # such a network has no features
+    rows = {
+        (point.rule, found.value): found
+        for point, found, _ in evaluate_bundle(tmp_path / "b", str(data), "val").rules
+    }
+    assert rows["average_k", 1.5].size == pytest.approx(1.5, abs=0.05)
+    assert (rows["average_k", 1.5].hit_rate or 0) > 0.8
+
+
+def _colours() -> onnx.ModelProto:
+    node = onnx.helper.make_node("GlobalAveragePool", ["x"], ["y"])
+    given = onnx.helper.make_tensor_value_info("x", 1, ["n", 3, "h", "w"])
+    found = onnx.helper.make_tensor_value_info("y", 1, ["n", 3, 1, 1])
+    graph = onnx.helper.make_graph([node], "colours", [given], [found])
+    return onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
+    )
+
+
+def test_an_onnx_file_is_imported_where_torch_cannot_be(words: list[object]) -> None:
+    program = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "torchvision", "timm", "onnxscript", "safetensors"}:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+sys.meta_path.insert(0, Refuse())
+import florilege
+florilege.main()
+"""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        given = [sys.executable, "-c", program, "import", *map(str, arguments)]
+        return subprocess.run(given, capture_output=True, text=True, check=False)
+
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    assert "original and bundle differ by at most" in done.stdout
+    refused = run("resnet18", *words[1:])
+    assert refused.returncode == 2
+    assert "resnet18 is no ONNX file; a checkpoint of a network needs torch" in refused.stderr
+
+
+# Checkpoints -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    network: Any = timm.create_model("test_efficientnet", num_classes=3).eval()
+    path = tmp_path_factory.mktemp("weights") / "w.safetensors"
+    save_file(network.state_dict(), path)
+    return path
+
+
+def _checkpoint(
+    folder: Path, weights: Path, said: Mapping[str, Any], name: str = "timm:test_efficientnet"
+) -> list[object]:
+    (folder / "classes.csv").write_text(CLASSES)
+    (folder / "p.json").write_text(json.dumps(said))
+    # fmt: off
+    return [
+        name, "--weights", weights, "--classes", folder / "classes.csv",
+        "--preprocess", folder / "p.json", "--out", folder / "bundle",
+    ]
+    # fmt: on
+
+
+def test_a_checkpoint_of_timm_answers_as_in_timm(state: Path, tmp_path: Path) -> None:
+    said = {"size": 32, "scale": 0.02, "mean": [1, 2, 3], "std": [2, 1, 0.5], "crop": 0.9}
+    result = _call(*_checkpoint(tmp_path, state, said))
+    assert result.exit_code == 0, result.output
+    bundle = open_bundle(tmp_path / "bundle")
+    assert (bundle.preprocess.image_size, bundle.preprocess.crop_fraction) == (32, 0.9)
+    assert bundle.name == "test_efficientnet"
+    plain: Any = timm.create_model("test_efficientnet", num_classes=3).eval()
+    from safetensors.torch import load_file
+
+    plain.load_state_dict(load_file(state))
+    pictures = random_pictures(3, 32)
+    values = (torch.from_numpy(pictures) * 0.02 - torch.tensor([1.0, 2, 3])) / torch.tensor(
+        [2, 1, 0.5]
+    )
+    with torch.no_grad():
+        expected = plain(values.permute(0, 3, 1, 2)).numpy()
+    found = Session(bundle, device="cpu").logits(pictures)["linear"]
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+    papers = json.loads(bundle.read("provenance.json"))
+    assert papers["imported_from"] == {
+        "w.safetensors": hashlib.sha256(state.read_bytes()).hexdigest()
+    }
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(state: Path, tmp_path: Path) -> None:
+    small = {"size": 32}
+    words = _checkpoint(tmp_path, state, small)
+    (tmp_path / "classes.csv").write_text("class_id\na\nb\n")
+    assert "does not have 2 rows" in str(_error(*words))
+    words = _checkpoint(tmp_path, state, {"layout": "nchw", "kind": "logits"})
+    assert "leave them out: layout, kind" in str(_error(*words))
+    unknown = _error(*_checkpoint(tmp_path, state, small, name="timm:no_such_network"))
+    assert isinstance(unknown, UsageError)
+    other = _error(*_checkpoint(tmp_path, state, small, name="tiny"))
+    assert "another architecture" in str(other)
+    assert not (tmp_path / "bundle").exists()
+
+
+class _Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("trapped"),))
+
+
+def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    weights = tmp_path / "w.pt"
+    torch.save({"state_dict": _Trap()}, weights)
+    assert isinstance(_error(*_checkpoint(tmp_path, weights, {"size": 32})), BundleError)
+    weights.with_suffix(".onnx").write_bytes(pickle.dumps(_Trap()))
+    words = _checkpoint(tmp_path, weights, {"size": 32})
+    assert isinstance(_error(weights.with_suffix(".onnx"), *words[3:]), BundleError)
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_weights_are_not_given_beside_a_graph_that_holds_its_own(
+    words: list[object], tmp_path: Path
+) -> None:
+    assert "leave out --weights" in str(_error(*words, "--weights", tmp_path / "w.pt"))

@@ -1,0 +1,1 @@
+"""Bundles of networks that were trained elsewhere."""

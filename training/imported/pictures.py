@@ -1,0 +1,75 @@
+"""The pictures on which an imported network is compared with the original."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from models.errors import DataError
+from models.images import ImageError, Preprocess, load
+from models.images.sniff import ENDINGS
+
+MOST_PHOTOS: Final = 32
+"""Compared; of more, as many spread evenly over the sorted list."""
+
+
+class Samples(NamedTuple):
+    """Pictures as a bundle sees them."""
+
+    names: list[str]
+    pixels: npt.NDArray[np.uint8]  # RGB, (pictures, size, size, 3)
+
+
+def samples(photos: Sequence[Path], preprocess: Preprocess) -> Samples:
+    """Photos and folders of them, decoded as the server does; without any, made-up pictures.
+
+    Raises:
+        DataError: There is no photo in a folder, or one cannot be read.
+    """
+    if not photos:
+        return _made_up(preprocess.image_size)
+    paths = [path for given in photos for path in _photos_of(given)]
+    rows = np.linspace(0, len(paths) - 1, min(len(paths), MOST_PHOTOS)).astype(int)
+    chosen = [paths[row] for row in rows]
+    return Samples(list(map(str, chosen)), np.stack([_load(path, preprocess) for path in chosen]))
+
+
+def _photos_of(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
+    if not found:
+        raise DataError(f"--photos {path} holds no photo: {', '.join(sorted(ENDINGS))}")
+    return found
+
+
+def _load(path: Path, preprocess: Preprocess) -> npt.NDArray[np.uint8]:
+    try:
+        return load(path.read_bytes(), preprocess)
+    except OSError as error:
+        raise DataError(f"--photos {path} cannot be read: {error.strerror}") from error
+    except ImageError as error:
+        raise DataError(f"--photos {path}: {error}") from error
+
+
+def _made_up(side: int) -> Samples:
+    made = dict(_drawn(side))
+    return Samples(list(made), np.stack(list(made.values())))
+
+
+def _drawn(side: int) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
+    """Pictures as different as pictures can be; colours and sides are told apart in each."""
+    random = np.random.default_rng(0)
+    shape = (side, side, 3)
+    yield "noise", random.integers(0, 256, shape, dtype=np.uint8)
+    rows, columns = np.mgrid[0:side, 0:side] * (255 / max(side - 1, 1))
+    slope = np.stack([rows, columns, 255 - rows], axis=2)
+    yield "slopes", slope.astype(np.uint8)
+    for number in range(4):
+        patches = random.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        steps = np.arange(side) * 4 // side
+        yield f"patches {number + 1}", patches[steps][:, steps]
+    yield "black", np.zeros(shape, np.uint8)
+    yield "white", np.full(shape, 255, np.uint8)
