@@ -16,7 +16,7 @@ from data.checks import Finding, Report, check
 from data.dataset import SPLITS
 from data.layouts.table import SUFFIXES, write_table
 from data.records import count_of
-from data.splits import split_source
+from data.splits import mend_source, split_source
 from models.errors import DataError, UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Check data sets and cut them into splits.")
@@ -25,8 +25,8 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="ImageFolder, Pl@ntNet-300K folder, manifest, cifar-100-python folder, or flora; "
-        "options such as :noise=0.2 may follow.",
+        help="ImageFolder, Pl@ntNet-300K folder, lists of iNaturalist or ImageNet-LT, manifest, "
+        "cifar-100-python folder, or flora; options such as :noise=0.2 may follow.",
     ),
 ]
 MOST_CLASSES = 40  # rows of the table for people; --json has all
@@ -56,13 +56,19 @@ def check_command(
 
 @app.command("split")
 def split_command(
+    context: typer.Context,
     source: Annotated[
-        str, typer.Argument(metavar="DATA", help="A manifest or a folder with class folders.")
+        str,
+        typer.Argument(metavar="DATA", help="A manifest, a folder with class folders, or lists."),
     ],
     out: Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")],
     val: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for val.")] = 0.1,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for test.")] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="Another seed gives another draw.")] = 0,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Keep the splits there are; move plants in several to train."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Cut a data set into train, val and test and write a manifest; pictures stay in place.
@@ -73,7 +79,13 @@ def split_command(
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--out must end in .csv or .parquet, got {out}")
-    table = split_source(source, out, val=val, test=test, seed=seed)
+    if keep:
+        drawing = [name for name in ("val", "test", "seed") if _is_given(context, name)]
+        if drawing:
+            raise UsageError(f"--keep draws nothing: leave out --{' and --'.join(drawing)}")
+        table = mend_source(source, out)
+    else:
+        table = split_source(source, out, val=val, test=test, seed=seed)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_table(out, table)
@@ -85,6 +97,11 @@ def split_command(
         typer.echo(json.dumps({"manifest": str(out), "rows": counts}))
     else:
         typer.echo(f"{out}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _show(report: Report) -> None:

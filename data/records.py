@@ -41,6 +41,13 @@ class Listing:
     ignored: Sequence[str] = ()  # stray files and folders
     order: Sequence[str] | None = None  # all class ids
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
+    missing: Sequence[str] = ()  # photos that its tables name and its folders lack
+    published: str | None = None  # where a published data set is to be had
+
+    @property
+    def to_be_had(self) -> str:
+        """The end of a message about something that a published data set lacks."""
+        return f"; {self.published}" if self.published else ""
 
 
 def assemble(
@@ -134,9 +141,12 @@ def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
         if name not in there:
             raise DataError(
                 f"{listing.source} has no split {name!r}; it has: {', '.join(there) or 'none'}"
+                f"{listing.to_be_had}"
             )
         if not listing.splits[name].class_ids:
-            raise DataError(f"{listing.source}: split {name!r} holds no pictures")
+            raise DataError(
+                f"{listing.source}: split {name!r} holds no pictures{listing.to_be_had}"
+            )
     return wanted
 
 

@@ -114,7 +114,8 @@ def parse_flora(source: str) -> Flora:
             raise DataError(
                 f"{source}: {'repeated' if name in given else 'unknown'} option {key!r}; "
                 "flora takes train=, val=, test= (pictures) and seed=, and as any source noise=, "
-                "noise_seed=, fraction=, imbalance= and sample_seed=, each once"
+                "noise_seed=, fraction=, per_class=, imbalance=, sample_seed= and hold_out=, "
+                "each once"
             )
         if not (text.isascii() and text.isdigit()):
             raise DataError(f"{source}: {key} must be a whole number of 0 or more, got {text!r}")
