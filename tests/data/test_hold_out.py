@@ -23,6 +23,7 @@ def test_val_is_a_balanced_part_of_train_and_the_val_there_was_is_test(folder: P
     assert Counter(val.labels.tolist()) == {0: 5, 1: 5, 2: 5}
     assert Counter(train.labels.tolist()) == {0: 25, 1: 15, 2: 7}
     assert sorted([*train.names, *val.names]) == sorted(whole.split("train").names)
+    assert [name for name in val.names if name < "train/a/005"] != val.names[:5]  # not the first
     assert cut.split("test").names == whole.split("val").names
     assert [each.training_count for each in cut.classes] == [25, 15, 7]
     for split in (train, val):
