@@ -1,6 +1,7 @@
 """Everything that is wrong with a data set, at once.
 
-Errors stop training or spoil what is measured afterwards; warnings are worth a look.
+Errors stop training or spoil what is measured afterwards; warnings are worth a look. That pictures
+of one plant are in several splits is an error, but a warning where the splits are published.
 """
 
 import hashlib
@@ -80,17 +81,26 @@ def check(source: str, *, threads: int | None = None) -> Report:
         DataError: The source cannot be listed at all.
     """
     base, options = parse_source(source)
-    whole = list_whole(base, splits=())  # a missing file is one more finding
+    whole = list_whole(base, options, splits=())  # a missing file is one more finding
     listing = with_options(whole, options)
     pictures = list(_look(listing, threads))
     counts = _counts(listing)
     ignored = "neither pictures nor class folders; move them elsewhere if that is right"
+    missing = f"photos named in the tables of the data set and not there{whole.to_be_had}"
+    leaks = list(_leaks(listing, pictures))
+    published = listing.published is not None  # its splits are what others measured on
     return Report(
         source=source,
         rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
         counts=counts,
-        errors=[*_class_errors(listing), *_picture_errors(pictures), *_leaks(listing, pictures)],
+        errors=[
+            *_class_errors(listing),
+            *_picture_errors(pictures, listing.to_be_had),
+            *([] if published else leaks),
+        ],
         warnings=[
+            *(leaks if published else []),
+            *_found("missing", missing, listing.missing),
             *_class_warnings(listing, counts),
             *_picture_warnings(pictures),
             *_found("ignored", ignored, list(listing.ignored)),
@@ -175,9 +185,9 @@ def _unlearnable(listing: Listing) -> Iterator[Finding]:
         yield Finding("missing_in_train", message, ids)
 
 
-def _picture_errors(pictures: Sequence[Picture]) -> Iterator[Finding]:
+def _picture_errors(pictures: Sequence[Picture], to_be_had: str) -> Iterator[Finding]:
     messages = {
-        "unreadable_file": "files that cannot be read",
+        "unreadable_file": f"files that cannot be read{to_be_had}",
         "unsupported_image_type": "files of a type that is not accepted; convert or remove them",
         "image_too_large": "pictures over the limits; make them smaller or remove them",
         "image_unreadable": "damaged pictures; replace or remove them",
@@ -199,12 +209,29 @@ def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
     ]
     yield from _found("same_file_across_splits", "the same file in several splits", across)
     splits_of = defaultdict[str, dict[str, None]](dict)
-    for name, records in listing.splits.items():
-        for observation in records.observations or ():
+    for name, plants in _plants(listing):
+        for observation in plants:
             splits_of[observation][name] = None
-    leaking = [f"{name}: {', '.join(seen)}" for name, seen in splits_of.items() if len(seen) > 1]
-    message = "observations with photos in several splits; `florilege data split` puts that right"
-    yield from _found("observation_across_splits", message, leaking)
+    leaking = {name: seen for name, seen in splits_of.items() if len(seen) > 1}
+    photos = [
+        f"{count_of(sum(plant in leaking for plant in plants), 'photo', 'photos')} of {name}"
+        for name, plants in _plants(listing)
+        if name != "train"
+    ]
+    message = (
+        f"observations with photos in several splits, {' and '.join(photos)} among them; "
+        "`florilege data split --keep` writes a manifest that puts them all into train"
+    )
+    items = [f"{name}: {', '.join(seen)}" for name, seen in leaking.items()]
+    yield from _found("observation_across_splits", message, items)
+
+
+def _plants(listing: Listing) -> Iterator[tuple[str, Sequence[str]]]:
+    """The observations of each split that has them, one per picture."""
+    for name in SPLITS:
+        records = listing.splits.get(name)
+        if records is not None and records.observations is not None:
+            yield name, records.observations
 
 
 def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:

@@ -17,8 +17,8 @@ from data.checks import Finding, Report, check
 from data.dataset import SPLITS
 from data.flora import is_flora
 from data.records import count_of
-from data.sources import picture_side
-from data.splits import split_source
+from data.sources import own_pictures
+from data.splits import mend_source, split_source
 from models.errors import DataError, UsageError
 from models.tables import SUFFIXES, write_table
 from models.terminal import conclude, new_table, print_table
@@ -31,8 +31,8 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="ImageFolder, Pl@ntNet-300K folder, manifest, cifar-100-python folder, or flora; "
-        "options such as :noise=0.2 may follow.",
+        help="ImageFolder, Pl@ntNet-300K folder, lists of iNaturalist or ImageNet-LT, manifest, "
+        "cifar-100-python folder, or flora; options such as :noise=0.2 may follow.",
     ),
 ]
 MOST_CLASSES = 40  # rows of the table for people; --json has all
@@ -65,13 +65,19 @@ def check_command(
 
 @app.command("split")
 def split_command(
+    context: typer.Context,
     source: Annotated[
-        str, typer.Argument(metavar="DATA", help="A manifest or a folder with class folders.")
+        str,
+        typer.Argument(metavar="DATA", help="A manifest, a folder with class folders, or lists."),
     ],
     out: Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")],
     val: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for val.")] = 0.1,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for test.")] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="Another seed gives another draw.")] = 0,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Keep the splits there are; move plants in several to train."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Cut a data set into train, val and test and write a manifest; pictures stay in place.
@@ -82,7 +88,13 @@ def split_command(
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--out must end in .csv or .parquet, got {out}")
-    table = split_source(source, out, val=val, test=test, seed=seed)
+    if keep:
+        drawing = [name for name in ("val", "test", "seed") if _is_given(context, name)]
+        if drawing:
+            raise UsageError(f"--keep draws nothing: leave out --{' and --'.join(drawing)}")
+        table = mend_source(source, out)
+    else:
+        table = split_source(source, out, val=val, test=test, seed=seed)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_table(out, table)
@@ -100,7 +112,7 @@ def split_command(
 
 def _train_on(source: str) -> Sequence[str]:
     """How to train on a source: photos want a pretrained network, small pictures do not."""
-    small = picture_side(source) is not None
+    small = own_pictures(source) is not None
     pretrained = ("--backbone", "timm:tf_efficientnet_lite0", "--freeze", "backbone")
     how = ("--recipe", "demo") if is_flora(source) else () if small else pretrained
     return ("train", "--data", source, *how, "--out", _new_run())
@@ -110,6 +122,11 @@ def _new_run() -> str:
     """A run folder that is not there yet."""
     names = ("runs/first", *(f"runs/{number}" for number in range(2, 100)))
     return next((name for name in names if not Path(name).exists()), "RUN")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _show(report: Report) -> None:

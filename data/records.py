@@ -44,6 +44,13 @@ class Listing:
     order: Sequence[str] | None = None  # all class ids
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
+    missing: Sequence[str] = ()  # photos that its tables name and its folders lack
+    published: str | None = None  # where a published data set is to be had
+
+    @property
+    def to_be_had(self) -> str:
+        """The end of a message about something that a published data set lacks."""
+        return f"; {self.published}" if self.published else ""
 
 
 def assemble(
@@ -125,9 +132,11 @@ def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     for name in wanted:
         if name not in there:
             has = f"it has: {', '.join(there) or 'none'}{meant(name, there)}"
-            raise DataError(f"{listing.source} has no split {name!r}; {has}")
+            raise DataError(f"{listing.source} has no split {name!r}; {has}{listing.to_be_had}")
         if not listing.splits[name].class_ids:
-            raise DataError(f"{listing.source}: split {name!r} holds no pictures")
+            raise DataError(
+                f"{listing.source}: split {name!r} holds no pictures{listing.to_be_had}"
+            )
     return wanted
 
 

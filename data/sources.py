@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from data.dataset import Dataset, split_name
 from data.flora import drawing as flora_drawing
 from data.flora import is_flora, list_flora
+from data.hold_out import hold_out
 from data.layouts import cifar100
-from data.layouts.folder import is_folder_dataset, list_folder
+from data.layouts.folder import is_folder_dataset
+from data.layouts.image_lists import find_lists, list_lists
+from data.layouts.imagenet import list_images
+from data.layouts.inaturalist import find_inaturalist, list_inaturalist
 from data.layouts.manifest import is_manifest, list_manifest
 from data.layouts.plantnet import is_plantnet, list_plantnet
 from data.records import Listing, assemble
@@ -18,8 +23,8 @@ from models.errors import DataError
 from models.near import did_you_mean, nearest, nearest_paths
 
 ACCEPTED = (
-    "a folder with train/val/test/<class>/<photo>, a Pl@ntNet-300K folder, a .csv or .parquet "
-    "manifest, a cifar-100-python folder, or flora"
+    "a folder with train/val/test/<class>/<photo>, a Pl@ntNet-300K folder, lists of iNaturalist or "
+    "ImageNet-LT, a .csv or .parquet manifest, a cifar-100-python folder, or flora"
 )
 
 
@@ -44,17 +49,25 @@ def open_dataset(
 def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """List what a source holds, without judging its classes.
 
-    The files that a manifest lists for ``splits`` (all by default) must exist.
+    The files that a manifest or a list names for ``splits`` (all by default) must exist.
 
     Raises:
         DataError: The source is none of those accepted, or cannot be read as what it is.
     """
     base, options = parse_source(source)
-    return replace(with_options(list_whole(base, splits=splits), options), source=source)
+    return replace(with_options(list_whole(base, options, splits=splits), options), source=source)
 
 
-def list_whole(base: str, *, splits: Sequence[str] | None = None) -> Listing:
-    """`list_source` of a source without options of the training split."""
+def list_whole(
+    base: str, options: TrainingOptions, *, splits: Sequence[str] | None = None
+) -> Listing:
+    """`list_source` before train is thinned and its labels are changed."""
+    names = None if splits is None else [split_name(name) or name for name in splits]
+    listing = _list_base(base, options.listed(names))
+    return listing if options.hold_out is None else hold_out(listing, options.hold_out)
+
+
+def _list_base(base: str, splits: Sequence[str] | None) -> Listing:
     if is_flora(base):
         return list_flora(base)
     if not base:
@@ -79,14 +92,17 @@ def parse_source(source: str) -> tuple[str, TrainingOptions]:
 
 def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
     if is_manifest(path):
-        wanted = None if splits is None else [split_name(name) or name for name in splits]
-        return list_manifest(path, source, splits=wanted)
+        return list_manifest(path, source, splits=splits)
     if is_plantnet(path):
         return list_plantnet(path, source)
     if (cifar := cifar100.find_cifar100(path)) is not None:
         return cifar100.list_cifar100(cifar, source)
+    if lists := find_inaturalist(path):
+        return list_inaturalist(lists, source, splits=splits)
+    if lists := find_lists(path):
+        return list_lists(lists, source, splits=splits)
     if is_folder_dataset(path):
-        return list_folder(path, source)
+        return list_images(path, source)
     if path.is_dir():
         raise DataError(
             f"{source} holds no folder train, val or test; --data takes {ACCEPTED}. "
@@ -98,12 +114,22 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}{near}")
 
 
-def picture_side(source: str) -> int | None:
-    """Side in pixels of the pictures of a source that has only one size: flora and CIFAR-100."""
+class OwnPictures(NamedTuple):
+    """Pictures that are all of one size."""
+
+    side: int  # pixels
+    mean: tuple[float, float, float] | None = None  # of red, green and blue, values of 0 to 1
+    std: tuple[float, float, float] | None = None
+
+
+def own_pictures(source: str) -> OwnPictures | None:
+    """What is known of the pictures of flora and CIFAR-100 before they are opened, else None."""
     try:
         base, _ = parse_options(source)
         if is_flora(base):
-            return flora_drawing.SIDE
-        return cifar100.SIDE if cifar100.find_cifar100(Path(base)) else None
+            return OwnPictures(flora_drawing.SIDE)
+        if cifar100.find_cifar100(Path(base)):
+            return OwnPictures(cifar100.SIDE, cifar100.MEAN, cifar100.STD)
     except (DataError, OSError):  # reported when it is opened
-        return None
+        pass
+    return None

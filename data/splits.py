@@ -1,4 +1,4 @@
-"""Cutting a data set into train, val and test: photos of one plant stay together.
+"""Cutting a data set into train, val and test, or mending a cut: photos of one plant stay together.
 
 Each class is cut by itself, so that all three splits hold it in the same proportions; where it is
 too small for that, chance decides, so that rare classes are not missing from val altogether. The
@@ -10,11 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from data.dataset import SPLITS, FileReader
+from data.dataset import SPLITS, FileReader, split_name
 from data.draws import fraction, shuffled
 from data.layouts.folder import list_classes
-from data.layouts.manifest import demand_columns, demand_pictures, is_manifest, observation_ids
-from data.records import Records
+from data.layouts.manifest import (
+    class_columns,
+    demand_columns,
+    demand_pictures,
+    is_manifest,
+    observation_ids,
+)
+from data.records import Listing, count_of
 from data.sources import list_source, parse_source
 from models.errors import DataError
 from models.tables import Table, read_table
@@ -23,11 +29,12 @@ from models.tables import Table, read_table
 def split_source(source: str, out: Path, *, val: float, test: float, seed: int) -> Table:
     """The manifest to write at ``out``: every picture of ``source`` once, with its split.
 
-    Splits that ``source`` already has are drawn again. Columns of a manifest are kept.
+    Splits that ``source`` already has are drawn again. Columns of a manifest are kept; of other
+    sources, what they know of the classes becomes columns.
 
     Args:
         source: A manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
-            folder, or a folder of class folders.
+            folder, lists of iNaturalist or ImageNet-LT, or a folder of class folders.
         out: Where the manifest will be; paths are relative to its folder.
         val: Share of the pictures for val, 0 or more.
         test: Share of the pictures for test; together less than 1.
@@ -38,18 +45,40 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
             asks something of its training split.
         ValueError: Shares or seed out of range.
     """
-    base, _ = parse_source(source)
-    if base != source:
+    table, groups = _pictures(source, out)
+    return {**table, "split": assign(table["class_id"], groups, val=val, test=test, seed=seed)}
+
+
+def mend_source(source: str, out: Path) -> Table:
+    """As `split_source`, but each picture stays in its split where `together` leaves it there.
+
+    Raises:
+        DataError: As `split_source`; or there are pictures without a split.
+    """
+    table, groups = _pictures(source, out)
+    splits = [name for cell in table.get("split", ()) if (name := split_name(cell))]
+    if len(splits) < len(groups):
         raise DataError(
-            f"{source}: a manifest is cut from pictures as they are; write it without options, "
-            "and give them where it is read"
+            f"{source}: {count_of(len(groups) - len(splits), 'picture', 'pictures')} without a "
+            "split: there is nothing to keep; draw splits without --keep"
         )
-    table, root = _table(source)
-    paths, class_ids = demand_pictures(source, table)
-    observations = observation_ids(table, paths)
-    moved = [os.path.relpath(root / path, out.resolve().parent) for path in paths]
-    splits = assign(class_ids, observations or paths, val=val, test=test, seed=seed)
-    return {**table, "path": moved, "class_id": class_ids, "split": splits}
+    return {**table, "split": together(splits, groups)}
+
+
+def together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
+    """The split of each picture, and ``train`` for those of a group that is in several.
+
+    So val and test only lose pictures, and no group of theirs is in train.
+
+    Example:
+        >>> together(["train", "val", "val", "test"], ["a", "a", "b", "c"])
+        ['train', 'train', 'val', 'test']
+    """
+    found = defaultdict[str, set[str]](set)
+    for split, group in zip(splits, groups, strict=True):
+        found[group].add(split)
+    pairs = zip(splits, groups, strict=True)
+    return [split if len(found[group]) == 1 else "train" for split, group in pairs]
 
 
 def assign(
@@ -106,31 +135,50 @@ def _cut(
     return split_of
 
 
+def _pictures(source: str, out: Path) -> tuple[Table, Sequence[str]]:
+    """Every picture, its path from the folder of ``out``; and the group that it stays in."""
+    base, _ = parse_source(source)
+    if base != source:
+        raise DataError(
+            f"{source}: a manifest is cut from pictures as they are; write it without options, "
+            "and give them where it is read"
+        )
+    table, root = _table(source)
+    paths, class_ids = demand_pictures(source, table)
+    moved = [os.path.relpath(root / path, out.resolve().parent) for path in paths]
+    return {**table, "path": moved, "class_id": class_ids}, observation_ids(table, paths) or paths
+
+
 def _table(source: str) -> tuple[Table, Path]:
     path = Path(source)
     if is_manifest(path):
         table = read_table(path)
         demand_columns(source, table, ("path", "class_id"))
         return table, path.resolve().parent
-    parts = _parts(source, path)
+    listing = _listing(source, path)
+    parts = {name: listing.splits[name] for name in ("", *SPLITS) if name in listing.splits}
+    class_ids = [class_id for part in parts.values() for class_id in part.class_ids]
     table = {
-        "path": [name for part in parts for name in part.names],
-        "class_id": [class_id for part in parts for class_id in part.class_ids],
+        "path": [name for part in parts.values() for name in part.names],
+        "class_id": class_ids,
+        "split": [split for split, part in parts.items() for _ in part.names],
     }
-    if all(part.observations is not None for part in parts):
-        table["observation_id"] = [name for part in parts for name in part.observations or ()]
-    readers = [part.read for part in parts if isinstance(part.read, FileReader)]
+    if all(part.observations is not None for part in parts.values()):
+        table["observation_id"] = [
+            name for part in parts.values() for name in part.observations or ()
+        ]
+    readers = [part.read for part in parts.values() if isinstance(part.read, FileReader)]
     if len(readers) < len(parts):
         raise DataError(f"{source} is not made of picture files: a manifest has nothing to list")
-    return table, readers[0].root.resolve()
+    return {**table, **class_columns(listing, class_ids)}, readers[0].root.resolve()
 
 
-def _parts(source: str, path: Path) -> list[Records]:
+def _listing(source: str, path: Path) -> Listing:
+    """What the source lists; class folders that are not split yet are in a split without a name."""
     try:
-        listing = list_source(source)
+        return list_source(source)
     except DataError:
-        parts = [list_classes(path)] if path.is_dir() else []
-        if not parts or not parts[0].names:
+        unsplit = list_classes(path) if path.is_dir() else None
+        if unsplit is None or not unsplit.names:
             raise
-        return parts
-    return [listing.splits[name] for name in SPLITS if name in listing.splits]
+        return Listing(source=source, splits={"": unsplit})

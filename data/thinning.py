@@ -1,9 +1,10 @@
-"""Fewer training pictures: a share of each class, or a long tail of classes with few."""
+"""Fewer training pictures: a share or a number of each class, or a long tail of classes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from data.draws import shuffled
 from data.parts import read_row
@@ -11,7 +12,13 @@ from data.records import Records
 
 
 def kept_rows(
-    class_ids: Sequence[str], names: Sequence[str], *, fraction: float, imbalance: float, seed: int
+    class_ids: Sequence[str],
+    names: Sequence[str],
+    *,
+    fraction: float,
+    per_class: int | None = None,
+    imbalance: float,
+    seed: int,
 ) -> list[int]:
     """The rows that are kept, in their order; `kept_counts` says how many of each class.
 
@@ -21,7 +28,9 @@ def kept_rows(
     names_of = defaultdict[str, dict[str, int]](dict)
     for row, (class_id, name) in enumerate(zip(class_ids, names, strict=True)):
         names_of[class_id][name] = row
-    wanted = kept_counts(Counter(class_ids), fraction=fraction, imbalance=imbalance, seed=seed)
+    wanted = kept_counts(
+        Counter(class_ids), fraction=fraction, per_class=per_class, imbalance=imbalance, seed=seed
+    )
     return sorted(
         rows[name]
         for class_id, rows in names_of.items()
@@ -30,17 +39,23 @@ def kept_rows(
 
 
 def kept_counts(
-    counts: Mapping[str, int], *, fraction: float, imbalance: float, seed: int
+    counts: Mapping[str, int],
+    *,
+    fraction: float,
+    per_class: int | None = None,
+    imbalance: float,
+    seed: int,
 ) -> dict[str, int]:
     """Pictures kept of each class, at least one.
 
-    First the share ``fraction`` of each class; then of the ``i``-th of ``C`` classes, in an order
-    drawn by ``seed``, at most ``n imbalance^(-i / (C - 1))`` with ``n`` the count of the largest,
-    ``i`` from 0. A class that has fewer keeps all.
+    First the share ``fraction`` of each class, but at most ``per_class``; then of the ``i``-th of
+    ``C`` classes, in an order drawn by ``seed``, at most ``n imbalance^(-i / (C - 1))`` with ``n``
+    the count of the largest, ``i`` from 0. A class that has fewer keeps all.
 
     Args:
         counts: Pictures there are of each class, 1 or more.
         fraction: Above 0, at most 1.
+        per_class: 1 or more; None for no limit.
         imbalance: The largest class to the smallest, 1 or more.
         seed: 0 or more.
 
@@ -53,7 +68,8 @@ def kept_counts(
         >>> kept_counts(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25, seed=0)
         {'a': 50, 'c': 10, 'b': 2}
     """
-    shares = {name: count * fraction for name, count in counts.items()}
+    most = inf if per_class is None else per_class
+    shares = {name: min(count * fraction, most) for name, count in counts.items()}
     largest, steps = max(shares.values(), default=1.0), max(1, len(shares) - 1)
     return {
         name: max(1, round(min(shares[name], largest * imbalance ** (-place / steps))))

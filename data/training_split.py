@@ -1,10 +1,11 @@
 """What may be asked of the training split, after any source: ``DATA:noise=0.2,fraction=0.5``.
 
-Thinning comes first, noise second; val and test stay as they are.
+Holding out comes first, thinning second, noise third. Other splits stay as they are, but for
+holding out, which makes val of training pictures and test of the val that is there.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -28,13 +29,22 @@ class TrainingOptions:
     noise: float = 0.0  # probability that a label is drawn anew from its group, 0 to 1
     noise_seed: int = 0  # another seed, other labels
     fraction: float = 1.0  # share of each class's pictures that is kept, above 0
+    per_class: int | None = None  # pictures of each class that are kept at most, 1 or more
     imbalance: float = 1.0  # pictures of the most frequent class to those of the rarest, 1 or more
     sample_seed: int = 0  # another seed, other pictures, and other classes in the tail
+    hold_out: int | None = None  # pictures of each class that become val, 1 or more
 
     @property
     def thins(self) -> bool:
         """Whether pictures are left out."""
-        return self.fraction < 1 or self.imbalance > 1
+        return self.fraction < 1 or self.per_class is not None or self.imbalance > 1
+
+    def listed(self, splits: Sequence[str] | None) -> Sequence[str] | None:
+        """The splits of the source that ``splits`` come from; None for all."""
+        if splits is None or self.hold_out is None:
+            return splits
+        came_from = {"val": ("train",), "test": ("val", "test")}
+        return [each for name in splits for each in came_from.get(name, (name,))]
 
 
 class _Value(NamedTuple):
@@ -45,13 +55,16 @@ class _Value(NamedTuple):
     whole: bool = False
 
 
+_COUNT = _Value(lambda value: value >= 1, "a whole number from 1 up", whole=True)
 _SEED = _Value(lambda value: value >= 0, "a whole number from 0 up", whole=True)
 _VALUES: Mapping[str, _Value] = {
     "noise": _Value(lambda value: 0 <= value <= 1, "a number from 0 to 1"),
     "noise_seed": _SEED,
     "fraction": _Value(lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
+    "per_class": _COUNT,
     "imbalance": _Value(lambda value: 1 <= value < inf, "a number from 1 up"),
     "sample_seed": _SEED,
+    "hold_out": _COUNT,
 }
 
 
@@ -105,6 +118,7 @@ def with_options(listing: Listing, options: TrainingOptions) -> Listing:
             train.class_ids,
             train.names,
             fraction=options.fraction,
+            per_class=options.per_class,
             imbalance=options.imbalance,
             seed=options.sample_seed,
         )

@@ -125,6 +125,7 @@ VALUES = {
     "data/flora/flora.py": "_LABELS _PICTURE",
     "data/flora/organs.py": "EDGE",
     "data/flora/posterior.py": "HIDDEN MISREAD",
+    "data/hold_out.py": "SEED",
     "data/layouts/cifar100.py": "SIDE VAL_SEED VAL_SHARE",
     "data/parts.py": "SEED",
     "models/bundle/manifest.py": "SCHEMA_VERSION",

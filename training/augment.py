@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from training.config import AugmentConfig
+from training.config import AugmentConfig, Border
 
 Picture = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
@@ -41,9 +41,11 @@ def augment(picture: Picture, size: int, config: AugmentConfig, draws: Sequence[
     if draws[12] < config.transpose:
         view = view.transpose(1, 0, 2)
     if config.shift:
-        view = shifted(view, *(round((2 * draw - 1) * config.shift) for draw in draws[6:8]))
+        steps = 2 * config.shift + 1  # each of them as likely
+        down, right = (int(draw * steps) - config.shift for draw in draws[6:8])
+        view = shifted(view, down, right, config.border)
     if config.rotate:
-        view = rotated(view, (2 * draws[8] - 1) * config.rotate)
+        view = rotated(view, (2 * draws[8] - 1) * config.rotate, config.border)
     if config.colour:
         view = recoloured(view, [1 + (2 * draw - 1) * config.colour for draw in draws[9:12]])
     return view
@@ -75,22 +77,26 @@ def resized(picture: Picture, box: Box, size: int) -> Picture:
     return np.array(image.resize((size, size), Image.Resampling.BILINEAR, box, reducing_gap=2.0))
 
 
-def shifted(picture: Picture, down: int, right: int) -> Picture:
-    """Move the picture by whole pixels; the border is filled by reflection."""
+def shifted(picture: Picture, down: int, right: int, border: Border = "reflected") -> Picture:
+    """Move the picture by whole pixels."""
     height, width = picture.shape[:2]
     margin = min(max(abs(down), abs(right)), height - 1, width - 1)
-    padded = np.pad(picture, ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
     top, left = margin - np.clip((down, right), -margin, margin)
-    return padded[top : top + height, left : left + width]
+    return _padded(picture, margin, border)[top : top + height, left : left + width]
 
 
-def rotated(picture: Picture, degrees: float) -> Picture:
-    """Turn the picture about its centre; the corners are filled by reflection."""
+def rotated(picture: Picture, degrees: float, border: Border = "reflected") -> Picture:
+    """Turn the picture about its centre."""
     height, width = picture.shape[:2]
     margin = min(math.ceil(0.21 * max(height, width)), height - 1, width - 1)
-    padded = np.pad(picture, ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
-    turned = np.array(Image.fromarray(padded).rotate(degrees, Image.Resampling.BILINEAR))
+    padded = Image.fromarray(_padded(picture, margin, border))
+    turned = np.array(padded.rotate(degrees, Image.Resampling.BILINEAR))
     return turned[margin : margin + height, margin : margin + width]
+
+
+def _padded(picture: Picture, margin: int, border: Border) -> Picture:
+    widths = ((margin, margin), (margin, margin), (0, 0))
+    return np.pad(picture, widths, mode="reflect" if border == "reflected" else "constant")
 
 
 def recoloured(picture: Picture, factors: Sequence[float]) -> Picture:

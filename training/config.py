@@ -32,6 +32,7 @@ _WORDS: Final = {"imagenet": "pretrained", "none": None}  # other words for `wei
 Start = Annotated[
     Text | None, BeforeValidator(lambda x: _WORDS.get(x, x) if isinstance(x, str) else x)
 ]
+Border = Literal["reflected", "black"]
 _DIGITS = BeforeValidator(lambda x: int(x) if isinstance(x, str) and x.isdecimal() else x)
 
 
@@ -134,9 +135,11 @@ class AugmentConfig(Group):
     """Probability of mirroring along the diagonal; when it and both flips are one half, all eight
     quarter turns and mirrorings are equally likely."""
     shift: Count = 0
-    """Largest random shift, in input pixels; the border is filled by reflection."""
+    """Largest random shift, in input pixels."""
     rotate: float = Field(default=0.0, ge=0, le=180)
     """Largest rotation either way, in degrees."""
+    border: Border = "reflected"
+    """What fills the border after a shift or a rotation: the picture reflected, or black."""
     colour: float = Field(default=0.0, ge=0, lt=1)
     """Largest relative change of brightness, contrast and saturation."""
 
@@ -183,7 +186,8 @@ class TrainConfig(Group):
     """One training run."""
 
     data: Text
-    """ImageFolder, manifest, CIFAR-100 folder or flora; options such as `:noise=0.2` may follow."""
+    """ImageFolder, manifest, the folder of a published data set, or flora; options such as
+    `:noise=0.2` may follow."""
     recipe: str = "default"
     """Named starting point of the settings."""
     backbone: str = "resnet18"
@@ -227,9 +231,10 @@ class TrainConfig(Group):
     """Evaluation keeps a square from the centre, whose side is this share of the short side; null
     is the network's own, 1 for the flora and CIFAR-100."""
     mean: Annotated[tuple[Finite, Finite, Finite], Field(strict=False)] | None = None
-    """What the network subtracts from red, green and blue, values of 0 to 1; null is its own."""
+    """What the network subtracts from red, green and blue, values of 0 to 1; null is its own, or
+    that of CIFAR-100 for a network that does not start from weights of others."""
     std: Annotated[tuple[Spread, Spread, Spread], Field(strict=False)] | None = None
-    """What it then divides them by; null is its own."""
+    """What it then divides them by; null as for `mean`."""
     resample: Literal["bilinear", "bicubic"] | None = None
     """How evaluation resizes pictures; null is the network's own."""
     epochs: Count = 30

@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
-from data.sources import picture_side
+from data.sources import own_pictures
 from models.backbones import own_preprocess, side_taken
 from models.errors import UsageError
 from models.near import meant
@@ -71,14 +71,18 @@ def resolve(
 def _with_preprocess(config: TrainConfig) -> TrainConfig:
     """Fill in how pictures become the input, where nobody says it: by the data, then the network.
 
-    The pictures of data that have a size are taken whole.
+    The pictures of data that have a size are taken whole. Their mean and deviation are those of a
+    network that starts from nothing or from one of ours; other weights know their own.
     """
     try:
         wanted = asdict(own_preprocess(config.backbone, config.weights))
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if side := picture_side(config.data):
-        wanted |= {"image_size": side_taken(config.backbone, side), "crop_fraction": 1.0}
+    if own := own_pictures(config.data):
+        wanted |= {"image_size": side_taken(config.backbone, own.side), "crop_fraction": 1.0}
+        ours = config.weights is None or Path(config.weights).is_dir()
+        if ours and own.mean is not None:
+            wanted |= {"mean": own.mean, "std": own.std}
     unsaid = {name: value for name, value in wanted.items() if getattr(config, name) is None}
     return config.model_copy(update=unsaid)
 

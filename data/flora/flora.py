@@ -27,7 +27,9 @@ from models.near import meant
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
 MOST_PICTURES = 10_000_000  # per split: their species are drawn together, 120 bytes each
-_OF_ANY_SOURCE = ("noise", "noise_seed", "fraction", "imbalance", "sample_seed")
+_OF_ANY_SOURCE = (
+    *("noise", "noise_seed", "fraction", "per_class", "imbalance", "sample_seed", "hold_out"),
+)
 _LABELS, _PICTURE = 0, 1  # random streams of one split
 
 

@@ -120,6 +120,21 @@ def known_classes(source: str, table: Table, class_ids: Sequence[str]) -> dict[s
     return {class_id: _class_info(class_id, cells) for class_id, cells in values.items()}
 
 
+def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of a manifest about the classes, a row for each of ``class_ids``.
+
+    Those alone that say something of some class; `known_classes` and `class_groups` read them.
+    """
+    classes = [listing.known.get(name) for name in class_ids]
+    languages = {language for info in listing.known.values() for language in info.common_names}
+    columns = {name: [info and getattr(info, name) for info in classes] for name in TAXON}
+    for language in sorted(languages):
+        names = [info.common_names.get(language, ()) if info else () for info in classes]
+        columns[COMMON_NAME + language] = ["|".join(each) for each in names]
+    columns[GROUP] = [next(iter(listing.groups.get(name, ())), None) for name in class_ids]
+    return {name: [cell or "" for cell in cells] for name, cells in columns.items() if any(cells)}
+
+
 def class_groups(table: Table, class_ids: Sequence[str]) -> dict[str, list[str]]:
     """The groups that the rows of each class name in the column ``group``, each once."""
     if GROUP not in table:

@@ -145,3 +145,18 @@ def test_split_takes_no_options_of_the_training_split(tmp_path: Path) -> None:
     assert isinstance(result.exception, DataError)
     assert "cut from pictures as they are" in str(result.exception)
     assert not (tmp_path / "m.csv").exists()
+
+
+def test_keeping_splits_moves_the_plants_in_several_alone(tmp_path: Path) -> None:
+    rows = ["0,a,train,x", "1,b,train,y", "2,a,val,x", "3,b,val,z", "4,a,test,u"]
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("path,class_id,split,observation_id\n" + "\n".join(rows))
+    checked = RUNNER.invoke(app, ["check", str(source)])
+    assert "--keep" in checked.stdout
+    result = RUNNER.invoke(app, ["split", str(source), "--out", str(out), "--keep"])
+    assert result.stdout.strip().endswith("out.csv: train 3, val 1, test 1")
+    assert "observation_across_splits" not in RUNNER.invoke(app, ["check", str(out)]).stdout
+    wrong = ["split", str(source), "--out", str(out), "--keep", "--seed", "0", "--val", "0.1"]
+    refused = RUNNER.invoke(app, wrong).exception
+    assert isinstance(refused, UsageError)
+    assert str(refused) == "--keep draws nothing: leave out --val and --seed"

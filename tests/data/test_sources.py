@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from data.sources import open_dataset, picture_side
+from data.sources import OwnPictures, open_dataset, own_pictures
 from models.errors import DataError
 from tests.data.pictures import write_folder
 
@@ -44,10 +44,14 @@ def test_a_folder_called_flora_is_reached_by_its_path(
     assert len(open_dataset("flora:train=1,val=1,test=1").classes) == 85
 
 
-def test_a_source_of_one_picture_size_tells_it_unopened(tmp_path: Path) -> None:
-    assert picture_side("flora") == picture_side("flora:train=1,seed=3") == 48
-    assert picture_side(str(tmp_path)) is picture_side("nowhere.csv") is None
+def test_pictures_of_one_size_are_known_unopened(tmp_path: Path) -> None:
+    assert own_pictures("flora") == own_pictures("flora:train=1,seed=3") == OwnPictures(48)
+    assert own_pictures(str(tmp_path)) is own_pictures("nowhere.csv") is None
     (tmp_path / "cifar-100-python").mkdir()
+    assert own_pictures(str(tmp_path)) is None
     for name in ("train", "test", "meta"):
         (tmp_path / "cifar-100-python" / name).touch()
-    assert picture_side(str(tmp_path)) == picture_side(str(tmp_path / "cifar-100-python")) == 32
+    cifar = own_pictures(str(tmp_path))
+    assert cifar is not None
+    assert cifar.side == 32
+    assert cifar == own_pictures(str(tmp_path / "cifar-100-python"))

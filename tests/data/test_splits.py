@@ -1,4 +1,5 @@
 import csv
+import json
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -8,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.draws import shuffled
-from data.sources import open_dataset
-from data.splits import assign, split_source
+from data.sources import list_source, open_dataset
+from data.splits import assign, mend_source, split_source, together
 from models.errors import DataError
 from models.tables import write_table
 from tests.data.pictures import png, write_folder
@@ -152,3 +153,58 @@ def test_what_is_not_made_of_files_cannot_be_listed(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no folder train"):
         split_source(str(tmp_path / "empty"), tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["train", "val", "test"]), st.integers(0, 9))))
+def test_mending_moves_only_groups_in_several_splits(rows: list[tuple[str, int]]) -> None:
+    splits, groups = [split for split, _ in rows], [str(group) for _, group in rows]
+    mended = together(splits, groups)
+    for split, group, after in zip(splits, groups, mended, strict=True):
+        whole = {each for each, other in zip(splits, groups, strict=True) if other == group} == {
+            split
+        }
+        assert after == (split if whole else "train")
+
+
+def test_a_mended_manifest_opens_with_everything_else_as_it_was(tmp_path: Path) -> None:
+    write_folder(tmp_path / "photos/images", {"train": {"7": 2, "9": 1}, "val": {"7": 1, "9": 1}})
+    (tmp_path / "photos/images/val/7/000.png").rename(tmp_path / "photos/images/val/7/b.png")
+    (tmp_path / "photos/images/val/9/000.png").rename(tmp_path / "photos/images/val/9/c.png")
+    tables = {
+        "plantnet300K_metadata.json": {
+            "001": {"obs_id": 1},
+            "b": {"obs_id": 1},
+            "c": {"obs_id": 2},
+        },
+        "plantnet300K_species_id_2_name.json": {"7": "Rosa alba L.", "9": "Acer rubrum L."},
+    }
+    for name, content in tables.items():
+        (tmp_path / "photos" / name).write_text(json.dumps(content))
+    (tmp_path / "photos/classes.csv").write_text(
+        "class_id,gbif,common_name_en,group\n7,3,white rose|rose,A\n9,,,A\n"
+    )
+    out = tmp_path / "m.csv"
+    write_table(out, mend_source(str(tmp_path / "photos"), out))
+    before, after = open_dataset(str(tmp_path / "photos")), open_dataset(str(out))
+    assert {name: len(split) for name, split in after.splits.items()} == {"train": 4, "val": 1}
+    assert after.split("val").observations == ["2"]
+    assert [
+        (each.id, each.scientific_name, each.genus, each.gbif, each.common_names)
+        for each in after.classes
+    ] == [
+        (each.id, each.scientific_name, each.genus, each.gbif, each.common_names)
+        for each in before.classes
+    ]
+    assert list_source(str(out)).groups == {"7": ["A"], "9": ["A"]}
+    again = tmp_path / "again.csv"
+    write_table(again, mend_source(str(out), again))
+    assert again.read_text() == out.read_text()
+
+
+def test_there_is_nothing_to_keep_without_splits(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"": {"a": 2, "b": 2}})
+    with pytest.raises(DataError, match="4 pictures without a split: there is nothing to keep"):
+        mend_source(str(tmp_path), tmp_path / "m.csv")
+    (tmp_path / "in.csv").write_text("path,class_id,split\na/000.png,a,train\nb/000.png,b,other\n")
+    with pytest.raises(DataError, match="1 picture without a split"):
+        mend_source(str(tmp_path / "in.csv"), tmp_path / "m.csv")

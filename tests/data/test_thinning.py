@@ -30,6 +30,22 @@ def test_the_same_share_of_each_class_is_kept_and_at_least_one(fraction: float) 
     assert len({IDS[row] for row in rows}) == 20
 
 
+def test_a_number_of_each_class_is_kept_after_its_share_and_before_the_tail() -> None:
+    counts = {"a": 100, "b": 40, "c": 6}
+    few = kept_counts(counts, fraction=1, per_class=10, imbalance=1, seed=0)
+    assert few == {"a": 10, "b": 10, "c": 6}
+    assert kept_counts(counts, fraction=0.5, per_class=25, imbalance=1, seed=0) == {
+        "a": 25,
+        "b": 20,
+        "c": 3,
+    }
+    tail = kept_counts(dict.fromkeys(CLASSES, 500), fraction=1, per_class=100, imbalance=10, seed=0)
+    assert (max(tail.values()), min(tail.values())) == (100, 10)
+    rows = kept_rows(IDS, NAMES, fraction=1, per_class=7, imbalance=1, seed=0)
+    assert set(Counter(IDS[row] for row in rows).values()) == {7}
+    assert set(rows) < set(kept_rows(IDS, NAMES, fraction=1, per_class=8, imbalance=1, seed=0))
+
+
 def test_a_smaller_share_is_part_of_a_larger_one_and_a_seed_draws_another() -> None:
     assert set(kept(0.2)) < set(kept(0.5))
     assert kept(0.5, seed=1) != kept(0.5, seed=2)

@@ -8,7 +8,7 @@ import pytest
 
 from data.dataset import Dataset
 from data.layouts.plantnet import METADATA, NAMES
-from data.sources import open_dataset, parse_source, picture_side
+from data.sources import OwnPictures, open_dataset, own_pictures, parse_source
 from data.training_split import TrainingOptions, parse_options
 from models.errors import DataError
 from tests.data.pictures import write_folder
@@ -210,9 +210,15 @@ def test_an_unknown_option_is_refused_with_those_there_are(source: str, message:
 
 
 def test_a_source_with_options_tells_its_picture_size(tmp_path: Path) -> None:
-    assert picture_side("flora:noise=0.2") == picture_side("flora:train=4,fraction=0.5") == 48
-    assert picture_side(f"{tmp_path}:noise=0.2") is picture_side("flora:noise=2") is None
+    assert (
+        own_pictures("flora:noise=0.2")
+        == own_pictures("flora:train=4,fraction=0.5")
+        == OwnPictures(48)
+    )
+    assert own_pictures(f"{tmp_path}:noise=0.2") is own_pictures("flora:noise=2") is None
     (tmp_path / "cifar-100-python").mkdir()
     for name in ("train", "test", "meta"):
         (tmp_path / "cifar-100-python" / name).touch()
-    assert picture_side(f"{tmp_path}:noise=0.2,noise_seed=1") == 32
+    cifar = own_pictures(f"{tmp_path}:noise=0.2,noise_seed=1")
+    assert cifar is not None
+    assert cifar.side == 32

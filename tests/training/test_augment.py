@@ -15,7 +15,7 @@ from training.augment import (
     rotated,
     shifted,
 )
-from training.config import AugmentConfig
+from training.config import AugmentConfig, Border
 
 PLAIN: dict[str, Any] = {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.0}
 HALVES = [0.5] * DRAWS
@@ -118,12 +118,36 @@ def test_a_shift_moves_down_and_right_and_reflects_the_border() -> None:
     np.testing.assert_array_equal(shifted(picture, -1, 0)[:-1], picture[1:])
 
 
-def test_a_shift_is_drawn_evenly_between_its_limits() -> None:
+@pytest.mark.parametrize("border", ["reflected", "black"])
+def test_each_shift_between_its_limits_is_as_likely(border: Border) -> None:
     picture = _picture(9, 9)
-    config = AugmentConfig(**PLAIN, shift=2)
-    lowest = augment(picture, 9, config, [*HALVES[:6], 0.0, 0.999, *HALVES[8:]])
-    np.testing.assert_array_equal(lowest, shifted(picture, -2, 2))
-    np.testing.assert_array_equal(augment(picture, 9, config, HALVES), picture)
+    config = AugmentConfig(**PLAIN, shift=2, border=border)
+    for step, draw in enumerate([0.0, 0.19, 0.2, 0.39, 0.4, 0.59, 0.6, 0.79, 0.8, 0.999]):
+        down, right = step // 2 - 2, 2 - step // 2
+        moved = augment(picture, 9, config, [*HALVES[:6], draw, 0.999 - draw, *HALVES[8:]])
+        np.testing.assert_array_equal(moved, shifted(picture, down, right, border))
+
+
+@pytest.mark.parametrize(("down", "right"), [(2, 1), (-2, 0), (0, -1), (1, -2)])
+def test_a_black_shift_is_the_random_crop_of_a_picture_padded_with_zeros(
+    down: int, right: int
+) -> None:
+    picture = _picture(6, 6)
+    padded = np.zeros((10, 10, 3), dtype=np.uint8)
+    padded[2:8, 2:8] = picture
+    cropped = padded[2 - down : 8 - down, 2 - right : 8 - right]
+    np.testing.assert_array_equal(shifted(picture, down, right, "black"), cropped)
+
+
+def test_a_black_border_is_what_a_rotation_leaves() -> None:
+    white = np.full((20, 20, 3), 255, dtype=np.uint8)
+    turned = rotated(white, 45.0, "black")
+    assert turned[0, 0].max() == 0
+    assert turned[10, 10].min() == 255
+    config = AugmentConfig(**PLAIN, rotate=90.0, border="black")
+    np.testing.assert_array_equal(
+        augment(white, 20, config, [*HALVES[:8], 0.75, *HALVES[9:]]), turned
+    )
 
 
 def test_a_quarter_turn_is_exact() -> None:

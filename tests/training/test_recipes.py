@@ -23,6 +23,7 @@ def test_the_cifar_recipe_is_that_of_the_paper() -> None:
     assert (config.optimiser.weight_decay, config.optimiser.decay_all) == (1e-4, True)
     assert (config.schedule.milestones, config.schedule.factor) == ((150.0, 225.0), 0.1)
     assert config.loss_parameters == {"average_k": 5, "alpha": 0.3}
+    assert (config.augment.shift, config.augment.border) == (4, "black")
 
 
 def test_the_plantnet_recipe_is_that_of_the_paper() -> None:

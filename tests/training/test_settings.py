@@ -196,6 +196,21 @@ def test_data_of_one_size_are_taken_whole_and_otherwise_as_the_network_wants() -
     assert (larger.image_size, larger.crop_fraction) == (96, 1.0)
 
 
+def test_cifar_has_its_own_mean_and_deviation_for_a_network_without_weights(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cifar-100-python").mkdir()
+    for name in ("train", "test", "meta"):
+        (tmp_path / "cifar-100-python" / name).touch()
+    cifar = {"data": f"{tmp_path}:noise=0.2"}
+    own = Preprocess(image_size=32, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
+    assert resolve({**cifar, "backbone": "densenet40_40"}).preprocess == own
+    assert resolve({**cifar, "weights": str(tmp_path)}).preprocess == own  # a run of ours
+    assert resolve(cifar, overrides=["mean=[0, 0, 0]"]).mean == (0, 0, 0)
+    for others in ("pretrained", "weights.pt"):
+        assert resolve({**cifar, "weights": others}).mean == Preprocess(image_size=32).mean
+
+
 def test_only_pretrained_weights_of_torchvision_say_how_they_want_pictures() -> None:
     given = {"data": "x", "backbone": "efficientnet_b0"}
     assert resolve(given).preprocess == Preprocess(image_size=224)

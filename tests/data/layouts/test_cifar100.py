@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data.checks import check
 from data.layouts.cifar100 import val_rows
-from data.sources import list_source, open_dataset
+from data.sources import list_source, open_dataset, own_pictures
 from models.errors import DataError
 
 NAMES = [f"thing_{index:02d}" for index in range(100)]
@@ -56,6 +57,23 @@ def test_the_archive_gives_classes_labels_and_the_very_pixels(
 def test_the_folder_around_the_archive_will_do(tmp_path: Path) -> None:
     _archive(tmp_path)
     assert len(open_dataset(str(tmp_path)).classes) == 100
+
+
+def test_a_pickle_that_is_not_there_is_named_and_said_where_to_get(tmp_path: Path) -> None:
+    folder = _archive(tmp_path)
+    (folder / "meta").unlink()
+    for source in (tmp_path, folder):
+        with pytest.raises(DataError, match=r"lacks meta of CIFAR-100; .*cs\.toronto\.edu"):
+            open_dataset(str(source))
+    assert own_pictures(str(tmp_path)) is None
+
+
+def test_a_copy_in_test_is_a_warning_as_the_splits_are_published(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(2000).integers(0, 256, (200, 3072), dtype=np.uint8)
+    pixels[3] = np.random.default_rng(2000).integers(0, 256, (2000, 3072), dtype=np.uint8)[3]
+    report = check(str(_archive(tmp_path, test__data=pixels)), threads=1)
+    assert report.errors == []
+    assert "same_file_across_splits" in [each.kind for each in report.warnings]
 
 
 def test_val_is_one_in_ten_of_each_class_of_train(tmp_path: Path) -> None:

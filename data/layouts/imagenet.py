@@ -1,0 +1,91 @@
+"""ImageNet as torchvision reads it: an ImageFolder whose class folders are WordNet ids.
+
+The names of the classes come from one of the small tables that accompany the photos, a line
+``n01440764 tench, Tinca tinca`` for each class, if it lies beside the splits.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from data.layouts.folder import list_folder
+from data.layouts.published import told_over
+from data.records import Listing
+from models.classes import ClassInfo
+from models.errors import DataError
+
+PLACE: Final = "the photos of ImageNet (ILSVRC 2012) are at image-net.org, after registration"
+# Of the challenge on Kaggle, of Caffe, and of ImageNet itself.
+NAMES: Final = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
+_WORDNET_ID = re.compile(r"n\d{8}")
+_UNSORTED = re.compile(r"\w+[/\\]ILSVRC2012_val_\d{8}\.JPEG")
+
+
+def list_images(root: Path, source: str) -> Listing:
+    """List an ImageFolder; with the names of ImageNet's classes where their folders are its own.
+
+    Raises:
+        DataError: As `data.layouts.folder.list_folder`; or photos of val lie outside class folders,
+            as the archive has them, or a table of names is not in UTF-8.
+    """
+    listing = list_folder(root, source)
+    ids = {class_id for each in listing.splits.values() for class_id in each.class_ids}
+    if not are_wordnet_ids(ids):
+        return listing
+    if any(map(_UNSORTED.fullmatch, listing.ignored)):
+        raise DataError(
+            f"{source}: photos of val lie outside class folders, as the archive has them; sort "
+            "them into folders such as val/n01440764 (torchvision.datasets.ImageNet does so, and "
+            "LOC_val_solution.csv names the class of each)"
+        )
+    return replace(
+        listing,
+        known=told_over(wordnet_names(ids, root), listing.known),
+        ignored=[name for name in listing.ignored if name not in NAMES],
+        published=PLACE,
+    )
+
+
+def are_wordnet_ids(ids: Iterable[str]) -> bool:
+    """Whether these class ids are those of ImageNet, and at least one."""
+    return bool(ids) and all(map(_WORDNET_ID.fullmatch, ids))
+
+
+def wordnet_names(ids: Iterable[str], *folders: Path) -> dict[str, ClassInfo]:
+    """The classes ``ids`` named by the first table in ``folders``; empty without one.
+
+    Raises:
+        DataError: The table is not in UTF-8.
+
+    Example:
+        A line ``n02012849 crane, bird`` names the class n02012849 "crane", and "bird" in English
+        besides; where several are called crane, "crane (n02012849)".
+    """
+    tables = (folder / name for folder in folders for name in NAMES)
+    table = next((path for path in tables if path.is_file()), None)
+    names_of = _read_names(table) if table else {}
+    found = {class_id: names_of[class_id] for class_id in ids if class_id in names_of}
+    uses = Counter(names[0] for names in found.values())
+    return {
+        class_id: ClassInfo(
+            id=class_id,
+            scientific_name=names[0] if uses[names[0]] == 1 else f"{names[0]} ({class_id})",
+            common_names={"en": names},
+        )
+        for class_id, names in found.items()
+    }
+
+
+def _read_names(path: Path) -> Mapping[str, tuple[str, ...]]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
+    parts = [line.split(maxsplit=1) for line in lines if len(line.split()) > 1]
+    return {
+        class_id: tuple(name.strip() for name in names.split(",") if name.strip()) or (class_id,)
+        for class_id, names in parts
+    }

@@ -1,0 +1,150 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.checks import check
+from data.sources import list_source, open_dataset
+from models.errors import DataError
+from tests.data.pictures import write_folder
+
+CATEGORIES: list[dict[str, Any]] = [
+    {
+        "id": 9,
+        "name": "Rosa canina",
+        "common_name": "dog rose",
+        "supercategory": "Plants",
+        "kingdom": "Plantae",
+        "phylum": "Tracheophyta",
+        "class": "Magnoliopsida",
+        "order": "Rosales",
+        "family": "Rosaceae",
+        "genus": "Rosa",
+        "specific_epithet": "canina",
+        "image_dir_name": "00009_Plantae",
+    },
+    {"id": 10, "name": "Rosa rugosa", "family": "Rosaceae", "genus": "Rosa"},
+    {"id": 11, "name": "Acer rubrum"},
+]
+COUNTS = {"train": {"00009_Plantae": 3, "00010_Plantae": 2}, "val": {"00009_Plantae": 1}}
+
+
+def _list(split: str, photos: dict[str, int]) -> dict[str, Any]:
+    """The list of a split in the published order of its parts."""
+    names = [f"{split}/{folder}/{i:03d}.png" for folder, n in photos.items() for i in range(n)]
+    return {
+        "info": {"year": 2021},
+        "images": [{"id": 100 - row, "file_name": name} for row, name in enumerate(names)],
+        "categories": CATEGORIES,
+        "annotations": [
+            {"id": row, "image_id": 100 - row, "category_id": int(name.split("/")[1][:5])}
+            for row, name in enumerate(names)
+        ],
+        "licenses": [],
+    }
+
+
+def _inaturalist(root: Path, year: str = "") -> Path:
+    write_folder(root, COUNTS)
+    for split, photos in COUNTS.items():
+        (root / f"{split}{year}.json").write_text(json.dumps(_list(split, photos)))
+    return root
+
+
+@pytest.mark.parametrize("year", ["", "2018", "2021"])
+def test_lists_give_photos_and_what_is_known_of_the_species(tmp_path: Path, year: str) -> None:
+    root = _inaturalist(tmp_path, year)
+    dataset = open_dataset(str(root))
+    assert dataset.classes.ids == ("9", "10")
+    first, second = dataset.classes
+    assert (first.scientific_name, first.genus, first.family) == ("Rosa canina", "Rosa", "Rosaceae")
+    assert first.common_names == {"en": ("dog rose",)}
+    assert (second.scientific_name, second.common_names) == ("Rosa rugosa", {})
+    assert [each.training_count for each in dataset.classes] == [3, 2]
+    train = dataset.split("train")
+    assert train.labels.tolist() == [0, 0, 0, 1, 1]
+    assert train.read(4) == (root / "train/00010_Plantae/001.png").read_bytes()
+    assert train.observations is None
+    assert check(str(root), threads=1).errors == []
+
+
+def test_a_named_list_stands_for_its_split(tmp_path: Path) -> None:
+    root = _inaturalist(tmp_path)
+    mini = _list("train", {"00009_Plantae": 1, "00010_Plantae": 1})
+    (root / "train_mini.json").write_text(json.dumps(mini))
+    message = r"several lists of train: 'train\.json', 'train_mini\.json'; name one"
+    with pytest.raises(DataError, match=message):
+        open_dataset(str(root))
+    dataset = open_dataset(str(root / "train_mini.json"))
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 2, "val": 1}
+    assert len(open_dataset(str(root / "train.json")).split("train")) == 5
+
+
+def test_a_list_of_test_without_annotations_is_passed_over(tmp_path: Path) -> None:
+    root = _inaturalist(tmp_path)
+    (root / "test.json").write_text(json.dumps({"info": {}, "images": []}))
+    listing = list_source(str(root))
+    assert (list(listing.splits), listing.ignored) == (["train", "val"], ["test.json"])
+    with pytest.raises(DataError, match=r"no split 'test'; .*visipedia/inat_comp"):
+        open_dataset(str(root), splits=["test"])
+
+
+def test_noise_stays_within_the_genus_and_val_may_be_held_out(tmp_path: Path) -> None:
+    root = _inaturalist(tmp_path)
+    dataset = open_dataset(f"{root}:hold_out=1,noise=1")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 3,
+        "val": 2,
+        "test": 1,
+    }
+
+
+def test_missing_photos_are_named_and_said_where_to_get(tmp_path: Path) -> None:
+    root = _inaturalist(tmp_path)
+    (root / "val/00009_Plantae/000.png").unlink()
+    open_dataset(str(root), splits=["train"])
+    with pytest.raises(DataError, match=r"1 of 1 photo of val are missing .*visipedia/inat_comp"):
+        open_dataset(str(root), splits=["val"])
+
+
+def _without(part: str) -> dict[str, Any]:
+    return {key: value for key, value in _list("val", COUNTS["val"]).items() if key != part}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (_without("images"), "not a list of iNaturalist: it lacks 'images'"),
+        (_without("categories"), "it lacks 'categories'"),
+        ({**_without("annotations"), "annotations": []}, "photos without an annotation: 'val/0000"),
+        (
+            {
+                **_without("annotations"),
+                "annotations": [{"image_id": 100, "category_id": each} for each in (9, 10)],
+            },
+            "photos with several categories: '100'",
+        ),
+        (
+            {**_without("categories"), "categories": [{"id": 9, "name": "Acer rubrum"}]},
+            "name these categories differently: '9'; the lists are of different years",
+        ),
+    ],
+)
+def test_every_fault_of_a_list_is_named(
+    tmp_path: Path, content: dict[str, Any], message: str
+) -> None:
+    root = _inaturalist(tmp_path)
+    (root / "val.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=message):
+        open_dataset(str(root))
+
+
+def test_a_damaged_list_is_named_and_another_json_is_none(tmp_path: Path) -> None:
+    root = _inaturalist(tmp_path)
+    (root / "val.json").write_text('{"info": {')
+    with pytest.raises(DataError, match=r"val\.json is not a JSON file"):
+        open_dataset(str(root))
+    for name in ("train.json", "val.json"):
+        (root / name).write_text('{"settings": 1}')
+    assert open_dataset(str(root)).classes.ids == ("00009_Plantae", "00010_Plantae")
