@@ -1,5 +1,9 @@
-"""Progress of long work: on a terminal a bar with the time left, on stderr; elsewhere nothing."""
+"""Progress of long work: on a terminal a bar with the time left, on stderr; elsewhere nothing.
 
+Of several processes that `torchrun` has started, the first alone shows it.
+"""
+
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -30,11 +34,10 @@ def progress(total: int, description: str) -> Iterator[Advance]:
         ...         advance()
     """
     console = Console(stderr=True)
+    shown = console.is_terminal and os.environ.get("RANK", "0") == "0"
     times = TimeElapsedColumn(), "left", TimeRemainingColumn()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), *times)
-    with Progress(
-        *columns, "{task.fields[note]}", console=console, disable=not console.is_terminal
-    ) as bar:
+    with Progress(*columns, "{task.fields[note]}", console=console, disable=not shown) as bar:
         task = bar.add_task(description, total=total, note="")
 
         def advance(steps: int = 1, note: str = "") -> None:

@@ -12,6 +12,7 @@ from models.bundle.bundle import CALIBRATION
 from models.flags import Flag, FlagSettings, flags_of
 from training.config import DEFAULT_LOSS, fields
 from training.export import export_run
+from training.ranks import is_first
 from training.run_folder import RunFolder
 from training.settings import resolve
 from training.train import train_run
@@ -72,12 +73,14 @@ def train_command(
     try:
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
-        if not folder.last.exists():  # else the loop has said how to continue
+        if not folder.last.exists() and is_first():  # else the loop has said how to continue
             kept = "; features computed so far are kept" if resolved.freeze else ""
             typer.echo(
                 f"stopped before the first step: nothing to resume, start again{kept}", err=True
             )
         raise
+    if not is_first():
+        return
     if as_json:
         typer.echo(json.dumps(asdict(result)))
     elif result.accuracy is None:

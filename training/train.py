@@ -1,15 +1,19 @@
 """A training run from data to report: checks, network, loop, files."""
 
+import hashlib
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
 import typer
 from torch import nn
 
-from data.dataset import Dataset
+from data.dataset import Dataset, Split
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
 from models.backbones.weights import Weights, load_into, open_weights, read_weights, warm_start
@@ -31,8 +35,12 @@ from training.objective import Objective, make_objective
 from training.optimisation.averaging import averaged
 from training.optimisation.optimiser import make_optimiser
 from training.pictures import short_side
+from training.ranks import Ranks, together
 from training.report import write_report
 from training.run_folder import RunFolder
+
+MACHINE: Final = ("workers", "cache_mb", "features")
+"""Settings that may differ from machine to machine while several processes train together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,33 +78,42 @@ def train_run(
         KeyboardInterrupt: The user stopped it; ``last.pt`` is up to date.
     """
     compute = choose(config.device, config.precision)
-    dataset = open_dataset(config.data, splits=["train", "val"] if config.epochs else ["train"])
-    folder = RunFolder(out)
-    if begun := resume and folder.config.is_file():
-        folder.check_resumable(config, dataset.classes)
-    else:
-        folder.check_free()
-    restored = begun and folder.last.is_file()
+    with together(compute.device) as ranks:
+        return _train(config, RunFolder(out), resume, compute, ranks, say if ranks.first else _mute)
 
-    torch.manual_seed(config.seed)
-    objective = _make_objective(config, dataset)
-    network = build_network(config, objective.head, len(dataset.classes))
-    notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
-    weights = None
-    if not restored or (config.freeze and not folder.best.is_file()):
-        if config.weights is not None:
-            weights = open_weights(config.weights, config.backbone)
-        notes += _start(network, config, objective, dataset, weights)
-        notes += _enlarged(dataset, config)
-    elif config.freeze:
-        load_into(network, read_weights(folder.best), origin=str(folder.best))
+
+def _train(
+    config: TrainConfig, folder: RunFolder, resume: bool, compute: Compute, ranks: Ranks, say: Say
+) -> TrainResult:
+    """What each of the processes does that train together."""
+    begun = resume and folder.config.is_file()
+    restored = begun and folder.last.is_file()
+    with ranks.agreeing():
+        dataset = open_dataset(config.data, splits=["train", "val"] if config.epochs else ["train"])
+        ranks.check_same(_facts(config, dataset, folder if begun else None))
+        if ranks.first:
+            _check_folder(folder, config, dataset, begun)
+        torch.manual_seed(config.seed)
+        objective = _make_objective(config, dataset, ranks)
+        network = build_network(config, objective.head, len(dataset.classes))
+        notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
+    weights, fresh = None, not restored or (config.freeze and not folder.best.is_file())
+    if fresh and config.weights is not None:
+        weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))
+    with ranks.agreeing():
+        if fresh:
+            notes += _start(network, config, objective, dataset, weights)
+            notes += _enlarged(dataset, config)
+        elif config.freeze:
+            load_into(network, read_weights(folder.best), origin=str(folder.best))
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
     sources: Sources | None = None
     frozen: tuple[Features, Features] | None = None  # of train and val
     trainable: nn.Module = network
     if config.freeze and config.epochs:
-        frozen = _features(dataset, config, network, out, compute, say)
+        make = partial(_features, dataset, config, network, folder.path, compute, say)
+        frozen = ranks.in_turn(make)
         sources, trainable = Sources(*frozen, workers=0), HeadOnFeatures(network, frozen[0])
     decay = config.average.decay
     trained = Trained(
@@ -106,31 +123,78 @@ def train_run(
         average=None if decay is None else averaged(trainable, decay),
         scaler=compute.scaler(),
     )
-    position = checkpoint.load(folder.last, trained) if restored else Position()
-    if position.epoch < config.epochs and sources is None:
-        sources = open_sources(dataset, config)
-    with folder.held():
-        if not begun:
-            folder.check_free()  # again: another run may have begun in it meanwhile
-        folder.write_settings(config, dataset.classes)
-        if weights is not None:
-            folder.write_provenance(weights.provenance)
+    with ranks.agreeing():
+        position = checkpoint.load(folder.last, trained, ranks) if restored else Position()
+        if position.epoch < config.epochs and sources is None:
+            sources = open_sources(dataset, config, ranks)
+    if restored:
+        notes.append(f"continuing after {position.epoch} epochs and {position.step} steps")
+        if position.processes != ranks.count:
+            notes.append(
+                f"{ranks.count} processes go on with a run of {position.processes}: the result is "
+                "another than theirs by rounding, and where numbers are drawn at random"
+            )
+    position.processes = ranks.count
+    with ExitStack() as stack:
+        with ranks.agreeing():
+            if ranks.first:
+                stack.enter_context(folder.held())
+                if not begun:
+                    folder.check_free()  # again: another run may have begun in it meanwhile
+                folder.write_settings(config, dataset.classes)
+                if weights is not None:
+                    folder.write_provenance(weights.provenance)
         for note in notes:
             say(note)
-        if restored:
-            say(f"continuing after {position.epoch} epochs and {position.step} steps")
-        run = Run(config, folder, network, compute, objective, trained, position, say)
+        run = Run(config, folder, network, compute, objective, trained, position, say, ranks)
         if sources is not None:
             with threads_for(trainable, config.batch_size):
                 run.fit(sources)
-        if not folder.best.is_file():
-            checkpoint.save_weights(folder.best, run.state())
-        if config.lda and frozen is not None and objective.head == "linear":
-            say(add_discriminant(folder.best, *frozen) or "a linear discriminant does not help")
-        if not folder.last.is_file():
+        if sources is None and not restored:
             run.save()
-        write_report(folder, config, position.history)
+        with ranks.agreeing():
+            if ranks.first:
+                if not folder.best.is_file():
+                    checkpoint.save_weights(folder.best, run.state())
+                if config.lda and frozen is not None and objective.head == "linear":
+                    helped = add_discriminant(folder.best, *frozen)
+                    say(helped or "a linear discriminant does not help")
+                write_report(folder, config, position.history)
     return _result(config, folder, position)
+
+
+def _mute(_line: str) -> None:
+    """In place of ``say`` in all processes but the first."""
+
+
+def _check_folder(folder: RunFolder, config: TrainConfig, dataset: Dataset, begun: bool) -> None:
+    if begun:
+        folder.check_resumable(config, dataset.classes)
+    else:
+        folder.check_free()
+
+
+def _facts(config: TrainConfig, dataset: Dataset, begun: RunFolder | None) -> dict[str, object]:
+    """What all processes must have been given alike, by the name a message gives it."""
+    settings = {name: value for name, value in config.to_plain().items() if name not in MACHINE}
+    pictures = {f"pictures of {name}": _digest(split) for name, split in dataset.splits.items()}
+    there = None if begun is None else [file.name for file in begun.kept() if file.is_file()]
+    return {
+        **settings,
+        **pictures,
+        "classes": hashlib.sha256("\n".join(dataset.classes.ids).encode()).hexdigest()[:8],
+        "run folder": there,
+        "torch": torch.__version__,
+        "florilege": version("florilege"),
+    }
+
+
+def _digest(split: Split) -> str:
+    """Number, names and labels of the pictures of a split, in short."""
+    found = hashlib.sha256(split.labels.tobytes())
+    for name in split.names:
+        found.update(f"{name}\n".encode())
+    return f"{len(split)} as {found.hexdigest()[:8]}"
 
 
 def _unfreeze(network: Network, config: TrainConfig) -> list[str]:
@@ -162,11 +226,11 @@ def _lowered_k(config: TrainConfig, dataset: Dataset) -> list[str]:
 
 
 def _features(
-    dataset: Dataset, config: TrainConfig, network: Network, out: Path, compute: Compute, say: Say
+    dataset: Dataset, config: TrainConfig, network: Network, run: Path, compute: Compute, say: Say
 ) -> tuple[Features, Features]:
     """Features of `train` and `val`, kept beside the run or where the settings say."""
     preprocess = config.preprocess
-    kept = Path(config.features) if config.features else out.resolve().parent / "features"
+    kept = Path(config.features) if config.features else run.resolve().parent / "features"
     backbone = FrozenBackbone(
         network,
         preprocess,
@@ -178,11 +242,18 @@ def _features(
     return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
 
 
-def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
-    labels = dataset.split("train").labels
-    if len(labels) < 2:
-        raise DataError(f"{config.data} has {len(labels)} training pictures, at least 2 are needed")
-    return make_objective(
+def _make_objective(config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Objective:
+    labels, fewest = dataset.split("train").labels, 2 * ranks.count
+    if len(labels) < fewest:
+        raise DataError(
+            f"{config.data} has {len(labels)} training pictures, at least {fewest} are needed"
+        )
+    if config.batch_size < fewest:
+        raise UsageError(
+            f"batch_size must be at least {fewest}, two pictures for each of {ranks.count} "
+            f"processes, got {config.batch_size}: it counts those of all processes"
+        )
+    objective = make_objective(
         config.loss_name,
         config.loss_parameters,
         head=config.head,
@@ -192,6 +263,13 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
         mixup=config.mixup > 0,
         class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
     )
+    loss_fn = objective.loss_fn
+    if not ranks.alone and getattr(loss_fn, "recent_batches", 0) and not loss_fn.spans_ranks:
+        raise UsageError(
+            "loss.candidates=local with recent batches differs from process to process, which no "
+            "checkpoint holds: leave loss.candidates at global, or set loss.recent_batches=0"
+        )
+    return objective
 
 
 def _start(

@@ -13,19 +13,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from data.sources import open_dataset
-from models.backbones import Network
 from models.errors import UsageError
 from models.export import PictureNetwork
-from models.heads import build_head
-from tests.training.small import small_config, write_photos
+from tests.training.small import plain_network, small_config, write_photos
 from training import checkpoint
 from training.checkpoint import Position
 from training.config import TrainConfig
+from training.interruption import interruptible
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
-from training.loop import Run, interruptible
+from training.loop import Run
 from training.optimisation import mixup
 from training.optimisation.mixup import Mixture
 from training.pictures import Pictures
@@ -137,11 +136,11 @@ def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Bat
     """Every batch that is trained on; it takes a second and its loss is its number of pictures."""
     seen: list[Batch] = []
 
-    def step(_run: Run, group: list[Batch], _steps: int) -> float:
+    def step(_run: Run, group: list[Batch], _steps: int) -> Tensor:
         (batch,) = group
         seen.append(batch)
         clock.now += 1
-        return float(len(batch.labels))
+        return torch.tensor(float(len(batch.labels)))
 
     monkeypatch.setattr(Run, "train_step", step)
     return seen
@@ -239,18 +238,6 @@ def test_another_thread_may_train_without_handlers() -> None:
 # Several batches a step, averaged weights, the last blocks ------------------------------------
 
 
-class _Plain(nn.Module):
-    """A backbone in which each picture is on its own: no batch norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 5, stride=3), nn.Linear(4 * 4 * 4, 6)
-
-    def forward(self, images: Tensor) -> Tensor:
-        maps: Tensor = self.second(torch.tanh(self.first(images)).flatten(1))
-        return torch.tanh(maps)
-
-
 @pytest.mark.parametrize("power", [0.0, 1.0])
 @pytest.mark.parametrize(("batch_size", "accumulate"), [(4, 3), (4, 4)])  # 4: the last has 1 of 9
 def test_batches_of_a_step_are_one_large_batch(
@@ -261,10 +248,7 @@ def test_batches_of_a_step_are_one_large_batch(
     batch_size: int,
     accumulate: int,
 ) -> None:
-    def build(_config: TrainConfig, head: str, classes: int) -> Network:
-        return Network(_Plain(), build_head(head, 6, classes), head_name=head)
-
-    monkeypatch.setattr("training.train.build_network", build)
+    monkeypatch.setattr("training.train.build_network", plain_network)
     common: dict[str, Any] = {
         "loss": {"name": "cross_entropy"},
         "class_weight_power": power,

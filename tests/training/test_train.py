@@ -537,7 +537,7 @@ def test_a_gpu_asked_for_and_not_there_is_refused(
 
 def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, optimiser={"learning_rate": 1e30})
-    with pytest.raises(UsageError, match=r"became NaN at step .*learning_rate.*no checkpoint had"):
+    with pytest.raises(UsageError, match=r"became NaN by step .*learning_rate.*no checkpoint had"):
         train_run(config, tmp_path / "run", say=lambda _: None)
 
 
@@ -554,7 +554,7 @@ def test_a_loss_of_nan_leaves_the_last_checkpoint_and_says_of_which_step(
 
     monkeypatch.setattr(Run, "train_step", failing)
     config = small_config(photos, checkpoint={"every_steps": 2})
-    with pytest.raises(UsageError, match=r"NaN at step 4: .*last\.pt is still that of step 2$"):
+    with pytest.raises(UsageError, match=r"NaN by step 4: .*last\.pt is still that of step 2$"):
         train_run(config, tmp_path / "run", say=lambda _: None)
     last = torch.load(tmp_path / "run/last.pt", weights_only=True)
     assert last["position"]["step"] == 2
