@@ -17,12 +17,13 @@ import torch
 import typer
 
 import training.train
+from models.backbones import Network
 from models.errors import FlorilegeError
 from tests.training.small import plain_network, small_config, write_photos
 from training.config import TrainConfig
 from training.loading import Batch
 from training.loop import Run
-from training.train import train_run
+from training.train import build_network, train_run
 
 Work = Callable[[int, Callable[[str], None]], object]  # of a rank, with a way to say a line
 
@@ -49,6 +50,7 @@ def random(photos: Path) -> TrainConfig:
         batch_size=7,
         mixup=0.4,
         average={"decay": 0.9},
+        optimiser={"learning_rate": 0.001},
         checkpoint={"every_steps": 3},
     )
 
@@ -100,6 +102,13 @@ def plainly(config: TrainConfig, run: Path) -> Work:
     return work
 
 
+def turned_network(config: TrainConfig, head: str, classes: int) -> Network:
+    """Its parameters in another order than they are used in, so that messages are reordered."""
+    network = build_network(config, head, classes)
+    network._modules = dict(reversed(network._modules.items()))
+    return network
+
+
 def deadly(config: TrainConfig, run: Path) -> Work:
     """Rank 1 kills itself without warning in the middle of epoch 2."""
     step = Run.train_step
@@ -132,6 +141,7 @@ def main(folder: Path) -> None:
     for name in LOSSES:
         start(folder, name, 4, plainly(even(photos, name), folder / name))
     config = random(photos)
+    training.train.build_network = turned_network
     start(folder, "whole", 3, lambda _, say: train_run(config, folder / "whole", say=say))
     start(folder, "killed", 3, deadly(config, folder / "cut"))
     resume = partial(train_run, config, folder / "cut", resume=True)
