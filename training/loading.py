@@ -132,10 +132,13 @@ class Sources:
         return torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
 
 
-def open_sources(dataset: Dataset, config: TrainConfig, ranks: Ranks = ALONE) -> Sources:
+def open_sources(
+    dataset: Dataset, config: TrainConfig, ranks: Ranks = ALONE, *, on_gpu: bool = False
+) -> Sources:
     """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept.
 
-    Each of several processes keeps its own, with its share of the cores.
+    Each of several processes keeps its own, with its share of the cores. Changing pictures at
+    random is left to workers too where a GPU would wait for it.
 
     Raises:
         DataError: Pictures that are decoded now cannot be read; the message names them.
@@ -151,7 +154,7 @@ def open_sources(dataset: Dataset, config: TrainConfig, ranks: Ranks = ALONE) ->
         validation = keep_all(validation, workers=readers)
     if room >= len(train) * 4 * side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
         training = keep_all(training, workers=readers)
-    spare = 0 if training.kept is not None else max(1, ranks.cores - 1)
+    spare = 0 if training.kept is not None and not on_gpu else max(1, ranks.cores - 1)
     return Sources(training, validation, spare if config.workers is None else config.workers)
 
 

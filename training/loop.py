@@ -214,7 +214,7 @@ class Run:
                 raise self.diverged(
                     f"logits on val are no longer finite after step {self.position.step}"
                 )
-        return self.ranks.all(gathered.result() if self.ranks.first else None)[0]
+        return self.ranks.of_first(gathered.result)
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> dict[str, NDArray[np.float32]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 import torch
@@ -65,6 +65,11 @@ class Ranks:
             typer.Exit: Another process came here with an error, which it says itself.
         """
         return self._exchange(value, None)
+
+    def of_first(self, make: Callable[[], Value]) -> Value:
+        """What ``make`` gives in the first process, where alone it is called."""
+        value = make() if self.first else None
+        return cast(Value, self.all(value)[0])
 
     def gather(self, value: Value) -> list[Value]:
         """The values of all processes in the first; nothing in the others."""
@@ -140,8 +145,9 @@ class Ranks:
 
     def exchanging(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """For a backward pass of ``model``: gradients are exchanged in the ``last`` of a step."""
-        averaging = isinstance(model, DistributedDataParallel)
-        return model.no_sync() if averaging and not last else nullcontext()
+        if isinstance(model, DistributedDataParallel) and not last:
+            return model.no_sync()
+        return nullcontext()
 
     def seed(self, seed: int, step: int) -> None:
         """Let each process draw numbers of its own that depend on seed, step and rank alone.
@@ -156,8 +162,9 @@ class Ranks:
         """Give every process the statistics of batch norms that the first has."""
         if self.alone:
             return
-        for buffer in dict.fromkeys(buffer for model in models for buffer in model.buffers()):
-            dist.broadcast(buffer, src=0)
+        for model in dict.fromkeys(models):
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
 
 
 ALONE: Final = Ranks()
@@ -229,7 +236,7 @@ def _connected(device: torch.device, count: int) -> Ranks:
     try:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, timeout=_MEET)
-        messages = dist.new_group(backend="gloo", timeout=_PREPARE)
+        messages = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=_PREPARE))
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
         raise UsageError(

@@ -33,10 +33,6 @@ class RunFolder:
         self.report = path / "report.html"
         self.lock = path / LOCK
 
-    def kept(self) -> tuple[Path, ...]:
-        """What a resumed run reads."""
-        return (self.config, self.classes, self.last, self.best)
-
     def check_free(self) -> None:
         """Refuse a folder that holds anything.
 

@@ -1,19 +1,16 @@
 """A training run from data to report: checks, network, loop, files."""
 
-import hashlib
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import torch
 import typer
 from torch import nn
 
-from data.dataset import Dataset, Split
+from data.dataset import Dataset
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
 from models.backbones.weights import Weights, load_into, open_weights, read_weights, warm_start
@@ -22,6 +19,7 @@ from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
 from training import checkpoint
+from training.alike import facts
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute, choose
@@ -30,6 +28,7 @@ from training.frozen.lda import add_discriminant
 from training.frozen.store import Features, folder_name
 from training.loading import Sources, open_sources
 from training.loop import Run, Say
+from training.losses import TwoHeadAverageK
 from training.metric import metric_of
 from training.objective import Objective, make_objective
 from training.optimisation.averaging import averaged
@@ -38,9 +37,6 @@ from training.pictures import short_side
 from training.ranks import Ranks, together
 from training.report import write_report
 from training.run_folder import RunFolder
-
-MACHINE: Final = ("workers", "cache_mb", "features")
-"""Settings that may differ from machine to machine while several processes train together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +86,11 @@ def _train(
     restored = begun and folder.last.is_file()
     with ranks.agreeing():
         dataset = open_dataset(config.data, splits=["train", "val"] if config.epochs else ["train"])
-        ranks.check_same(_facts(config, dataset, folder if begun else None))
-        if ranks.first:
-            _check_folder(folder, config, dataset, begun)
+        ranks.check_same(facts(config, dataset, folder if begun else None))
+        if ranks.first and begun:
+            folder.check_resumable(config, dataset.classes)
+        elif ranks.first:
+            folder.check_free()
         torch.manual_seed(config.seed)
         objective = _make_objective(config, dataset, ranks)
         network = build_network(config, objective.head, len(dataset.classes))
@@ -126,14 +124,8 @@ def _train(
     with ranks.agreeing():
         position = checkpoint.load(folder.last, trained, ranks) if restored else Position()
         if position.epoch < config.epochs and sources is None:
-            sources = open_sources(dataset, config, ranks)
-    if restored:
-        notes.append(f"continuing after {position.epoch} epochs and {position.step} steps")
-        if position.processes != ranks.count:
-            notes.append(
-                f"{ranks.count} processes go on with a run of {position.processes}: the result is "
-                "another than theirs by rounding, and where numbers are drawn at random"
-            )
+            sources = open_sources(dataset, config, ranks, on_gpu=compute.on_gpu)
+    notes += _continued(position, ranks) if restored else []
     position.processes = ranks.count
     with ExitStack() as stack:
         with ranks.agreeing():
@@ -150,16 +142,11 @@ def _train(
         if sources is not None:
             with threads_for(trainable, config.batch_size):
                 run.fit(sources)
-        if sources is None and not restored:
+        elif not restored:
             run.save()
         with ranks.agreeing():
             if ranks.first:
-                if not folder.best.is_file():
-                    checkpoint.save_weights(folder.best, run.state())
-                if config.lda and frozen is not None and objective.head == "linear":
-                    helped = add_discriminant(folder.best, *frozen)
-                    say(helped or "a linear discriminant does not help")
-                write_report(folder, config, position.history)
+                _finish(run, frozen)
     return _result(config, folder, position)
 
 
@@ -167,34 +154,25 @@ def _mute(_line: str) -> None:
     """In place of ``say`` in all processes but the first."""
 
 
-def _check_folder(folder: RunFolder, config: TrainConfig, dataset: Dataset, begun: bool) -> None:
-    if begun:
-        folder.check_resumable(config, dataset.classes)
-    else:
-        folder.check_free()
+def _continued(position: Position, ranks: Ranks) -> list[str]:
+    """What to tell the user about a run that goes on."""
+    notes = [f"continuing after {position.epoch} epochs and {position.step} steps"]
+    if position.processes != ranks.count:
+        notes.append(
+            f"it was trained by {position.processes} processes so far and is by {ranks.count} now: "
+            "the result is as good, but not the same to the last bit"
+        )
+    return notes
 
 
-def _facts(config: TrainConfig, dataset: Dataset, begun: RunFolder | None) -> dict[str, object]:
-    """What all processes must have been given alike, by the name a message gives it."""
-    settings = {name: value for name, value in config.to_plain().items() if name not in MACHINE}
-    pictures = {f"pictures of {name}": _digest(split) for name, split in dataset.splits.items()}
-    there = None if begun is None else [file.name for file in begun.kept() if file.is_file()]
-    return {
-        **settings,
-        **pictures,
-        "classes": hashlib.sha256("\n".join(dataset.classes.ids).encode()).hexdigest()[:8],
-        "run folder": there,
-        "torch": torch.__version__,
-        "florilege": version("florilege"),
-    }
-
-
-def _digest(split: Split) -> str:
-    """Number, names and labels of the pictures of a split, in short."""
-    found = hashlib.sha256(split.labels.tobytes())
-    for name in split.names:
-        found.update(f"{name}\n".encode())
-    return f"{len(split)} as {found.hexdigest()[:8]}"
+def _finish(run: Run, frozen: tuple[Features, Features] | None) -> None:
+    """Write what stands at the end of a run."""
+    config, folder = run.config, run.folder
+    if not folder.best.is_file():
+        checkpoint.save_weights(folder.best, run.state())
+    if config.lda and frozen is not None and run.objective.head == "linear":
+        run.say(add_discriminant(folder.best, *frozen) or "a linear discriminant does not help")
+    write_report(folder, config, run.position.history)
 
 
 def _unfreeze(network: Network, config: TrainConfig) -> list[str]:
@@ -264,7 +242,8 @@ def _make_objective(config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Obje
         class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
     )
     loss_fn = objective.loss_fn
-    if not ranks.alone and getattr(loss_fn, "recent_batches", 0) and not loss_fn.spans_ranks:
+    keeps_own = isinstance(loss_fn, TwoHeadAverageK) and loss_fn.recent_batches
+    if keeps_own and not (ranks.alone or loss_fn.spans_ranks):
         raise UsageError(
             "loss.candidates=local with recent batches differs from process to process, which no "
             "checkpoint holds: leave loss.candidates at global, or set loss.recent_batches=0"

@@ -33,3 +33,16 @@ def test_the_bar_is_put_away_when_the_work_fails() -> None:
         raise RuntimeError("broken")
     with progress(2, "again") as advance:
         advance(2)
+
+
+def test_of_several_processes_the_first_alone_shows_a_bar(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with progress(1, f"work of {rank}") as advance:
+            advance()
+    shown = capfd.readouterr().err
+    assert "work of 0" in shown
+    assert "work of 1" not in shown

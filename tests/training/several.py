@@ -25,7 +25,8 @@ from training.loading import Batch
 from training.loop import Run
 from training.train import build_network, train_run
 
-Work = Callable[[int, Callable[[str], None]], object]  # of a rank, with a way to say a line
+Say = Callable[[str], object]
+Work = Callable[[int, Say], object]  # of a rank, with a way to say a line
 
 LOSSES: dict[str, dict[str, Any]] = {
     "cross_entropy": {"class_weight_power": 1.0, "accumulate": 2, "optimiser": {"clip_norm": 0.5}},
@@ -77,7 +78,7 @@ def start(folder: Path, name: str, ranks: int, work: Work) -> None:
     (folder / f"{name}.seconds").write_text(str(time.monotonic() - begun))
 
 
-def _exit_code(work: Callable[[Callable[[str], None]], object], say: Callable[[str], None]) -> int:
+def _exit_code(work: Callable[[Say], object], say: Say) -> int:
     """That of the command line, which says the errors."""
     try:
         work(say)
@@ -95,8 +96,8 @@ def _exit_code(work: Callable[[Callable[[str], None]], object], say: Callable[[s
 def plainly(config: TrainConfig, run: Path) -> Work:
     """Train a network without batch norms."""
 
-    def work(_rank: int, say: Callable[[str], None]) -> None:
-        training.train.build_network = plain_network
+    def work(_rank: int, say: Say) -> None:
+        setattr(training.train, "build_network", plain_network)  # noqa: B010  # for mypy
         train_run(config, run, say=say)
 
     return work
@@ -105,7 +106,9 @@ def plainly(config: TrainConfig, run: Path) -> Work:
 def turned_network(config: TrainConfig, head: str, classes: int) -> Network:
     """Its parameters in another order than they are used in, so that messages are reordered."""
     network = build_network(config, head, classes)
-    network._modules = dict(reversed(network._modules.items()))
+    for name, part in reversed(list(network.named_children())):
+        del network._modules[name]
+        network.add_module(name, part)
     return network
 
 
@@ -118,7 +121,7 @@ def deadly(config: TrainConfig, run: Path) -> Work:
             os.kill(os.getpid(), signal.SIGKILL)
         return step(self, group, steps)
 
-    def work(_rank: int, say: Callable[[str], None]) -> None:
+    def work(_rank: int, say: Say) -> None:
         Run.train_step = shorter  # type: ignore[method-assign]  # in this process alone
         train_run(config, run, say=say)
 

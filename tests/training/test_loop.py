@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from data.sources import open_dataset
 from models.errors import UsageError
@@ -22,6 +23,7 @@ from tests.training.small import plain_network, small_config, write_photos
 from training import checkpoint
 from training.checkpoint import Position
 from training.config import TrainConfig
+from training.device import Compute
 from training.interruption import interruptible
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
 from training.loop import Run
@@ -368,3 +370,35 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
     monkeypatch.setattr("training.loop.mixup", watched)
     _train(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
     assert drawn == [(epoch, batch) for epoch in range(2) for batch in range(5)]
+
+
+class _Numbers(TorchDispatchMode):
+    """Counts the numbers brought from a tensor to the host, as by ``float``."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        brought = func is torch.ops.aten._local_scalar_dense.default
+        self.count += brought and args[0].is_floating_point()  # labels are looked at on a CPU
+        return func(*args, **kwargs or {})
+
+
+def test_no_step_waits_for_the_device_but_those_that_show_the_loss(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at, read = list[int](), Run.read_sums
+
+    def reading(self: Run) -> None:
+        read_at.append(self.position.step)
+        read(self)
+
+    monkeypatch.setattr(Run, "read_sums", reading)
+    monkeypatch.setattr(Compute, "steps_between_reads", 4)
+    monkeypatch.setattr(Run, "end_epoch", lambda *_: pytest.exit("trained"))
+    loss = {"name": "focal"}
+    config = small_config(photos, batch_size=4, loss=loss, class_weight_power=0.5, epochs=1)
+    numbers = _Numbers()
+    with numbers, pytest.raises(pytest.exit.Exception, match="trained"):
+        _train(config, tmp_path / "run")
+    assert numbers.count == 0
+    assert read_at == [4, 8, 9]

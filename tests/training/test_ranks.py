@@ -2,17 +2,27 @@
 
 import csv
 import hashlib
+import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from data.sources import open_dataset
+from models.errors import DataError, UsageError
 from tests.training.several import LOSSES, even
-from tests.training.small import plain_network
+from tests.training.small import plain_network, small_config, write_photos
+from training.chance import order
+from training.loading import EvaluationBatches, TrainingBatches, open_sources
+from training.objective import make_objective
+from training.ranks import ALONE, Ranks, Votes, together
+from training.settings import from_plain
 from training.train import train_run
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the runs that ``tests.training.several`` describes."""
     folder = tmp_path_factory.mktemp("several")
-    command = [sys.executable, "-m", "tests.training.several", folder]
+    command = [sys.executable, "-m", "tests.training.several", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=110)
     return folder
 
@@ -101,3 +111,154 @@ def test_processes_given_different_things_end_with_one_message(several: Path) ->
     assert "; batch_size is 7, in process 0 10; " in said
     assert _said(several, "differing", 1) == ""
     assert not (several / "differing/config.yaml").exists()
+
+
+def test_another_number_of_processes_goes_on_and_says_so(
+    several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.train.build_network", plain_network)
+    shutil.copytree(several / "role", tmp_path / "run")
+    config = from_plain(even(several / "photos", "role").to_plain() | {"epochs": 3})
+    said: list[str] = []
+    train_run(config, tmp_path / "run", resume=True, say=said.append)
+    assert said[1].startswith("it was trained by 4 processes so far and is by 1 now: the result is")
+    assert _last(tmp_path / "run")["position"]["processes"] == 1
+
+
+# Without a second process ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"), train=7, val=3)
+
+
+def test_parts_of_batches_are_the_batches_of_one_process(photos: Path) -> None:
+    config = small_config(photos, batch_size=9)  # 9 and 12: a rest of 3 is too few for 4 processes
+    sources = open_sources(open_dataset(config.data), config)
+    parts = [TrainingBatches(sources.training, config, Ranks(r, 4), epoch=1) for r in range(4)]
+    assert [[len(rows) for rows in part.batches] for part in parts] == [[3, 3], [2, 3]] + [
+        [2, 3]
+    ] * 2
+    together = [np.concatenate([part.batches[n] for part in parts]) for n in range(2)]
+    np.testing.assert_array_equal(np.concatenate(together), order(config.seed, 1, 21))
+    labels = sources.training.split.labels
+    assert all(part[1].whole.tolist() == labels[together[1]].tolist() for part in parts)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 21])
+def test_every_validation_picture_is_taken_once(photos: Path, rows: int) -> None:
+    pictures = open_sources(open_dataset(str(photos)), small_config(photos)).training
+    parts = [EvaluationBatches(pictures, 4, np.arange(rows), Ranks(rank, 3)) for rank in range(3)]
+    rounds = {part.rounds for part in parts}
+    assert rounds == {max(len(part) for part in parts)}
+    turns = [part.batches[n] for n in range(rounds.pop()) for part in parts if n < len(part)]
+    np.testing.assert_array_equal(np.concatenate(turns), np.arange(rows))
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_the_mean_over_processes_of_weighted_losses_is_the_loss_of_the_step(power: float) -> None:
+    objective = make_objective(
+        "focal", {"ignore_index": 2}, head="auto", class_counts=[5, 1, 2], class_weight_power=power
+    )
+    logits = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).double()
+    labels = torch.tensor([0, 0, 1, 1, 0, 2, 2, 0, 1])
+    batches, rows = (labels[:5], labels[5:]), torch.arange(9)
+    found = torch.zeros(())
+    for rank in range(3):
+        shares = objective.shares(batches, soft=False, ranks=Ranks(rank, 3))
+        for share, batch in zip(shares, (rows[:5], rows[5:]), strict=True):
+            part = batch.tensor_split(3)[rank]
+            found = found + share * objective.loss_fn(logits[part], labels[part]) / 3
+    torch.testing.assert_close(found, objective.loss_fn(logits, labels))
+
+
+def test_sums_are_multiplied_by_the_processes_whose_mean_is_taken() -> None:
+    ranks, counts = Ranks(1, 4), [2, 2]
+    total = {"reduction": "sum"}
+    plain = make_objective("cross_entropy", total, head="auto", class_counts=counts)
+    coupled = make_objective("expected_positive", total, head="auto", class_counts=counts)
+    labels = [torch.tensor([0, 1, 0, 1])] * 2
+    assert plain.shares(labels, soft=False, ranks=ranks) == [4, 4]
+    assert coupled.shares(labels, soft=False, ranks=ranks) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "changes", "error", "message"),
+    [
+        (5, {}, UsageError, "batch_size must be at least 10, two pictures for each of 5 proc"),
+        (12, {}, DataError, "has 21 training pictures, at least 24 are needed"),
+        (
+            2,
+            {"accumulate": 2, "loss": {"name": "two_head_average_k", "candidates": "local"}},
+            UsageError,
+            "loss.candidates=local with recent batches differs from process to process",
+        ),
+    ],
+)
+def test_what_does_not_go_with_several_processes_is_refused(
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    changes: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    monkeypatch.setattr("training.train.together", lambda _: nullcontext(_Pretended(0, count)))
+    with pytest.raises(error, match=message):
+        train_run(small_config(photos, **changes), tmp_path / "run")
+
+
+class _Pretended(Ranks):
+    """The first of processes that are not there."""
+
+    def _exchange(self, value: Any, error: Exception | None) -> list[Any]:
+        if error is not None:
+            raise error
+        return [value] * self.count
+
+
+def test_the_first_process_that_differs_is_named_with_what_differs() -> None:
+    ranks = _Reporting(0, 3)
+    with pytest.raises(UsageError, match=r"in process 2 seed is 7, in process 0 0\. Start every"):
+        ranks.check_same({"seed": 0, "epochs": 2})
+
+
+class _Reporting(Ranks):
+    """Its processes report what they were given."""
+
+    def all(self, value: Any) -> list[Any]:
+        return [value, dict(value), {**value, "seed": 7}]
+
+
+def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with (
+        pytest.raises(UsageError, match="has 1, so --nproc-per-node must be at most that"),
+        together(torch.device("cuda")),
+    ):
+        pass
+
+
+def test_processes_that_do_not_find_each_other_are_told_where_they_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with (
+        pytest.raises(
+            UsageError, match=r"does not find the others at \?:\?: start all with torchr"
+        ),
+        together(torch.device("cpu")),
+    ):
+        pass
+
+
+def test_alone_nothing_waits_and_errors_are_as_ever() -> None:
+    assert (ALONE.all(3), ALONE.gather(3), ALONE.in_turn(lambda: 4)) == ([3], [3], 4)
+    assert list(Votes(ALONE).cast(True, False)) == [True, False]
+    with pytest.raises(KeyError), ALONE.agreeing():
+        raise KeyError

@@ -387,7 +387,7 @@ def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
     train_run(config, tmp_path / "whole", say=lambda _: None)
     step = Run.train_step
 
-    def interrupted(self: Run, *args: Any) -> float:
+    def interrupted(self: Run, *args: Any) -> torch.Tensor:
         if self.position.step == 7:  # the third batch of the second epoch
             os.kill(os.getpid(), signal.SIGINT)
         return step(self, *args)
@@ -546,7 +546,7 @@ def test_a_loss_of_nan_leaves_the_last_checkpoint_and_says_of_which_step(
 ) -> None:
     step = Run.train_step
 
-    def failing(self: Run, group: Sequence[Batch], steps: int) -> float:
+    def failing(self: Run, group: Sequence[Batch], steps: int) -> torch.Tensor:
         if self.position.step == 3:
             with torch.no_grad():
                 next(self.trained.network.parameters()).fill_(torch.nan)
@@ -566,7 +566,7 @@ def test_weights_that_are_not_finite_are_never_written(
 ) -> None:
     step = Run.train_step
 
-    def failing(self: Run, group: Sequence[Batch], steps: int) -> float:
+    def failing(self: Run, group: Sequence[Batch], steps: int) -> torch.Tensor:
         value = step(self, group, steps)
         with torch.no_grad():
             next(self.trained.network.parameters()).fill_(torch.inf)
