@@ -22,10 +22,9 @@ from models.errors import FlorilegeError
 from tests.training.small import plain_network, small_config, write_photos
 from training.config import TrainConfig
 from training.loading import Batch
-from training.loop import Run
+from training.loop import Run, Say
 from training.train import build_network, train_run
 
-Say = Callable[[str], object]
 Work = Callable[[int, Say], object]  # of a rank, with a way to say a line
 
 LOSSES: dict[str, dict[str, Any]] = {
@@ -72,7 +71,7 @@ def start(folder: Path, name: str, ranks: int, work: Work) -> None:
             MASTER_PORT=str(port),
         )
         with (folder / f"{name}.{rank}.txt").open("w", buffering=1) as said:
-            os._exit(_exit_code(partial(work, rank), lambda line: said.write(f"{line}\n")))
+            os._exit(_exit_code(partial(work, rank), partial(print, file=said)))
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     (folder / f"{name}.codes").write_text(" ".join(map(str, codes)))
     (folder / f"{name}.seconds").write_text(str(time.monotonic() - begun))

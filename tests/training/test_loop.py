@@ -372,7 +372,7 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
     assert drawn == [(epoch, batch) for epoch in range(2) for batch in range(5)]
 
 
-class _Numbers(TorchDispatchMode):
+class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Counts the numbers brought from a tensor to the host, as by ``float``."""
 
     count = 0
@@ -397,7 +397,7 @@ def test_no_step_waits_for_the_device_but_those_that_show_the_loss(
     monkeypatch.setattr(Run, "end_epoch", lambda *_: pytest.exit("trained"))
     loss = {"name": "focal"}
     config = small_config(photos, batch_size=4, loss=loss, class_weight_power=0.5, epochs=1)
-    numbers = _Numbers()
+    numbers = _Numbers()  # type: ignore[no-untyped-call]  # torch's own
     with numbers, pytest.raises(pytest.exit.Exception, match="trained"):
         _train(config, tmp_path / "run")
     assert numbers.count == 0
