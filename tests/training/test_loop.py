@@ -196,9 +196,9 @@ def test_a_checkpoint_is_written_when_its_time_or_step_has_come_and_after_the_ep
     found: list[int] = []
     save = checkpoint.save
 
-    def watched(path: Path, trained: Any, position: Position) -> None:
+    def watched(path: Path, trained: Any, position: Position, sums: Any) -> None:
         found.append(position.step)
-        save(path, trained, position)
+        save(path, trained, position, sums)
 
     monkeypatch.setattr(checkpoint, "save", watched)
     _train(small_config(photos, epochs=1, checkpoint=due), tmp_path / "run")

@@ -13,17 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
 
 from data.sources import open_dataset
 from models.errors import DataError, UsageError
-from tests.training.several import LOSSES, even
+from models.export import PictureNetwork
+from tests.training.several import LOSSES, even, random
 from tests.training.small import plain_network, small_config, write_photos
 from training.chance import order
+from training.history import best_row
 from training.loading import EvaluationBatches, TrainingBatches, open_sources
 from training.objective import make_objective
 from training.ranks import ALONE, Ranks, Votes, together
+from training.run_folder import RunFolder
 from training.settings import from_plain
-from training.train import train_run
+from training.train import build_network, train_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,6 +105,20 @@ def test_when_a_process_dies_the_others_say_so_and_a_resumed_run_has_the_same_bi
     for part in ("network", "average", "optimiser", "loss", "random"):
         torch.testing.assert_close(other[part], one[part], rtol=0, atol=0)
     assert _metrics(whole) == _metrics(cut)
+
+
+def test_all_validate_with_the_batch_norms_that_are_kept(several: Path) -> None:
+    config = random(several / "photos")
+    network = build_network(config, "linear", 3)
+    network.load_state_dict(load_file(several / "whole/best.safetensors"))
+    found = open_sources(open_dataset(config.data), config).validation
+    images = torch.stack([torch.from_numpy(found.read(row)) for row in range(len(found))])
+    wanted = config.preprocess
+    with torch.no_grad():
+        logits = PictureNetwork(network, wanted.mean, wanted.std).eval()(images)
+    expected = F.cross_entropy(logits, torch.from_numpy(found.split.labels)).item()
+    row = best_row(RunFolder(several / "whole"))
+    assert row["val_log_loss_linear"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_processes_given_different_things_end_with_one_message(several: Path) -> None:
