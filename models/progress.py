@@ -1,9 +1,11 @@
 """Progress of long work: on a terminal a bar with the time left, on stderr; elsewhere nothing.
 
 Nothing of the bar remains when the work is done. Lines printed meanwhile appear above it if they
-go through `models.terminal.say` or ``print``.
+go through `models.terminal.say` or ``print``. Of several processes that `torchrun` has started, the
+first alone shows it.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +59,7 @@ def progress(total: int, description: str) -> Iterator[Advance]:
     """
     console = Console(stderr=True)
     watched = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR makes no terminal of a log
+    watched = watched and os.environ.get("RANK", "0") == "0"
     times = TimeElapsedColumn(), "left", TimeRemainingColumn()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), *times)
     with _Bar(

@@ -2,7 +2,7 @@
 
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 from models.backbones.weights import load_into
 from models.errors import BundleError
 from models.files import write_atomic
+from training.ranks import ALONE, Ranks
 
 FORMAT: Final = 1
 
@@ -29,11 +30,12 @@ class Position:
     batch: int = 0  # batches of the current epoch done
     step: int = 0  # optimiser steps done in all
     seconds: float = 0.0  # over all sittings
-    loss_sum: float = 0.0  # over the examples of the current epoch so far
-    examples: int = 0  # how many there are
+    loss_sum: float = 0.0  # over the examples of the current epoch so far, as this process sees it
+    examples: int = 0  # how many there are, in all processes
     classes_taught: float = 0.0  # to them in all, labels included; 0 if the loss does not say
     best_score: float | None = None  # on validation, so far
     best_epoch: int | None = None  # where it was reached, counted from 1
+    processes: int = 1  # that train together
     history: list[dict[str, float | str]] = field(default_factory=list)  # rows of metrics.csv
 
 
@@ -53,8 +55,17 @@ class Trained:
         return self.network if self.average is None else self.average.module
 
 
-def save(path: Path, trained: Trained, position: Position) -> None:
-    """Write a checkpoint; a crash leaves either the old one or the new one, whole."""
+def save(
+    path: Path, trained: Trained, position: Position, sums: Sequence[tuple[float, float]] = ()
+) -> None:
+    """Write a checkpoint; a crash leaves either the old one or the new one, whole.
+
+    Args:
+        path: File.
+        trained: The same in all processes.
+        position: Of the first process.
+        sums: ``loss_sum`` and ``classes_taught`` of each process, by rank.
+    """
     content = {
         "format": FORMAT,
         "network": trained.network.state_dict(),
@@ -63,6 +74,7 @@ def save(path: Path, trained: Trained, position: Position) -> None:
         "average": {} if trained.average is None else trained.average.state_dict(),
         "scaler": trained.scaler.state_dict(),
         "position": dict(vars(position)),
+        "sums": [list(pair) for pair in sums],
         "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
@@ -71,8 +83,8 @@ def save(path: Path, trained: Trained, position: Position) -> None:
     write(path, buffer.getbuffer())
 
 
-def load(path: Path, trained: Trained) -> Position:
-    """Restore what :func:`save` wrote, torch's random state included.
+def load(path: Path, trained: Trained, ranks: Ranks = ALONE) -> Position:
+    """Restore what :func:`save` wrote, torch's random state included, in one of ``ranks``.
 
     Raises:
         BundleError: The file is damaged, newer than this version, or of another run.
@@ -91,6 +103,8 @@ def load(path: Path, trained: Trained) -> Position:
             load_into(trained.average, content["average"], origin=str(path))
         trained.scaler.load_state_dict(content.get("scaler", {}))
         position = Position(**content["position"])
+        if sums := content.get("sums"):
+            _take_part(position, sums, ranks)
         torch.set_rng_state(content["random"])
         if content["random_cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(content["random_cuda"])
@@ -98,6 +112,15 @@ def load(path: Path, trained: Trained) -> Position:
         reason = " ".join(str(error).split())
         raise BundleError(f"{path} does not fit this run: {reason}") from error
     return position
+
+
+def _take_part(position: Position, sums: Sequence[Sequence[float]], ranks: Ranks) -> None:
+    """Go on with the sums of this process; of another number of them, with their means."""
+    if len(sums) == ranks.count:
+        position.loss_sum, position.classes_taught = sums[ranks.rank]
+    else:
+        means = torch.tensor(sums, dtype=torch.float64).mean(0)
+        position.loss_sum, position.classes_taught = means.tolist()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from models.flags import Flag, FlagSettings, flags_of
 from models.terminal import conclude, say, tell
 from training.config import DEFAULT_LOSS, fields
 from training.export import export_run
+from training.ranks import is_first
 from training.run_folder import RunFolder
 from training.settings import resolve
 from training.train import train_run
@@ -73,10 +74,12 @@ def train_command(
     try:
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
-        if not folder.last.exists():  # else the loop has said how to continue
+        if not folder.last.exists() and is_first():  # else the loop has said how to continue
             kept = "; features computed so far are kept" if resolved.freeze else ""
             say(f"stopped before the first step: nothing to resume, start again{kept}")
         raise
+    if not is_first():
+        return
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return

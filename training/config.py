@@ -240,7 +240,7 @@ class TrainConfig(Group):
     epochs: Count = 30
     """Passes over the training pictures; 0 only writes the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
-    """Pictures per batch."""
+    """Pictures per batch, over all processes that train together."""
     accumulate: AtLeastOne = 1
     """Batches per step: their gradients add up to that of one large batch."""
     seed: Whole = Field(default=0, ge=0, lt=2**63)

@@ -32,6 +32,11 @@ class Compute:
         return torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
 
     @property
+    def steps_between_reads(self) -> int:
+        """How often the loss is brought to the host: a GPU would have to finish its work first."""
+        return 20 if self.on_gpu else 1
+
+    @property
     def on_gpu(self) -> bool:
         """Whether the device is a GPU."""
         return self.device.type == "cuda"

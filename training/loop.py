@@ -1,14 +1,11 @@
 """The training loop: epochs of steps, an evaluation after each, checkpoints on the way."""
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from types import FrameType
 
 import numpy as np
 import torch
@@ -26,17 +23,12 @@ from training.config import TrainConfig
 from training.device import Compute, compiling
 from training.evaluation import Validation, ValidationOf
 from training.frozen.features import HeadOnFeatures
-from training.loading import (
-    Batch,
-    EvaluationBatches,
-    Sources,
-    TrainingBatches,
-    iterate,
-    steps_per_epoch,
-)
+from training.interruption import Interruption, interruptible
+from training.loading import Batch, EvaluationBatches, Sources, TrainingBatches, iterate
 from training.objective import Objective
 from training.optimisation import mixup
 from training.optimisation.optimiser import rate_share, set_rate
+from training.ranks import ALONE, Ranks, Votes
 from training.run_folder import RunFolder
 
 Say = Callable[[str], None]
@@ -54,18 +46,22 @@ class Run:
     trained: Trained
     position: Position
     say: Say
+    ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
         self.model = self.on_inputs(self.trained.network)
         self.measured = self.model
         if self.trained.average is not None:
             self.measured = self.on_inputs(self.trained.measured)
+        self.averaging = self.ranks.averaging(self.model)
         # each size of batch apart, so that a resumed run meets the same code
         self.forward = (
-            torch.compile(self.model, dynamic=False) if self.config.compile else self.model
+            torch.compile(self.averaging, dynamic=False) if self.config.compile else self.averaging
         )
+        sums = (self.position.loss_sum, self.position.classes_taught)
+        self.sums = torch.tensor(sums, dtype=torch.float64, device=self.compute.device)
         self.clock = self.saved_at = time.monotonic()
-        self.interruption = Interruption()
+        self.interruption, self.votes = Interruption(), Votes(self.ranks)
         self.append_events: Callable[[history.Row], None]
         restored = self.folder.last.is_file()
         self.saved_step = self.position.step if restored else None
@@ -80,61 +76,90 @@ class Run:
     def fit(self, sources: Sources) -> None:
         """Train from the position to the last epoch, or until patience runs out."""
         config = self.config
-        steps = steps_per_epoch(len(sources.training), config.batch_size, config.accumulate)
-        total = steps * config.epochs
+        batches = TrainingBatches(sources.training, config, self.ranks, epoch=0)
+        steps = -(-len(batches) // config.accumulate)
+        self.settle(sources)
         self.clock = self.saved_at = time.monotonic()
-        with (
-            interruptible() as self.interruption,
-            history.events(self.folder, self.position.epoch) as self.append_events,
-            progress(total, "training") as advance,
-        ):
+        with ExitStack() as stack:
+            self.interruption = stack.enter_context(interruptible())
+            if self.ranks.first:
+                events = history.events(self.folder, self.position.epoch)
+                self.append_events = stack.enter_context(events)
+            advance = stack.enter_context(progress(steps * config.epochs, "training"))
             advance(self.position.step)
             while self.position.epoch < config.epochs and not self.out_of_patience():
                 self.train_epoch(sources, steps, advance)
                 self.end_epoch(self.validate(sources), steps)
 
+    def settle(self, sources: Sources) -> None:
+        """Let ``DistributedDataParallel`` order its messages before the first step.
+
+        It does so by the first backward pass, here one without effect. The order decides how sums
+        over processes are rounded, and a resumed run is to round like one never stopped.
+        """
+        if self.ranks.alone:
+            return
+        self.averaging.eval()
+        with self.compute.autocast():
+            inputs = sources.blank(self.config.preprocess.image_size)
+            outputs = self.averaging(inputs.to(self.compute.device))
+        found = by_head(self.objective.head, outputs).values()
+        torch.autograd.backward(torch.stack([logits.float().sum() for logits in found]).sum())
+        self.trained.optimiser.zero_grad(set_to_none=True)
+
     def train_epoch(self, sources: Sources, steps: int, advance: Advance) -> None:
         """The batches of this epoch that are not done yet."""
         position = self.position
         batches = TrainingBatches(
-            sources.training, self.config, epoch=position.epoch, first=position.batch
+            *(sources.training, self.config, self.ranks),
+            epoch=position.epoch,
+            first=position.batch,
         )
-        self.model.train()
+        self.averaging.train()
         stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
         while group := list(islice(stream, self.config.accumulate)):
-            loss, rows = self.train_step(group, steps), sum(len(batch.labels) for batch in group)
-            position.loss_sum += loss * rows
+            loss, rows = self.train_step(group, steps), sum(len(batch.whole) for batch in group)
+            self.sums[0] += loss.double() * rows
+            self.sums[1] += self.objective.mean_set_size * rows
             position.examples += rows
-            position.classes_taught += self.objective.mean_set_size * rows
             position.batch += len(group)
             position.step += 1
+            note = ""
+            if position.step % self.compute.steps_between_reads == 0:
+                self.read_sums()
+                mean = position.loss_sum / position.examples
+                note = f"epoch {position.epoch + 1} loss {mean:.3f}"
             self.save_if_due()
-            mean = position.loss_sum / position.examples
-            advance(1, f"epoch {position.epoch + 1} loss {mean:.3f}")
+            advance(1, note)
+        self.read_sums()
 
-    def train_step(self, group: Sequence[Batch], steps: int) -> float:
-        """One step of the optimiser; returns the mean loss of its batches before the step."""
-        config, trained = self.config, self.trained
+    def train_step(self, group: Sequence[Batch], steps: int) -> Tensor:
+        """One step of the optimiser; returns the mean loss of its batches before the step.
+
+        The loss stays on the device, so that nothing here waits for it. With several processes
+        it is this one's part times their number: the mean over them is that of the batches.
+        """
+        config, trained, ranks = self.config, self.trained, self.ranks
+        ranks.seed(config.seed, self.position.step)
         set_rate(trained.optimiser, self.rate(self.position.step, steps))
         trained.optimiser.zero_grad(set_to_none=True)
-        shares = self.objective.shares([batch.labels for batch in group], soft=config.mixup > 0)
+        whole = [batch.whole for batch in group]
+        shares = self.objective.shares(whole, soft=config.mixup > 0, ranks=ranks)
         losses = list[Tensor]()
         with compiling():
             for number, (batch, share) in enumerate(zip(group, shares, strict=True)):
-                loss = share * self.loss(batch, self.position.batch + number)
-                torch.autograd.backward(trained.scaler.scale(loss))
+                with ranks.exchanging(self.averaging, last=number + 1 == len(group)):
+                    loss = share * self.loss(batch, self.position.batch + number)
+                    torch.autograd.backward(trained.scaler.scale(loss))
                 losses.append(loss.detach())
         if config.optimiser.clip_norm is not None:
             trained.scaler.unscale_(trained.optimiser)
             torch.nn.utils.clip_grad_norm_(trained.network.parameters(), config.optimiser.clip_norm)
         trained.scaler.step(trained.optimiser)
         trained.scaler.update()
-        value = float(torch.stack(losses).sum())
-        if math.isnan(value):
-            raise self.diverged(f"the loss became NaN at step {self.position.step + 1}")
         if trained.average is not None:
             trained.average.update_parameters(trained.network)
-        return value
+        return torch.stack(losses).sum()
 
     def loss(self, batch: Batch, number: int) -> Tensor:
         """The mean loss of a batch, the ``number``-th of its epoch from 0."""
@@ -143,6 +168,7 @@ class Run:
         labels = batch.labels.to(device, non_blocking=True)
         mixture = None
         if config.mixup:
+            number = number * self.ranks.count + self.ranks.rank  # partners of the same process
             mixture = mixup.draw(
                 config.seed, self.position.epoch, number, alpha=config.mixup, size=len(labels)
             )
@@ -161,27 +187,38 @@ class Run:
         return config.optimiser.learning_rate * share
 
     def validate(self, sources: Sources) -> Validation:
-        """Figures on the validation pictures, prepared as the server prepares them."""
+        """Figures on the validation pictures, prepared as the server prepares them.
+
+        Each process takes a batch in turn and the first counts all of them, in order.
+        """
+        self.ranks.spread_buffers(self.model, self.measured)
         self.model.eval()
         self.measured.eval()
-        batches = EvaluationBatches(sources.validation, 2 * self.config.batch_size)
+        size = 2 * -(-self.config.batch_size // self.ranks.count)
+        batches = EvaluationBatches(sources.validation, size, ranks=self.ranks)
         stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
         gathered = ValidationOf(
             rows=len(sources.validation), metric=self.config.validation.chosen_by
         )
-        for batch in stream:
-            logits = self.predict(batch.images)
-            if not all(np.isfinite(values).all() for values in logits.values()):
+        finite = True
+        for _ in range(batches.rounds):
+            self.save_if_due()
+            batch = next(stream, None)
+            part = None if batch is None else (self.predict(batch.images), batch.labels.numpy())
+            for logits, labels in filter(None, self.ranks.gather(part)):
+                finite &= all(bool(np.isfinite(values).all()) for values in logits.values())
+                if finite:
+                    gathered.update(logits, labels)
+        with self.ranks.agreeing():
+            if not finite:
                 raise self.diverged(
                     f"logits on val are no longer finite after step {self.position.step}"
                 )
-            gathered.update(logits, batch.labels.numpy())
-        return gathered.result()
+        return self.ranks.of_first(gathered.result)
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> dict[str, NDArray[np.float32]]:
         """Logits by head of uint8 pictures ``(batch, height, width, 3)``."""
-        self.save_if_due()
         with self.compute.autocast():
             outputs = self.measured(images.to(self.compute.device, non_blocking=True))
         found = by_head(self.objective.head, outputs)
@@ -195,13 +232,21 @@ class Run:
         better = position.best_score is None or validation.score > position.best_score
         if better:
             position.best_score, position.best_epoch = validation.score, position.epoch
-            checkpoint.save_weights(self.folder.best, self.state())
+        means = np.mean(self.ranks.all((position.loss_sum, position.classes_taught)), axis=0)
+        position.loss_sum, position.classes_taught = means.tolist()
         row = history.epoch_row(position, validation, rate=self.rate(position.step - 1, steps))
         position.history.append(row)
         position.batch = position.examples = 0
         position.loss_sum = position.classes_taught = 0.0
-        history.write_metrics(self.folder, position.history)
-        self.append_events(row)
+        self.sums.zero_()
+        with self.ranks.agreeing():
+            if math.isnan(float(row["train_loss"])):
+                raise self.diverged(f"the loss became NaN by step {position.step}")
+            if self.ranks.first:
+                if better:
+                    checkpoint.save_weights(self.folder.best, self.state())
+                history.write_metrics(self.folder, position.history)
+                self.append_events(row)
         self.save()
         self.say(history.epoch_line(row, epochs=self.config.epochs, better=better))
 
@@ -217,27 +262,43 @@ class Run:
         patience, best = self.config.validation.patience, self.position.best_epoch
         return patience is not None and best is not None and self.position.epoch - best >= patience
 
+    def read_sums(self) -> None:
+        """Bring the sums over the epoch to the host, which waits for the device."""
+        self.position.loss_sum, self.position.classes_taught = self.sums.tolist()
+
     def save_if_due(self) -> None:
         """Write ``last.pt`` when it is due, or when someone has asked for a stop."""
-        due = self.config.checkpoint
-        steps = due.every_steps is not None and self.position.step % due.every_steps == 0
-        seconds = time.monotonic() - self.saved_at >= due.every_seconds
-        due_now = self.trained.network.training and (steps or seconds)
-        if not (self.interruption.requested or due_now):
+        due, position = self.config.checkpoint, self.position
+        training = self.trained.network.training
+        stop, late, diverged = self.votes.cast(
+            self.interruption.requested,
+            training and time.monotonic() - self.saved_at >= due.every_seconds,
+            math.isnan(position.loss_sum),
+        )
+        steps = training and due.every_steps is not None and position.step % due.every_steps == 0
+        if not (stop or late or diverged or steps):
             return
-        weights = self.trained.network.parameters()
-        if not all(bool(weight.isfinite().all()) for weight in weights):
-            raise self.diverged(f"weights are no longer finite after step {self.position.step}")
+        with self.ranks.agreeing():
+            self.read_sums()
+            if diverged or math.isnan(position.loss_sum):
+                raise self.diverged(f"the loss became NaN by step {position.step}")
+            weights = self.trained.network.parameters()
+            if not all(bool(weight.isfinite().all()) for weight in weights):
+                raise self.diverged(f"weights are no longer finite after step {position.step}")
         self.save()
-        if self.interruption.requested:
+        if stop:
             self.say(f"stopped; continue with: florilege train --resume --out {self.folder.path}")
             raise KeyboardInterrupt
 
     def save(self) -> None:
         """Write ``last.pt``."""
         self.count_time()
-        checkpoint.save(self.folder.last, self.trained, self.position)
+        sums = self.ranks.all((self.position.loss_sum, self.position.classes_taught))
+        with self.ranks.agreeing():
+            if self.ranks.first:
+                checkpoint.save(self.folder.last, self.trained, self.position, sums)
         self.saved_at, self.saved_step = time.monotonic(), self.position.step
+        self.votes = Votes(self.ranks)  # those under way asked for this
 
     def diverged(self, what: str) -> UsageError:
         """The error for a run whose numbers are no longer finite, saying what to do."""
@@ -255,36 +316,3 @@ class Run:
         now = time.monotonic()
         self.position.seconds += now - self.clock
         self.clock = now
-
-
-class Interruption:
-    """Whether someone has asked the run to stop."""
-
-    def __init__(self) -> None:
-        self.requested = False
-
-    def request(self, _signal: int, _frame: FrameType | None) -> None:
-        """Ask for a stop after the current step; the second request stops at once."""
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-
-
-@contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """While the block runs, SIGINT and SIGTERM only set a flag.
-
-    Stopping in the middle of a step would leave weights and momentum of different steps. Outside
-    the main thread Python allows no signal handlers, so nothing changes there.
-    """
-    interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, interruption.request) for number in signals}
-    try:
-        yield interruption
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

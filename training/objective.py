@@ -3,15 +3,18 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from models.errors import UsageError
 from models.near import meant
 from training import losses
 from training.losses import Loss
+from training.ranks import ALONE, Ranks
 
 _HEAD_SCALE: Final = 10.0
 
@@ -41,27 +44,41 @@ class Objective:
         value: Tensor = self.loss_fn(*(scale * item.float() for item in logits), labels, **extra)
         return value
 
-    def shares(self, labels: Sequence[Tensor], *, soft: bool) -> list[float]:
+    def shares(self, labels: Sequence[Tensor], *, soft: bool, ranks: Ranks = ALONE) -> list[float]:
         """How much the loss of each batch counts in that of all of them as one batch.
 
         Args:
-            labels: Of each batch, int64, ``(batch,)``.
+            labels: Of each batch over all processes, int64, ``(batch,)``.
             soft: Whether the loss is given soft targets made of them.
+            ranks: The processes. The loss is then that of this one's part of each batch, and the
+                mean over the processes, which is taken of gradients, is that of the whole.
         """
-        if len(labels) == 1 or self.loss_fn.reduction == "sum":
-            return [1.0] * len(labels)
-        counts = [len(each) if soft else self._counted(each) for each in labels]
-        return [count / (sum(counts) or 1.0) for count in counts]
+        apart = 1 if self.loss_fn.spans_ranks else ranks.count  # that have a mean of their own
+        if self.loss_fn.reduction == "sum":
+            return [float(apart)] * len(labels)
+        if apart == len(labels) == 1:
+            return [1.0]
+        counts = [
+            [len(part) if soft else self._counted(part) for part in each.tensor_split(apart)]
+            for each in labels
+        ]
+        total = sum(map(sum, counts)) or 1.0
+        return [apart * parts[ranks.rank if apart > 1 else 0] / total for parts in counts]
 
     def _counted(self, labels: Tensor) -> float:
         """What the mean over rows with these labels divides by."""
-        kept, weight = labels[labels != self.loss_fn.ignore_index], self.loss_fn.weight
-        return len(kept) if weight is None else float(weight.to(kept.device)[kept].sum())
+        kept, weight = labels[labels != self.loss_fn.ignore_index], self._weight
+        return len(kept) if weight is None else float(weight[kept].sum())
+
+    @cached_property
+    def _weight(self) -> Tensor | None:
+        """The weights of the classes on the CPU, where labels are counted."""
+        return None if self.loss_fn.weight is None else self.loss_fn.weight.cpu()
 
     @property
-    def mean_set_size(self) -> float:
+    def mean_set_size(self) -> Tensor:
         """Classes a picture of the last batch was taught, its label included; 0 if not told."""
-        return float(getattr(self.loss_fn, "mean_set_size", 0.0))
+        return torch.as_tensor(getattr(self.loss_fn, "mean_set_size", 0.0), dtype=torch.float64)
 
     @property
     def scale(self) -> float | None:

@@ -140,7 +140,7 @@ def prepared(items: Dataset[Item], *, workers: int, pin: bool = False) -> Iterat
         num_workers=workers,
         collate_fn=_as_it_is,
         pin_memory=pin,
-        worker_init_fn=_ignore_interrupts,
+        worker_init_fn=_leave_stopping,
         generator=torch.Generator(),  # else it would draw from the generator of the run
     )
     yield from loader
@@ -151,6 +151,7 @@ def _as_it_is(item: Any) -> Any:
     return item
 
 
-def _ignore_interrupts(_worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; only the main one should act on it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _leave_stopping(_worker: int) -> None:
+    """Ctrl-C, and what `torchrun` makes of it, reach every process; only the main one acts."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

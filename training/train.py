@@ -1,6 +1,8 @@
 """A training run from data to report: checks, network, loop, files."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from models.heads import CosineHead, TwoHead
 from models.terminal import say
 from models.thumbnails import pack, read_thumbnails
 from training import checkpoint
+from training.alike import facts
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute, choose
@@ -26,11 +29,13 @@ from training.frozen.lda import add_discriminant
 from training.frozen.store import Features, folder_name
 from training.loading import Sources, open_sources
 from training.loop import Run, Say
+from training.losses import TwoHeadAverageK
 from training.metric import metric_of
 from training.objective import Objective, make_objective
 from training.optimisation.averaging import averaged
 from training.optimisation.optimiser import make_optimiser
 from training.pictures import short_side
+from training.ranks import Ranks, together
 from training.report import write_report
 from training.run_folder import RunFolder
 
@@ -67,34 +72,45 @@ def train_run(
         KeyboardInterrupt: The user stopped it; ``last.pt`` is up to date.
     """
     compute = choose(config.device, config.precision)
-    dataset = open_dataset(config.data, splits=["train", "val"] if config.epochs else ["train"])
-    folder = RunFolder(out)
-    if begun := resume and folder.config.is_file():
-        folder.check_resumable(config, dataset.classes)
-    else:
-        folder.check_free()
-    restored = begun and folder.last.is_file()
-    thumbnails = _thumbnails(dataset)  # a missing one is better noticed now
+    with together(compute.device) as ranks:
+        return _train(config, RunFolder(out), resume, compute, ranks, say if ranks.first else _mute)
 
-    torch.manual_seed(config.seed)
-    objective = _make_objective(config, dataset)
-    network = build_network(config, objective.head, len(dataset.classes))
-    notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
-    weights = None
-    if not restored or (config.freeze and not folder.best.is_file()):
-        if config.weights is not None:
-            weights = open_weights(config.weights, config.backbone)
-        notes += _start(network, config, objective, dataset, weights)
-        notes += _enlarged(dataset, config)
-    elif config.freeze:
-        load_into(network, read_weights(folder.best), origin=str(folder.best))
+
+def _train(
+    config: TrainConfig, folder: RunFolder, resume: bool, compute: Compute, ranks: Ranks, say: Say
+) -> TrainResult:
+    """What each of the processes does that train together."""
+    begun = resume and folder.config.is_file()
+    restored = begun and folder.last.is_file()
+    with ranks.agreeing():
+        dataset = open_dataset(config.data, splits=["train", "val"] if config.epochs else ["train"])
+        ranks.check_same(facts(config, dataset, folder if begun else None))
+        if ranks.first and begun:
+            folder.check_resumable(config, dataset.classes)
+        elif ranks.first:
+            folder.check_free()
+        thumbnails = _thumbnails(dataset) if ranks.first else None  # a missing one is noticed now
+        torch.manual_seed(config.seed)
+        objective = _make_objective(config, dataset, ranks)
+        network = build_network(config, objective.head, len(dataset.classes))
+        notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
+    weights, fresh = None, not restored or (config.freeze and not folder.best.is_file())
+    if fresh and config.weights is not None:
+        weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))
+    with ranks.agreeing():
+        if fresh:
+            notes += _start(network, config, objective, dataset, weights)
+            notes += _enlarged(dataset, config)
+        elif config.freeze:
+            load_into(network, read_weights(folder.best), origin=str(folder.best))
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
     loss_fn = objective.loss_fn.to(compute.device)
     sources: Sources | None = None
     frozen: tuple[Features, Features] | None = None  # of train and val
     trainable: nn.Module = network
     if config.freeze and config.epochs:
-        frozen = _features(dataset, config, network, out, compute, say)
+        make = partial(_features, dataset, config, network, folder.path, compute, say)
+        frozen = ranks.in_turn(make)
         sources, trainable = Sources(*frozen, workers=0), HeadOnFeatures(network, frozen[0])
     decay = config.average.decay
     trained = Trained(
@@ -104,30 +120,32 @@ def train_run(
         average=None if decay is None else averaged(trainable, decay),
         scaler=compute.scaler(),
     )
-    position = checkpoint.load(folder.last, trained) if restored else Position()
-    if position.epoch < config.epochs and sources is None:
-        sources = open_sources(dataset, config)
-    with folder.held():
-        if not begun:
-            folder.check_free()  # again: another run may have begun in it meanwhile
-        folder.write_settings(config, dataset.classes, thumbnails)
-        if weights is not None:
-            folder.write_provenance(weights.provenance)
+    with ranks.agreeing():
+        position = checkpoint.load(folder.last, trained, ranks) if restored else Position()
+        if position.epoch < config.epochs and sources is None:
+            sources = open_sources(dataset, config, ranks, on_gpu=compute.on_gpu)
+    notes += _continued(position, ranks) if restored else []
+    position.processes = ranks.count
+    with ExitStack() as stack:
+        with ranks.agreeing():
+            if ranks.first:
+                stack.enter_context(folder.held())
+                if not begun:
+                    folder.check_free()  # again: another run may have begun in it meanwhile
+                folder.write_settings(config, dataset.classes, thumbnails)
+                if weights is not None:
+                    folder.write_provenance(weights.provenance)
         for note in notes:
             say(note)
-        if restored:
-            say(f"continuing after {position.epoch} epochs and {position.step} steps")
-        run = Run(config, folder, network, compute, objective, trained, position, say)
+        run = Run(config, folder, network, compute, objective, trained, position, say, ranks)
         if sources is not None:
             with threads_for(trainable, config.batch_size):
                 run.fit(sources)
-        if not folder.best.is_file():
-            checkpoint.save_weights(folder.best, run.state())
-        if config.lda and frozen is not None and objective.head == "linear":
-            say(add_discriminant(folder.best, *frozen) or "a linear discriminant does not help")
-        if not folder.last.is_file():
+        elif not restored:
             run.save()
-        write_report(folder, config, position.history)
+        with ranks.agreeing():
+            if ranks.first:
+                _finish(run, frozen)
     return _result(config, folder, position)
 
 
@@ -135,6 +153,31 @@ def _thumbnails(dataset: Dataset) -> bytes | None:
     """The reference pictures of the classes in one file; None where there are none."""
     files = {item.id: dataset.thumbnails[item.id] for item in dataset.classes if item.thumbnail}
     return pack(dataset.classes, read_thumbnails(dataset.source, files)) if files else None
+
+
+def _mute(_line: str) -> None:
+    """In place of ``say`` in all processes but the first."""
+
+
+def _continued(position: Position, ranks: Ranks) -> list[str]:
+    """What to tell the user about a run that goes on."""
+    notes = [f"continuing after {position.epoch} epochs and {position.step} steps"]
+    if position.processes != ranks.count:
+        notes.append(
+            f"it was trained by {position.processes} processes so far and is by {ranks.count} now: "
+            "the result is as good, but not the same to the last bit"
+        )
+    return notes
+
+
+def _finish(run: Run, frozen: tuple[Features, Features] | None) -> None:
+    """Write what stands at the end of a run."""
+    config, folder = run.config, run.folder
+    if not folder.best.is_file():
+        checkpoint.save_weights(folder.best, run.state())
+    if config.lda and frozen is not None and run.objective.head == "linear":
+        run.say(add_discriminant(folder.best, *frozen) or "a linear discriminant does not help")
+    write_report(folder, config, run.position.history)
 
 
 def _unfreeze(network: Network, config: TrainConfig) -> list[str]:
@@ -166,11 +209,11 @@ def _lowered_k(config: TrainConfig, dataset: Dataset) -> list[str]:
 
 
 def _features(
-    dataset: Dataset, config: TrainConfig, network: Network, out: Path, compute: Compute, say: Say
+    dataset: Dataset, config: TrainConfig, network: Network, run: Path, compute: Compute, say: Say
 ) -> tuple[Features, Features]:
     """Features of `train` and `val`, kept beside the run or where the settings say."""
     preprocess = config.preprocess
-    kept = Path(config.features) if config.features else out.resolve().parent / "features"
+    kept = Path(config.features) if config.features else run.resolve().parent / "features"
     backbone = FrozenBackbone(
         network,
         preprocess,
@@ -182,11 +225,18 @@ def _features(
     return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
 
 
-def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
-    labels = dataset.split("train").labels
-    if len(labels) < 2:
-        raise DataError(f"{config.data} has {len(labels)} training pictures, at least 2 are needed")
-    return make_objective(
+def _make_objective(config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Objective:
+    labels, fewest = dataset.split("train").labels, 2 * ranks.count
+    if len(labels) < fewest:
+        raise DataError(
+            f"{config.data} has {len(labels)} training pictures, at least {fewest} are needed"
+        )
+    if config.batch_size < fewest:
+        raise UsageError(
+            f"batch_size must be at least {fewest}, two pictures for each of {ranks.count} "
+            f"processes, got {config.batch_size}: it counts those of all processes"
+        )
+    objective = make_objective(
         config.loss_name,
         config.loss_parameters,
         head=config.head,
@@ -196,6 +246,14 @@ def _make_objective(config: TrainConfig, dataset: Dataset) -> Objective:
         mixup=config.mixup > 0,
         class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
     )
+    loss_fn = objective.loss_fn
+    keeps_own = isinstance(loss_fn, TwoHeadAverageK) and loss_fn.recent_batches
+    if keeps_own and not (ranks.alone or loss_fn.spans_ranks):
+        raise UsageError(
+            "loss.candidates=local with recent batches differs from process to process, which no "
+            "checkpoint holds: leave loss.candidates at global, or set loss.recent_batches=0"
+        )
+    return objective
 
 
 def _start(

@@ -1,5 +1,7 @@
 """Progress goes to stderr, only where someone watches, and nothing of it remains."""
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,19 @@ def test_the_bar_is_put_away_when_the_work_fails() -> None:
         raise RuntimeError("broken")
     with progress(2, "again") as advance:
         advance(2)
+
+
+def test_of_several_processes_the_first_alone_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with progress(1, f"work of {rank}") as advance:
+            advance()
+    assert "work of 0" in terminal.getvalue()
+    assert "work of 1" not in terminal.getvalue()

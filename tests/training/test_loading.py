@@ -18,7 +18,6 @@ from training.loading import (
     iterate,
     open_sources,
     split_batches,
-    steps_per_epoch,
 )
 from training.pictures import Pictures
 
@@ -142,4 +141,3 @@ def test_a_last_single_row_joins_the_batch_before(rows: int, sizes: list[int]) -
     batches = split_batches(np.arange(rows), 4)
     assert [len(batch) for batch in batches] == sizes
     np.testing.assert_array_equal(np.concatenate(batches), np.arange(rows))
-    assert steps_per_epoch(rows, 4) == len(sizes)

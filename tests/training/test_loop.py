@@ -13,19 +13,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from data.sources import open_dataset
-from models.backbones import Network
 from models.errors import UsageError
 from models.export import PictureNetwork
-from models.heads import build_head
-from tests.training.small import small_config, write_photos
+from tests.training.small import plain_network, small_config, write_photos
 from training import checkpoint
 from training.checkpoint import Position
 from training.config import TrainConfig
+from training.device import Compute
+from training.interruption import interruptible
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
-from training.loop import Run, interruptible
+from training.loop import Run
 from training.optimisation import mixup
 from training.optimisation.mixup import Mixture
 from training.pictures import Pictures
@@ -137,11 +138,11 @@ def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Bat
     """Every batch that is trained on; it takes a second and its loss is its number of pictures."""
     seen: list[Batch] = []
 
-    def step(_run: Run, group: list[Batch], _steps: int) -> float:
+    def step(_run: Run, group: list[Batch], _steps: int) -> Tensor:
         (batch,) = group
         seen.append(batch)
         clock.now += 1
-        return float(len(batch.labels))
+        return torch.tensor(float(len(batch.labels)))
 
     monkeypatch.setattr(Run, "train_step", step)
     return seen
@@ -195,9 +196,9 @@ def test_a_checkpoint_is_written_when_its_time_or_step_has_come_and_after_the_ep
     found: list[int] = []
     save = checkpoint.save
 
-    def watched(path: Path, trained: Any, position: Position) -> None:
+    def watched(path: Path, trained: Any, position: Position, sums: Any) -> None:
         found.append(position.step)
-        save(path, trained, position)
+        save(path, trained, position, sums)
 
     monkeypatch.setattr(checkpoint, "save", watched)
     _train(small_config(photos, epochs=1, checkpoint=due), tmp_path / "run")
@@ -239,18 +240,6 @@ def test_another_thread_may_train_without_handlers() -> None:
 # Several batches a step, averaged weights, the last blocks ------------------------------------
 
 
-class _Plain(nn.Module):
-    """A backbone in which each picture is on its own: no batch norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 5, stride=3), nn.Linear(4 * 4 * 4, 6)
-
-    def forward(self, images: Tensor) -> Tensor:
-        maps: Tensor = self.second(torch.tanh(self.first(images)).flatten(1))
-        return torch.tanh(maps)
-
-
 @pytest.mark.parametrize("power", [0.0, 1.0])
 @pytest.mark.parametrize(("batch_size", "accumulate"), [(4, 3), (4, 4)])  # 4: the last has 1 of 9
 def test_batches_of_a_step_are_one_large_batch(
@@ -261,10 +250,7 @@ def test_batches_of_a_step_are_one_large_batch(
     batch_size: int,
     accumulate: int,
 ) -> None:
-    def build(_config: TrainConfig, head: str, classes: int) -> Network:
-        return Network(_Plain(), build_head(head, 6, classes), head_name=head)
-
-    monkeypatch.setattr("training.train.build_network", build)
+    monkeypatch.setattr("training.train.build_network", plain_network)
     common: dict[str, Any] = {
         "loss": {"name": "cross_entropy"},
         "class_weight_power": power,
@@ -384,3 +370,35 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
     monkeypatch.setattr("training.loop.mixup", watched)
     _train(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
     assert drawn == [(epoch, batch) for epoch in range(2) for batch in range(5)]
+
+
+class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
+    """Counts the numbers brought from a tensor to the host, as by ``float``."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        brought = func is torch.ops.aten._local_scalar_dense.default
+        self.count += brought and args[0].is_floating_point()  # labels are looked at on a CPU
+        return func(*args, **kwargs or {})
+
+
+def test_no_step_waits_for_the_device_but_those_that_show_the_loss(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at, read = list[int](), Run.read_sums
+
+    def reading(self: Run) -> None:
+        read_at.append(self.position.step)
+        read(self)
+
+    monkeypatch.setattr(Run, "read_sums", reading)
+    monkeypatch.setattr(Compute, "steps_between_reads", 4)
+    monkeypatch.setattr(Run, "end_epoch", lambda *_: pytest.exit("trained"))
+    loss = {"name": "focal"}
+    config = small_config(photos, batch_size=4, loss=loss, class_weight_power=0.5, epochs=1)
+    numbers = _Numbers()  # type: ignore[no-untyped-call]  # torch's own
+    with numbers, pytest.raises(pytest.exit.Exception, match="trained"):
+        _train(config, tmp_path / "run")
+    assert numbers.count == 0
+    assert read_at == [4, 8, 9]

@@ -120,7 +120,7 @@ def test_whatever_is_kept_over_the_steps_goes_on_mid_epoch(
     train_run(config, tmp_path / "whole", say=lambda _: None)
     step, steps = Run.train_step, 7 if accumulate == 1 else 4  # of an epoch
 
-    def deadly(self: Run, group: Sequence[Batch], each: int) -> float:
+    def deadly(self: Run, group: Sequence[Batch], each: int) -> torch.Tensor:
         if self.position.step == steps + 2:
             raise Killed
         return step(self, group, each)
@@ -153,7 +153,7 @@ def test_the_scale_of_fp16_goes_on_mid_epoch(
     train_run(config, tmp_path / "whole", say=lambda _: None)
     step = Run.train_step
 
-    def deadly(self: Run, group: Sequence[Batch], each: int) -> float:
+    def deadly(self: Run, group: Sequence[Batch], each: int) -> torch.Tensor:
         if self.position.step == 10:
             raise Killed
         return step(self, group, each)

@@ -387,7 +387,7 @@ def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
     train_run(config, tmp_path / "whole", say=lambda _: None)
     step = Run.train_step
 
-    def interrupted(self: Run, *args: Any) -> float:
+    def interrupted(self: Run, *args: Any) -> torch.Tensor:
         if self.position.step == 7:  # the third batch of the second epoch
             os.kill(os.getpid(), signal.SIGINT)
         return step(self, *args)
@@ -507,7 +507,7 @@ def test_a_reference_picture_that_is_missing_is_refused_before_anything_is_writt
 def test_an_unknown_backbone_is_refused_before_anything_is_written(
     photos: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="no backbone 'resnet19'; names like it: resnet1"):
+    with pytest.raises(UsageError, match="no backbone .resnet19.; did you mean resnet18"):
         train_run(small_config(photos, backbone="resnet19"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -547,7 +547,7 @@ def test_a_gpu_asked_for_and_not_there_is_refused(
 
 def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, optimiser={"learning_rate": 1e30})
-    with pytest.raises(UsageError, match=r"became NaN at step .*learning_rate.*no checkpoint had"):
+    with pytest.raises(UsageError, match=r"became NaN by step .*learning_rate.*no checkpoint had"):
         train_run(config, tmp_path / "run", say=lambda _: None)
 
 
@@ -556,7 +556,7 @@ def test_a_loss_of_nan_leaves_the_last_checkpoint_and_says_of_which_step(
 ) -> None:
     step = Run.train_step
 
-    def failing(self: Run, group: Sequence[Batch], steps: int) -> float:
+    def failing(self: Run, group: Sequence[Batch], steps: int) -> torch.Tensor:
         if self.position.step == 3:
             with torch.no_grad():
                 next(self.trained.network.parameters()).fill_(torch.nan)
@@ -564,7 +564,7 @@ def test_a_loss_of_nan_leaves_the_last_checkpoint_and_says_of_which_step(
 
     monkeypatch.setattr(Run, "train_step", failing)
     config = small_config(photos, checkpoint={"every_steps": 2})
-    with pytest.raises(UsageError, match=r"NaN at step 4: .*last\.pt is still that of step 2$"):
+    with pytest.raises(UsageError, match=r"NaN by step 4: .*last\.pt is still that of step 2$"):
         train_run(config, tmp_path / "run", say=lambda _: None)
     last = torch.load(tmp_path / "run/last.pt", weights_only=True)
     assert last["position"]["step"] == 2
@@ -576,7 +576,7 @@ def test_weights_that_are_not_finite_are_never_written(
 ) -> None:
     step = Run.train_step
 
-    def failing(self: Run, group: Sequence[Batch], steps: int) -> float:
+    def failing(self: Run, group: Sequence[Batch], steps: int) -> torch.Tensor:
         value = step(self, group, steps)
         with torch.no_grad():
             next(self.trained.network.parameters()).fill_(torch.inf)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from training.losses.across import over_ranks
 from training.losses.inputs import (
     check_batch,
     check_parameters,
@@ -61,6 +62,11 @@ class Loss(nn.Module):
 
     coupled: ClassVar[bool] = False
     """Whether it is one value for the whole batch, with none per example."""
+
+    @property
+    def spans_ranks(self) -> bool:
+        """Whether it knows the batches of all processes, so that its mean over them is the loss."""
+        return self.coupled
 
     takes_rows: ClassVar[bool] = False
     """Whether its forward also takes ``row_index``, the rows of the batch in the training set."""
@@ -132,8 +138,8 @@ class Loss(nn.Module):
         if self.reduction == "mean":
             return loss
         if labels.is_floating_point():
-            return loss * labels.shape[0]
-        return loss * (whole(labels) != self.ignore_index).sum()
+            return loss * over_ranks(loss.new_tensor(labels.shape[0]))
+        return loss * over_ranks((whole(labels) != self.ignore_index).sum())
 
 
 class ExampleLoss(Loss):
@@ -193,6 +199,11 @@ def _reduce(values: Tensor, counted: Tensor, reduction: Reduction) -> Tensor:
 def divide(total: Tensor, count: Tensor) -> Tensor:
     """``total / count``, and 0 with a gradient where nothing was counted."""
     return total / count.where(count > 0, 1.0)
+
+
+def mean_over_ranks(values: Tensor, counted: Tensor) -> Tensor:
+    """``values`` summed and divided by what is ``counted``, over the rows of all processes."""
+    return divide(over_ranks(values.sum()), over_ranks(counted.sum()))
 
 
 def mix(values: Tensor, targets: Tensor) -> Tensor:

@@ -1,18 +1,18 @@
 """ROLE: a classifier and the estimated labels of all training images teach each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.nn import functional as F
 
 from models.errors import UsageError
-from training.losses.base import Loss, divide, first_derivative_only
-from training.losses.estimates import Estimates, observe
+from training.losses.across import from_ranks, over_ranks, ranks
+from training.losses.base import Loss, first_derivative_only, mean_over_ranks
+from training.losses.estimates import Estimates, Observed, observe
 from training.losses.inputs import check_batch, check_parameters, is_integer, whole, working
 from training.losses.positives import SOFTPLUS_LIMIT, expected_positive, label_term, surplus
 
@@ -94,7 +94,7 @@ def half(
     """
     observed, kept = label_term(scores, labels, weight, ignore_index)
     entropy, positives = _Agreement.apply(scores, own, taught)
-    agreement = divide(entropy.where(kept > 0, 0.0).sum(), kept.sum())
+    agreement = mean_over_ranks(entropy.where(kept > 0, 0.0), kept)
     excess = surplus(positives, kept, average_k, scores.shape[1])
     result: Tensor = observed + agreement + reg_weight / scores.shape[1] * excess.square()
     return result
@@ -124,7 +124,8 @@ class Role(Loss, function=role):
     rows of a batch are copied. The backward pass of a loss updates them, once: one step of
     gradient descent on the second half, at their own rate. Rows whose step is not finite stay as
     they are; the others are updated even if a gradient scaler skips the step of the network.
-    ``state_dict`` holds the estimates themselves, not a copy.
+    ``state_dict`` holds the estimates themselves, not a copy. Under ``torch.distributed`` every
+    rank holds those of all images, and the loss is that of the batch over all ranks.
 
     In ``eval`` mode nothing is updated and no ``row_index`` is needed: without one the value is
     the part of the loss that needs no estimate, that of ``expected_positive``.
@@ -180,12 +181,12 @@ class Role(Loss, function=role):
 
         Raises:
             ValueError: Tensors that do not fit, or a position outside the training set.
-            UsageError: Several processes train together; each would keep its own estimates.
+            UsageError: Several processes train together and would share one ``memory_map``.
         """
         labels = whole(labels)
         if row_index is None:
             return self.total(self._without_estimates(logits, labels), labels)
-        _refuse_several_processes()
+        self._refuse_a_shared_file()
         check_batch(logits, labels.masked_fill(labels == self.ignore_index, 0))
         where, seen = self._locate(row_index, logits), observe(labels, self.ignore_index)
         if self.estimates is None:
@@ -199,10 +200,24 @@ class Role(Loss, function=role):
             return self.total((classifier + half(theta, q, p, *settings).detach()) / 2, labels)
         estimator = half(theta.requires_grad_(), q, p, *settings)
         (slope,) = torch.autograd.grad(estimator, theta)
-        step = slope.mul_(-self.theta_lr * len(seen.kept) / 2)  # of each image's own gradient
-        move = partial(self.estimates.add, where, seen, step.cpu())
-        loss = _ThenMove.apply((classifier + estimator.detach()) / 2, move)
+        kept = int(over_ranks(torch.tensor(len(seen.kept))))
+        step = slope.mul_(-self.theta_lr * kept / 2 / ranks())  # of each image's own gradient
+        moves = from_ranks((where, seen, step.cpu()))
+        loss = _ThenMove.apply((classifier + estimator.detach()) / 2, partial(self._move, moves))
         return self.total(loss, labels)
+
+    def _move(self, moves: Sequence[tuple[Tensor, Observed, Tensor]]) -> None:
+        """Step the estimates of the images of all processes: each keeps those of all images."""
+        if self.estimates is not None:
+            for where, seen, step in moves:
+                self.estimates.add(where, seen, step)
+
+    def _refuse_a_shared_file(self) -> None:
+        if self.memory_map is not None and ranks() > 1:
+            raise UsageError(
+                f"loss.memory_map: {ranks()} processes would write into one file; leave it out, or "
+                "use one process"
+            )
 
     def _without_estimates(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.training:
@@ -296,12 +311,3 @@ def _check_storage(classes: int | None, memory_map: str | Path | None, seed: int
         raise ValueError(f"memory_map must lie in an existing folder, got {memory_map}")
     if memory_map is not None and Path(memory_map).is_dir():
         raise ValueError(f"memory_map must be a file, got the folder {memory_map}")
-
-
-def _refuse_several_processes() -> None:
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        raise UsageError(
-            "the loss role keeps one estimate per training image and cannot be trained in "
-            f"{dist.get_world_size()} processes, each with its own; use one process, or "
-            "expected_positive or two_head_average_k"
-        )

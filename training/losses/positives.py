@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Loss, check_weight, divide, mix
+from training.losses.across import over_ranks
+from training.losses.base import ExampleLoss, Loss, check_weight, mean_over_ranks, mix
 from training.losses.inputs import (
     check_average_k,
     check_batch,
@@ -91,7 +92,8 @@ def expected_positive(
             [S] reports: 0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K.
 
     Returns:
-        A scalar; float32 for half-precision logits.
+        A scalar; float32 for half-precision logits. Under ``torch.distributed`` the batch is that
+        of all ranks: each gets the whole loss, and the mean of their gradients is its gradient.
 
     References:
         [A] eq. 8. With the default beta it is the loss of Cole et al., CVPR 2021, times the
@@ -121,20 +123,20 @@ def label_term(
         weighted = labels if weight is None else labels * weight.to(labels)
         values = _positive(scores, weighted)
         kept = torch.ones_like(values)
-        return divide(values.sum(), kept.sum()), kept
+        return mean_over_ranks(values, kept), kept
     counted = labels != ignore_index
     safe = check_batch(logits, labels.masked_fill(~counted, 0))
     kept = counted.to(scores.dtype)
     shares = kept if weight is None else kept * weight.to(kept)[safe]
     values = _positive(scores, safe).where(counted, 0.0)
-    return divide((shares * values).sum(), shares.sum()), kept
+    return mean_over_ranks(shares * values, shares), kept
 
 
 def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> Tensor:
     """Mean number of positive classes over the counted rows, minus K; 0 without such rows."""
     check_average_k(average_k, classes)
-    counted = kept.sum()
-    mean = divide(positives.where(kept > 0, 0.0).sum(), counted)
+    mean = mean_over_ranks(positives.where(kept > 0, 0.0), kept)
+    counted = over_ranks(kept.sum())
     return mean - average_k * (counted > 0).to(mean.dtype)  # a bool would give the default type
 
 

@@ -111,6 +111,11 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         self._recent: deque[tuple[int, Tensor]] = deque(maxlen=recent_batches)
         self.register_buffer("mean_set_size", torch.tensor(0.0), persistent=False)
 
+    @property
+    def spans_ranks(self) -> bool:
+        """Not where each process chooses among its own candidates."""
+        return self.candidates == "global"
+
     def forward(self, multi_label_logits: Tensor, sccp_logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch; shapes and errors as in :func:`two_head_average_k`."""
         ranks = world_size(self.candidates)

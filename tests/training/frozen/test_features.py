@@ -172,7 +172,7 @@ def test_a_stopped_head_resumes_to_the_same_bits(
     train_run(config, tmp_path / "whole", say=lambda _: None)
     step = Run.train_step
 
-    def stopping(run: Run, *arguments: Any) -> float:
+    def stopping(run: Run, *arguments: Any) -> torch.Tensor:
         if run.position.step == stop:
             run.interruption.requested = True
         return step(run, *arguments)

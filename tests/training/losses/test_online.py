@@ -314,11 +314,12 @@ def test_a_batch_of_another_number_of_classes_is_refused() -> None:
         role(logits(), LABELS, estimates=torch.zeros(3, 4))
 
 
-def test_several_processes_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 4)
-    with pytest.raises(UsageError, match=r"cannot be trained in 4 processes.*use one process"):
-        Role(rows=ROWS)(logits(), LABELS, INDEX)
+def test_several_processes_do_not_share_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.losses.online.ranks", lambda: 4)
+    with pytest.raises(UsageError, match=r"memory_map: 4 processes would write into one file"):
+        Role(rows=ROWS, memory_map=tmp_path / "estimates")(logits(), LABELS, INDEX)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,40 @@
+"""Stopping a run between two steps when someone asks for it."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interruption:
+    """Whether someone has asked the run to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def request(self, _signal: int, _frame: FrameType | None) -> None:
+        """Ask for a stop after the current step; the second request stops at once."""
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """While the block runs, SIGINT and SIGTERM only set a flag.
+
+    Stopping in the middle of a step would leave weights and momentum of different steps. Outside
+    the main thread Python allows no signal handlers, so nothing changes there.
+    """
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interruption.request) for number in signals}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
