@@ -507,7 +507,7 @@ def test_a_reference_picture_that_is_missing_is_refused_before_anything_is_writt
 def test_an_unknown_backbone_is_refused_before_anything_is_written(
     photos: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="no backbone .resnet19.; did you mean resnet18"):
+    with pytest.raises(UsageError, match=r"no backbone .resnet19.; did you mean resnet18"):
         train_run(small_config(photos, backbone="resnet19"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
