@@ -1,30 +1,41 @@
 """How much of what the processor could answer a real server does answer, over HTTP.
 
 Starts `florilege serve` on a bundle, posts JPEGs of three sizes over 1, 8 and 32 connections, and
-compares with the sum of decoding and network, measured in the same run in a process of its own
-without any server. ``ratio`` is that sum over the CPU time that the server took for a request: 1
-would be a server that costs nothing. It does not suffer from other work on the machine, nor from
-the client, which shares the processor; ``share`` does: it is the rate over what the cores could do.
+compares with the sum of decoding and network, measured in the same run without any server: in one
+process (``alone``), and in as many at once as the server has threads (``limit``), since cores that
+work side by side share caches and memory and each photo costs more. ``ratio`` is the limit over the
+CPU time that the server took for a request: 1 would be a server that costs nothing. It does not
+suffer from other work on the machine, nor from the client, which shares the processor; ``share``
+does: it is the rate over what the cores could do.
 
-    python -m benchmarks.server BUNDLE [--seconds 6] [--threads N]
+    python -m benchmarks.server BUNDLE [--seconds 6] [--threads N] [--against litserve,bentoml]
+
+With ``--against`` these serve the same network and photos, one after the other in the same run, in
+as many processes as there are threads (`benchmarks.peer_servers`). Then photos go as forms to all.
 """
 
 import argparse
 import http.client
 import io
 import multiprocessing
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from benchmarks import peer_servers
 from models.cores import cores
 
 CONNECTIONS = (1, 8, 32)
@@ -70,44 +81,131 @@ def main() -> None:
     parser.add_argument("bundle", type=Path, nargs="?", default=Path("demo/bundle"))
     parser.add_argument("--seconds", type=float, default=6.0, help="for each load; 9 of them")
     parser.add_argument("--threads", type=int, default=cores(), help="of the server")
+    parser.add_argument("--against", default="", help="litserve, bentoml, or both")
     wanted = parser.parse_args()
     if not wanted.bundle.is_dir():
         parser.error(f"there is no bundle {wanted.bundle}; `make demo` makes one, or name another")
     photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        limits = pool.submit(sums, wanted.bundle, photos).result()
-    process = serve(wanted.bundle, wanted.threads)
+    alone, limits = (together(wanted.bundle, photos, many) for many in (1, wanted.threads))
+    print(
+        f"{wanted.threads} threads, {cores()} cores; CPU ms of decoding and network by themselves:"
+        " alone, and limit: as many at once as threads"
+    )
+    heads = ("alone", "limit", "conn.", "photos/s", "p50 ms", "p99 ms", "CPU ms", "ratio", "share")
+    print(f"{'server':10}{'photo':8}" + "".join(f"{head:>9}" for head in (*heads, "refused")))
+    for name in ("florilege", *filter(None, wanted.against.split(","))):
+        with started(name, wanted.bundle, wanted.threads, forms=bool(wanted.against)) as target:
+            table(target, photos, alone, limits, wanted.seconds, wanted.threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A server that runs.
+
+    Attributes:
+        process: It, the parent of all its processes.
+        field: Name of the form's field that a photo is sent as; None: as the raw body.
+    """
+
+    name: str
+    process: subprocess.Popen[str]
+    port: int
+    path: str
+    field: str | None
+
+    def request(self, photo: bytes) -> tuple[bytes, dict[str, str]]:
+        """Body and headers that bring a photo."""
+        if self.field is None:
+            return photo, {}
+        head = f'--b\r\nContent-Disposition: form-data; name="{self.field}"; filename="a"\r\n\r\n'
+        form = head.encode() + photo + b"\r\n--b--\r\n"
+        return form, {"Content-Type": "multipart/form-data; boundary=b"}
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far of the process and all below it."""
+        parents, used = {}, {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    words = (entry / "stat").read_text().rpartition(")")[2].split()
+                    parents[int(entry.name)] = int(words[1])
+                    used[int(entry.name)] = int(words[11]) + int(words[12])
+        family = {self.process.pid}
+        while more := {pid for pid, parent in parents.items() if parent in family} - family:
+            family |= more
+        return sum(used.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def started(name: str, bundle: Path, threads: int, *, forms: bool) -> Iterator[Target]:
+    """Start a server, yield it once it answers, and stop it."""
+    if name == "florilege":
+        process = serve(bundle, threads)
+        port, path, field = port_of(process), "/v1/identify", "images" if forms else None
+    else:
+        port, path, field = free_port(), "/predict", "photo"
+        peer = {"PEER_BUNDLE": str(bundle), "PEER_WORKERS": str(threads)}
+        process = subprocess.Popen(
+            peer_servers.command(name, port),
+            env={**os.environ, **peer, "OMP_NUM_THREADS": "1", "BENTOML_DO_NOT_TRACK": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+    target = Target(name=name, process=process, port=port, path=path, field=field)
     try:
-        table(process, photos, limits, wanted.seconds, wanted.threads)
+        _wait_until_it_answers(target)
+        yield target
     finally:
-        process.terminate()
+        if name == "florilege":
+            process.terminate()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _wait_until_it_answers(target: Target) -> None:
+    body, headers = target.request(jpeg(64, 64, None))
+    until = time.monotonic() + READY_S
+    while time.monotonic() < until and target.process.poll() is None:
+        connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=READY_S)
+        with suppress(OSError, http.client.HTTPException):
+            connection.request("POST", target.path, body, headers)
+            if connection.getresponse().status == 200:
+                return
+        connection.close()
+        time.sleep(0.2)
+    raise SystemExit(f"{target.name} does not answer")
+
+
 def table(
-    process: subprocess.Popen[str],
+    target: Target,
     photos: dict[str, bytes],
+    alone: dict[str, float],
     limits: dict[str, float],
     seconds: float,
     threads: int,
 ) -> None:
-    """Put the server under each load and print a line."""
-    port = port_of(process)
+    """Put a server under each load and print a line."""
     most = min(threads, cores())
-    print(
-        f"{threads} threads, {cores()} cores; limit: CPU ms of decoding and network by themselves"
-    )
-    print(f"{'photo':8}{'limit':>8}{'conn.':>7}{'photos/s':>10}{'p50 ms':>9}{'p99 ms':>9}"
-          f"{'CPU ms':>9}{'ratio':>8}{'share':>8}{'refused':>9}")  # fmt: skip
     for name, photo in photos.items():
-        drive(port, photo, connections=2, seconds=0.5)
+        drive(target, photo, connections=2, seconds=0.5)
         for connections in CONNECTIONS:
-            load = drive(port, photo, connections=connections, seconds=seconds)
+            load = drive(target, photo, connections=connections, seconds=seconds)
             limit = limits[name]
             share = load.rate * limit / (1000 * min(most, connections))
-            print(f"{name:8}{limit:8.2f}{connections:7}{load.rate:10.1f}"
-                  f"{load.percentile(0.5):9.1f}{load.percentile(0.99):9.1f}{load.cpu_ms:9.2f}"
-                  f"{limit / load.cpu_ms:8.2f}{share:8.2f}{load.refused:9}")  # fmt: skip
+            print(f"{target.name:10}{name:8}{alone[name]:9.2f}{limit:9.2f}{connections:9}"
+                  f"{load.rate:9.1f}{load.percentile(0.5):9.1f}{load.percentile(0.99):9.1f}"
+                  f"{load.cpu_ms:9.2f}{limit / load.cpu_ms:9.2f}{share:9.2f}{load.refused:9}",
+                  flush=True)  # fmt: skip
 
 
 def jpeg(width: int, height: int, size: int | None) -> bytes:
@@ -125,6 +223,14 @@ def jpeg(width: int, height: int, size: int | None) -> bytes:
         if low >= high:
             return buffer.getvalue()
         low, high = (low, quality - 1) if buffer.tell() > (size or 0) else (quality, high)
+
+
+def together(bundle: Path, photos: dict[str, bytes], many: int) -> dict[str, float]:
+    """Mean of `sums` of ``many`` processes that work at the same time."""
+    with ProcessPoolExecutor(many, mp_context=multiprocessing.get_context("spawn")) as pool:
+        tasks = [pool.submit(sums, bundle, photos) for _ in range(many)]
+        found = [task.result() for task in tasks]
+    return {name: sum(each[name] for each in found) / many for name in photos}
 
 
 def sums(bundle: Path, photos: dict[str, bytes]) -> dict[str, float]:
@@ -172,28 +278,29 @@ def port_of(process: subprocess.Popen[str]) -> int:
     raise SystemExit(f"the server did not start: {''.join(said)}")
 
 
-def drive(port: int, photo: bytes, *, connections: int, seconds: float) -> Load:
+def drive(target: Target, photo: bytes, *, connections: int, seconds: float) -> Load:
     """Keep ``connections`` requests under way for some seconds."""
-    before, started = cpu_seconds(port), time.perf_counter()
-    until = started + seconds
+    before, began = target.cpu_seconds(), time.perf_counter()
+    until = began + seconds
     with ThreadPoolExecutor(connections) as pool:
-        workers = [pool.submit(_ask, port, photo, until) for _ in range(connections)]
+        workers = [pool.submit(_ask, target, photo, until) for _ in range(connections)]
         results = [worker.result() for worker in workers]
     ended = time.perf_counter()
     return Load(
-        seconds=ended - started,
+        seconds=ended - began,
         latencies=sorted(latency for latencies, _ in results for latency in latencies),
         refused=sum(refused for _, refused in results),
-        cpu=cpu_seconds(port) - before,
+        cpu=target.cpu_seconds() - before,
     )
 
 
-def _ask(port: int, photo: bytes, until: float) -> tuple[list[float], int]:
+def _ask(target: Target, photo: bytes, until: float) -> tuple[list[float], int]:
     latencies: list[float] = []
     refused = 0
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    body, headers = target.request(photo)
+    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
     while (started := time.perf_counter()) < until or not latencies:
-        connection.request("POST", "/v1/identify", photo)
+        connection.request("POST", target.path, body, headers)
         response = connection.getresponse()
         response.read()
         if response.status == 200:
@@ -203,18 +310,6 @@ def _ask(port: int, photo: bytes, until: float) -> tuple[list[float], int]:
             time.sleep(0.05)
     connection.close()
     return latencies, refused
-
-
-def cpu_seconds(port: int) -> float:
-    """CPU time of the server so far, as its metrics say."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
-    found = re.search(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
-    if found is None:
-        raise SystemExit("the server's metrics hold no CPU time on this system")
-    return float(found[1])
 
 
 if __name__ == "__main__":
