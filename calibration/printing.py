@@ -130,7 +130,7 @@ def comparison_table(found: Sequence[Comparison], against: str, *, all_rules: bo
 def audit_table(report: AuditReport) -> Titled:
     """Hit rates of labelled requests."""
     headings = ("rule", "requests", "unlabelled", "hits", "95 %", "95 %, any time")
-    table = new_table(headings, words=("rule",))
+    table = new_table(headings, words=("rule", "list"))
     table.columns[0].no_wrap, table.columns[0].max_width = False, 27
     for name, found in report.audits.items():
         counts = (str(found.rows), str(found.skipped), _share(found.hit_rate))
@@ -140,7 +140,7 @@ def audit_table(report: AuditReport) -> Titled:
 
 def figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
     """A line for each JSON object; a heading is in :data:`CELLS`, or else in its ``shots``."""
-    table = new_table(headings, words=("rule",))
+    table = new_table(headings, words=("rule", "list"))
     for entry in entries:
         table.add_row(
             *(

@@ -1,5 +1,6 @@
 """What a terminal shows in the end: a program runs in one, and what it wrote is drawn."""
 
+import math
 import os
 import pty
 import re
@@ -39,16 +40,16 @@ def shown_by(
         preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C reaches it
     )
     os.close(theirs)
-    written, pressed, end = b"", not interrupt_at, time.monotonic() + 100
+    written, pressed, end = b"", 0.0 if interrupt_at else math.inf, time.monotonic() + 100
     while time.monotonic() < end:
         if select.select([ours], [], [], 0.1)[0]:
             try:
                 written += os.read(ours, 65536)
             except OSError:  # the last process has closed it
                 break
-        if not pressed and interrupt_at.encode() in written:
+        if time.monotonic() > pressed + 5 and interrupt_at.encode() in written:  # again if need be
             os.write(ours, b"\x03")
-            pressed = True
+            pressed = time.monotonic()
     process.wait(10)
     os.close(ours)
     return drawn(written.decode(), columns)
