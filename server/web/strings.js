@@ -106,9 +106,9 @@ const en = {
     unknown: ["This did not work", ""],
   },
   warnings: {
-    fusion_not_calibrated: (n) => `The scores of ${n} photos were averaged, which was never measured for this number: sets may be larger or smaller than the setting says.`,
+    fusion_not_calibrated: (n) => `The scores of ${n} photos were averaged. Sets from so many photos were never measured: they may be larger or smaller than the setting says.`,
     fusion_from_same_class: (n) => `Sets from ${n} photos were measured on photos of one species, not of one plant: real ones may do worse.`,
-    list_not_calibrated: () => `Only some species were compared, for which this setting was never measured: sets may be larger or smaller than it says.`,
+    list_not_calibrated: () => `Only some species were compared, and this setting was never measured for them: sets may be larger or smaller than it says.`,
   },
 
   home: "Identify a photo",
@@ -243,7 +243,7 @@ const fr = {
     body_too_large: ["C’est trop pour un seul envoi", "Prenez une copie plus petite de la photo, ou moins de photos."],
     upload_too_slow: ["La connexion est trop lente pour cette photo", "Essayez une copie plus petite, ou réessayez."],
     wrong_number_of_images: ["Trop de photos d’une seule plante", "Retirez-en quelques-unes."],
-    key_missing: ["Ce serveur demande une clé", "Cette page n’en a pas à envoyer ; les applications qui ont une clé peuvent interroger."],
+    key_missing: ["Ce serveur demande une clé", "Cette page n’en a pas à envoyer ; les applications qui ont une clé peuvent interroger."],
     overloaded: ["Beaucoup de demandes en ce moment", "Attendez un instant, puis réessayez."],
     loading: ["Le serveur démarre", "Réessayez dans un instant."],
     draining: ["Le serveur redémarre", "Réessayez dans un instant."],
@@ -259,9 +259,9 @@ const fr = {
     unknown: ["Cela n’a pas marché", ""],
   },
   warnings: {
-    fusion_not_calibrated: (n) => `On a pris la moyenne des scores de ${n} photos, ce qui n’a jamais été mesuré pour ce nombre : les sélections peuvent être plus grandes ou plus petites que le réglage.`,
+    fusion_not_calibrated: (n) => `Les scores des ${n} photos ont été réunis en une moyenne. Les sélections à partir d’autant de photos n’ont jamais été mesurées : elles peuvent être plus grandes ou plus petites que le réglage.`,
     fusion_from_same_class: (n) => `Les sélections à partir de ${n} photos ont été mesurées sur des photos d’une même espèce, pas d’une même plante : les vraies peuvent donner moins bien.`,
-    list_not_calibrated: () => `Seules certaines espèces ont été comparées, pour lesquelles ce réglage n’a jamais été mesuré : les sélections peuvent être plus grandes ou plus petites.`,
+    list_not_calibrated: () => `Seules certaines espèces ont été comparées, et ce réglage n’a jamais été mesuré pour elles : les sélections peuvent être plus grandes ou plus petites.`,
   },
 
   home: "Identifier une photo",
@@ -412,9 +412,9 @@ const de = {
     unknown: ["Das hat nicht geklappt", ""],
   },
   warnings: {
-    fusion_not_calibrated: (n) => `Die Punkte von ${n} Fotos wurden gemittelt, was für diese Anzahl nie gemessen wurde: Auswahlen können größer oder kleiner sein, als eingestellt ist.`,
+    fusion_not_calibrated: (n) => `Die Punkte von ${n} Fotos wurden gemittelt. Auswahlen aus so vielen Fotos wurden nie gemessen: Sie können größer oder kleiner sein, als eingestellt ist.`,
     fusion_from_same_class: (n) => `Auswahlen aus ${n} Fotos wurden an Fotos einer Art gemessen, nicht einer Pflanze: Echte können schlechter abschneiden.`,
-    list_not_calibrated: () => `Nur bestimmte Arten wurden verglichen, für die diese Einstellung nie gemessen wurde: Auswahlen können größer oder kleiner sein, als eingestellt ist.`,
+    list_not_calibrated: () => `Nur bestimmte Arten wurden verglichen, und für sie wurde diese Einstellung nie gemessen: Auswahlen können größer oder kleiner sein, als eingestellt ist.`,
   },
 
   home: "Foto bestimmen",
@@ -565,9 +565,9 @@ const es = {
     unknown: ["No ha funcionado", ""],
   },
   warnings: {
-    fusion_not_calibrated: (n) => `Se hizo la media de las puntuaciones de ${n} fotos, algo que nunca se midió para ese número: las selecciones pueden ser mayores o menores de lo que dice el ajuste.`,
+    fusion_not_calibrated: (n) => `Se hizo la media de las puntuaciones de ${n} fotos. Las selecciones con tantas fotos nunca se midieron: pueden ser mayores o menores de lo que dice el ajuste.`,
     fusion_from_same_class: (n) => `Las selecciones con ${n} fotos se midieron con fotos de una misma especie, no de una misma planta: las reales pueden ir peor.`,
-    list_not_calibrated: () => `Solo se compararon algunas especies, para las que este ajuste nunca se midió: las selecciones pueden ser mayores o menores de lo que dice.`,
+    list_not_calibrated: () => `Solo se compararon algunas especies, y este ajuste nunca se midió para ellas: las selecciones pueden ser mayores o menores de lo que dice.`,
   },
 
   home: "Identificar una foto",
