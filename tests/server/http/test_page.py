@@ -700,7 +700,7 @@ def test_the_model_page_tells_how_often_its_sets_were_right(
         "How often sets hold the right species",
         "Several photos of one plant",
         "What can be sent",
-        "Exactly which one",
+        "Which model this is",
     ]
     assert "Up to 5 photos" in page.inner_text("#card")
 
