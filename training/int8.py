@@ -69,7 +69,9 @@ def export_int8(path: Path, out: Path, data: str, *, photos: int = PHOTOS) -> Va
     """Write the eight-bit variant of a calibrated bundle, if its sets are nearly the same.
 
     Ranges come from training photos, thresholds from ``val``, the judgement from ``test``. Data
-    without ``test`` give half of ``val`` to each of the latter two.
+    without ``test`` give half of ``val`` to each of the latter two. If the float bundle was
+    calibrated on other photos, a copy of it gets thresholds from these first: what is compared is
+    the arithmetic alone.
 
     Args:
         path: The float bundle. What was asked of its calibration is asked of the new one.
@@ -96,8 +98,12 @@ def export_int8(path: Path, out: Path, data: str, *, photos: int = PHOTOS) -> Va
     rows = balanced_rows(training.labels, photos)
     with reserved(out), tempfile.TemporaryDirectory() as scratch:
         new = _quantised(bundle, select(training, rows, name=TRAIN), Path(scratch) / "int8")
-        calibrate_bundle(new.path, data, calibrated_on, device="cpu", **_as_before(record))
-        found = _judged(bundle, new, data, judged_on)
+        calibrated = _calibrated(new, record, data, calibrated_on)
+        old = bundle
+        if calibrated.measured.data_sha256 != record.measured.data_sha256:
+            old = _copy(bundle, Path(scratch) / "float")  # other photos would move its thresholds
+            _calibrated(old, record, data, calibrated_on)
+        found = _judged(old, new, data, judged_on)
         if not found.why_not:
             _write(open_bundle(new.path), found, len(rows), bundle, out)
     return found
@@ -127,6 +133,18 @@ def _quantised(bundle: Bundle, photos: Split, folder: Path) -> Bundle:
         version=f"{bundle.version}-int8",
         heads=bundle.heads,
     )
+
+
+def _copy(bundle: Bundle, folder: Path) -> Bundle:
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    name, version = bundle.name, bundle.version
+    return write_bundle(folder, files, name=name, version=version, heads=bundle.heads)
+
+
+def _calibrated(
+    bundle: Bundle, record: CalibrationRecord, data: str, split: str
+) -> CalibrationRecord:
+    return calibrate_bundle(bundle.path, data, split, device="cpu", **_as_before(record))
 
 
 def _as_before(record: CalibrationRecord) -> dict[str, Any]:
