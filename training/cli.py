@@ -116,7 +116,7 @@ def export_command(
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
     quantize: Annotated[
         Literal["int8"] | None,
-        typer.Option(help="Write a variant of the bundle in eight bits, if its sets agree."),
+        typer.Option(help="int8 writes a variant of the bundle in eight bits, if its sets agree."),
     ] = None,
     data: Annotated[
         str | None,

@@ -153,8 +153,10 @@ def _as_before(record: CalibrationRecord) -> dict[str, Any]:
     Head and kind of score are named only if they were then: photos that chose them may promise
     less, and a second calibration must not hide that.
     """
-    given = not record.measured.chose_head
+    given, rejection = not record.measured.chose_head, record.rejection
+    share = {} if rejection is None else {"suspect_share": rejection.share}
     return {
+        **share,
         "ks": record.asked_k,
         "coverages": record.asked_coverage,
         "min_size": record.point("average_k").min_size,
@@ -162,7 +164,7 @@ def _as_before(record: CalibrationRecord) -> dict[str, Any]:
         "temperatures": (record.temperature,),
         "head": record.head if given else None,
         "score_kind": record.score_kind if given else None,
-        "rejection_method": record.rejection.method if record.rejection else None,
+        "rejection_method": None if rejection is None else rejection.method,
         "small_classes": record.small_classes or "marginal",
     }
 

@@ -72,7 +72,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, glare in (("good", 1.0), ("glaring", 300.0)):
         path = make_bundle(root / name, heads={"linear": "logits"}).path
         replace_files(path, {"model.onnx": network(glare)})
-        calibrate_bundle(path, str(data), ks=KS, coverages=[0.8], min_size=0, score_kind="softmax")
+        calibrate_bundle(
+            path,
+            str(data),
+            ks=KS,
+            coverages=[0.8],
+            min_size=0,
+            score_kind="softmax",
+            suspect_share=0.05,
+        )
     return root
 
 
@@ -102,6 +110,8 @@ def test_a_bundle_whose_sets_agree_is_written_and_calibrated(folder: Path, tmp_p
     assert after.point("average_k").min_size == 0
     assert after.measured.chose_head == before.measured.chose_head
     assert after.measured.split == "val"
+    assert after.rejection is not None
+    assert (after.rejection.method, after.rejection.share) == ("combined", 0.05)
     assert (new.name, new.version) == (old.name, "1-int8")
     assert new.classes == old.classes
     assert new.preprocess == old.preprocess
