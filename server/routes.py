@@ -73,6 +73,7 @@ PHOTOS: dict[str, Any] = {
                 }
             },
             "image/*": {"schema": PHOTO},
+            "application/octet-stream": {"schema": PHOTO},  # generators know no wildcard
         },
     }
 }
