@@ -144,6 +144,7 @@ async def identify(
     async with read_images(request.receive, request.headers, engine.settings, held) as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
         job = Job(photos, ask, request.state.request_id, engine.deadline())
+        request.state.stages = job.stages.seconds
         outcome = await answer_while_connected(engine, job, request.receive)
     feedback: Feedback | None = request.app.state.feedback
     if feedback is not None:
