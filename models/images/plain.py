@@ -11,14 +11,13 @@ from models.images.headers import Header
 def plain_jpeg(
     picture: bytes | Header, *, side: int, quality: int, max_pixels: int = MAX_PIXELS
 ) -> bytes:
-    """A JPEG of at most ``side`` pixels a side, upright, without metadata.
+    """A JPEG of at most ``side`` pixels a side, upright, without metadata: the decoder drops it.
 
     Raises:
         ImageError: These bytes give no picture, or one of more than ``max_pixels`` pixels.
     """
     image = decode(picture, target=side, max_pixels=max_pixels)
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
-    image.info.clear()  # Pillow would write the comment of a JPEG into its copy
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=quality, optimize=True)
     return buffer.getvalue()
