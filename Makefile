@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
-.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak serve lock clean
+.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -11,7 +11,7 @@ unexport PYTHONPATH
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak serve lock clean"
+	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve lock clean"
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
@@ -62,6 +62,10 @@ fuzz: .venv/dev
 
 soak: .venv/dev
 	$(BIN)/python -m benchmarks.soak $(BUNDLE) $(BENCH_ARGS)
+
+# Clients generated from openapi.json in Python and TypeScript, asking a server; needs node and npm.
+test-clients: .venv/dev
+	$(BIN)/python -m tests.clients.run
 
 serve: .venv/train
 	$(BIN)/florilege serve $(BUNDLE)

@@ -1,4 +1,4 @@
-"""``florilege data check`` and ``florilege data split``."""
+"""``florilege data check``, ``data split`` and ``data import-feedback``."""
 
 import json
 from collections import Counter
@@ -14,13 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from data.checks import Finding, Report, check
-from data.dataset import SPLITS
+from data.dataset import SPLITS, split_name
+from data.feedback import import_feedback
 from data.flora import is_flora
 from data.records import count_of
 from data.sources import own_pictures
 from data.splits import mend_source, split_source
 from models.errors import DataError, UsageError
 from models.tables import SUFFIXES, write_table
+from models.tables import Table as Columns
 from models.terminal import conclude, new_table, print_table
 
 app = typer.Typer(
@@ -86,8 +88,7 @@ def split_command(
     """
     if val + test >= 1:
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
-    if out.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"--out must end in .csv or .parquet, got {out}")
+    _check_manifest(out)
     if keep:
         drawing = [name for name in ("val", "test", "seed") if _is_given(context, name)]
         if drawing:
@@ -95,19 +96,64 @@ def split_command(
         table = mend_source(source, out)
     else:
         table = split_source(source, out, val=val, test=test, seed=seed)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_table(out, table)
-    except OSError as error:
-        raise DataError(f"{out} cannot be written: {error}; nothing was left there") from error
-    rows = Counter(table["split"])
-    counts = {name: rows[name] for name in SPLITS}
+    _write_manifest(out, table)
+    counts = _counts(table)
     if as_json:
         typer.echo(json.dumps({"manifest": str(out), "rows": counts}))
         return
     typer.echo(f"{out}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
     if counts["train"] and counts["val"]:
         conclude(then=[_train_on(str(out))])
+
+
+@app.command("import-feedback")
+def import_feedback_command(
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="Folder of serve --feedback-store.")
+    ],
+    out: Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--with", metavar="DATA", help="Data set whose pictures the manifest is to hold too."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Make training data of the photos that people allowed to be kept with their feedback."""
+    _check_manifest(out)
+    found = import_feedback(store, out, data)
+    _write_manifest(out, found.table)
+    counts, photos, answers = _counts(found.table), found.photos, found.answers
+    if as_json:
+        told = {"photos": photos, "answers": answers, "left_out": found.left_out}
+        typer.echo(json.dumps({"manifest": str(out), "rows": counts, **told}))
+        return
+    of = f"{count_of(photos, 'photo', 'photos')} of {count_of(answers, 'answer', 'answers')}"
+    typer.echo(f"{out}: {of}" + (f", beside {len(found.table['path']) - photos:,}" if data else ""))
+    for why, count in found.left_out.items():
+        typer.echo(f"left out: {count:,} {why}")
+    if counts["train"] and counts["val"]:
+        conclude(then=[_train_on(str(out))])
+
+
+def _check_manifest(out: Path) -> None:
+    if out.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--out must end in .csv or .parquet, got {out}")
+
+
+def _write_manifest(out: Path, table: Columns) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_table(out, table)
+    except OSError as error:
+        raise DataError(f"{out} cannot be written: {error}; nothing was left there") from error
+
+
+def _counts(table: Columns) -> dict[str, int]:
+    """Pictures by split."""
+    rows = Counter(map(split_name, table["split"]))
+    return {name: rows[name] for name in SPLITS}
 
 
 def _train_on(source: str) -> Sequence[str]:

@@ -45,7 +45,7 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
             asks something of its training split.
         ValueError: Shares or seed out of range.
     """
-    table, groups = _pictures(source, out)
+    table, groups = pictures_of(source, out)
     return {**table, "split": assign(table["class_id"], groups, val=val, test=test, seed=seed)}
 
 
@@ -55,7 +55,7 @@ def mend_source(source: str, out: Path) -> Table:
     Raises:
         DataError: As `split_source`; or there are pictures without a split.
     """
-    table, groups = _pictures(source, out)
+    table, groups = pictures_of(source, out)
     splits = [name for cell in table.get("split", ()) if (name := split_name(cell))]
     if len(splits) < len(groups):
         raise DataError(
@@ -135,8 +135,13 @@ def _cut(
     return split_of
 
 
-def _pictures(source: str, out: Path) -> tuple[Table, Sequence[str]]:
-    """Every picture, its path from the folder of ``out``; and the group that it stays in."""
+def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
+    """Every picture, as a manifest to write at ``out``; and the group that it stays in.
+
+    Raises:
+        DataError: See `data.sources.list_source`; or the pictures are not files, or ``source``
+            asks something of its training split.
+    """
     base, _ = parse_source(source)
     if base != source:
         raise DataError(

@@ -7,12 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from PIL import Image
-
 from models.classes import ClassTable
 from models.cores import in_order
 from models.errors import BundleError, DataError
-from models.images import ImageError, decode
+from models.images import ImageError, plain_jpeg
 from models.progress import progress
 
 SIDE: Final = 192  # pixels of the longer side at most
@@ -20,16 +18,12 @@ QUALITY: Final = 60  # with 192 pixels 6.4 KiB a photo, with 256 and 80 twice as
 
 
 def make_thumbnail(picture: bytes) -> bytes:
-    """A JPEG of at most `SIDE` pixels a side, upright, without metadata: the decoder drops it.
+    """A JPEG of at most `SIDE` pixels a side, upright, without metadata.
 
     Raises:
         ImageError: These bytes give no picture.
     """
-    image = decode(picture, target=SIDE)
-    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
-    return buffer.getvalue()
+    return plain_jpeg(picture, side=SIDE, quality=QUALITY)
 
 
 def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:

@@ -21,6 +21,7 @@ from server.http.edge import Edge
 from server.http.handlers import on_http_exception, on_invalid_query, on_problem
 from server.http.keys import Keys
 from server.http.page import page_router
+from server.http.traces import open_traces
 from server.metrics import Metrics
 from server.reloading import Reloader, pipeline_of
 from server.routes import feedback_router, operations, router
@@ -36,7 +37,7 @@ def create_app(settings: Settings) -> FastAPI:
         UsageError: A folder to write to cannot be used.
     """
     keys = None if settings.keys_file is None else Keys(settings.keys_file)
-    pipeline, metrics = pipeline_of(settings), Metrics()
+    pipeline, metrics, traces = pipeline_of(settings), Metrics(), open_traces()
     feedback = open_feedback(settings, metrics)
     afterwards = Afterwards(open_listeners(settings, pipeline, metrics), metrics)
     engine = Engine(pipeline, settings, metrics, afterwards)
@@ -47,6 +48,8 @@ def create_app(settings: Settings) -> FastAPI:
         async with reloader.listening():
             yield
         engine.close()
+        if traces is not None:
+            traces.close()
 
     app = FastAPI(
         title="Florilege",
@@ -87,5 +90,5 @@ def create_app(settings: Settings) -> FastAPI:
             ],
         )
     app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]  # FastAPI's own way
-    app.add_middleware(Edge, metrics=metrics, access_log=settings.access_log)
+    app.add_middleware(Edge, metrics=metrics, access_log=settings.access_log, traces=traces)
     return app

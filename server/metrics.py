@@ -80,6 +80,11 @@ class Metrics:
             "afterwards_dropped_total", "Requests that a listener missed.", "listener"
         )
         self.feedback = counter("feedback_total", "Feedback by what it says.", "outcome")
+        self.feedback_photos = counter(
+            "feedback_photos_total",
+            "Answers whose photos may be kept, by what became of these.",
+            "outcome",
+        )
         self.decoding_pixels = gauge("decoding_pixels", "Pixels being decoded at this moment.")
         self.model_info = gauge(
             "model_info", "Always 1; the labels say what is served.", *Model.model_fields

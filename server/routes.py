@@ -8,7 +8,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
 
 from models.classes import ClassInfo
-from server.afterwards.feedback import Feedback, Remembered
+from server.afterwards.feedback import Feedback
 from server.answers.about import class_entry
 from server.answers.ask import Question
 from server.answers.names import fallback_chain, wanted_languages
@@ -73,6 +73,7 @@ PHOTOS: dict[str, Any] = {
                 }
             },
             "image/*": {"schema": PHOTO},
+            "application/octet-stream": {"schema": PHOTO},  # generators know no wildcard
         },
     }
 }
@@ -143,10 +144,11 @@ async def identify(
     async with read_images(request.receive, request.headers, engine.settings, held) as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
         job = Job(photos, ask, request.state.request_id, engine.deadline())
+        request.state.stages = job.stages.seconds
         outcome = await answer_while_connected(engine, job, request.receive)
     feedback: Feedback | None = request.app.state.feedback
     if feedback is not None:
-        feedback.answers.keep(job.request_id, Remembered.of(outcome))
+        feedback.remember(job.request_id, outcome, photos)
     engine.observe(outcome, job)
     timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.seconds.items())
     return Response(
@@ -243,8 +245,9 @@ async def feedback(
 
     `class_id` is the id of the right class, `not_listed` for a species that is neither in the set
     nor to be named, or `not_an_organism`. Stored are the set, the class, the note, the time and
-    the versions of model and thresholds; no photo and no address. Of several pieces of feedback on
-    one answer the last one counts. With an `Idempotency-Key` a request may be repeated safely.
+    the versions of model and thresholds, no address, and photos only with `consent`. Of several
+    pieces of feedback on one answer the last one counts: without `consent` it deletes the photos
+    that one before had kept. With an `Idempotency-Key` a request may be repeated safely.
     """
     store: Feedback = request.app.state.feedback
     key = request.headers.get("idempotency-key")
@@ -260,7 +263,8 @@ async def feedback(
         given = FeedbackBody.model_validate_json(body)
     except ValidationError as error:
         raise _useless_feedback(error) from error
-    return await asyncio.to_thread(store.take, given, key)
+    loop, budget = asyncio.get_running_loop(), engine.pipeline.budget
+    return await loop.run_in_executor(store.thread, store.take, given, key, budget)
 
 
 def _useless_feedback(error: ValidationError) -> Problem:

@@ -291,6 +291,7 @@ class ModelCard(Shape):
     lists: list[OfferedList] = Field(description="What `list` may name.")
     languages: list[str] = Field(description="Languages with at least one common name.")
     feedback: bool = Field(description="Whether `POST /v1/feedback` takes feedback.")
+    feedback_photos: bool = Field(description="Whether it keeps photos, with `consent`.")
     limits: Limits
 
 
@@ -328,6 +329,13 @@ class FeedbackBody(Strict):
         "that cannot be named here), or `not_an_organism` (the photo shows none).",
     )
     note: str | None = Field(None, max_length=500, description="Anything else, in a few words.")
+    consent: bool = Field(
+        False,
+        strict=True,
+        description="Whether the person agrees that the photos of the answer are kept to improve "
+        "the model. Without it they never are; `feedback_photos` of `/v1/model` says whether this "
+        "server would.",
+    )
 
 
 class FeedbackReceipt(Shape):
@@ -336,6 +344,10 @@ class FeedbackReceipt(Shape):
     request_id: str
     in_set: bool | None = Field(
         description="Whether the class was in the set that was answered; null for no organism."
+    )
+    photos: int = Field(
+        description="How many photos of the answer are kept: with `consent`, all of them where "
+        "this server keeps photos and still remembers these, else none."
     )
 
 

@@ -54,6 +54,12 @@ class Settings(flags.FlagSettings):
     """Origin whose pages may call; may be repeated."""
     feedback_store: Path | None = None
     """Folder for feedback; without it /v1/feedback is 404."""
+    feedback_photos: bool = False
+    """Keep photos in the folder photos of the feedback store where people consent."""
+    feedback_photos_held_bytes: Count = 64 * MEBIBYTE
+    """Bytes of the last photos held in memory until people may consent."""
+    feedback_photos_max_bytes: Count = 2048 * MEBIBYTE
+    """Bytes of photos on disk at which no more are kept."""
     score_log: Path | None = None
     """Folder for the logits of answered photos; off without it."""
     score_log_max_bytes: Count = 64 * MEBIBYTE
@@ -84,4 +90,10 @@ class Settings(flags.FlagSettings):
     def _state_needs_watch(self) -> Self:
         if self.watch_state is not None and not self.watch:
             raise ValueError("watch_state needs watch: there is nothing to keep without it")
+        return self
+
+    @model_validator(mode="after")
+    def _photos_need_a_store(self) -> Self:
+        if self.feedback_photos and self.feedback_store is None:
+            raise ValueError("feedback_photos needs feedback_store: the folder to keep them in")
         return self

@@ -11,4 +11,5 @@ from models.images.errors import UnsupportedImage as UnsupportedImage
 from models.images.headers import MAX_BYTES as MAX_BYTES
 from models.images.headers import Header as Header
 from models.images.headers import read_header as read_header
+from models.images.plain import plain_jpeg as plain_jpeg
 from models.images.sniff import ACCEPTED as ACCEPTED

@@ -6,15 +6,20 @@ measured after deployment (`calibration.live.audit`).
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.classes import ClassTable
+from server.afterwards.feedback_photos import FeedbackPhotos
 from server.afterwards.feedback_store import FeedbackStore
+from server.answers.budget import PixelBudget
 from server.answers.pipeline import Outcome
 from server.errors import AnswerNotFound, ClassNotFound, FeedbackNotStored, IdempotencyKeyReused
 from server.metrics import Metrics
@@ -61,6 +66,7 @@ class Remembered:
     verdict: Verdict
     classes: ClassTable
     bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
+    name: str = field(default_factory=lambda: uuid4().hex)  # of its photos; ids may come twice
 
     @classmethod
     def of(cls, outcome: Outcome) -> "Remembered":
@@ -76,17 +82,33 @@ class Remembered:
 
 
 class Feedback:
-    """Takes feedback on the last answers; threads may call it at once."""
+    """Takes feedback on the last answers; threads may call it at once.
 
-    def __init__(self, store: FeedbackStore, metrics: Metrics) -> None:
-        self.store = store
+    Attributes:
+        thread: What the server calls it in, so that uploads never wait for a disk.
+    """
+
+    def __init__(
+        self, store: FeedbackStore, metrics: Metrics, photos: FeedbackPhotos | None = None
+    ) -> None:
+        self.store, self.photos = store, photos
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
         self.answers: Latest[Remembered] = Latest(MOST_ANSWERS)
         self._counted = metrics.feedback
-        self._keys: Latest[FeedbackBody] = Latest(MOST_KEYS)
+        self._keys: Latest[tuple[FeedbackBody, FeedbackReceipt]] = Latest(MOST_KEYS)
         self._lock = threading.Lock()
 
-    def take(self, given: FeedbackBody, key: str | None) -> FeedbackReceipt:
+    def remember(self, request_id: str, outcome: Outcome, photos: Sequence[bytes]) -> None:
+        """Remember an answer, and hold its photos where people may have them kept."""
+        answer = Remembered.of(outcome)
+        if self.photos is not None:
+            self.photos.remember(answer.name, photos)
+        self.answers.keep(request_id, answer)
+
+    def take(self, given: FeedbackBody, key: str | None, budget: PixelBudget) -> FeedbackReceipt:
         """Store what a person said; with the same Idempotency-Key only once.
+
+        ``budget`` is that of the pixels decoded at once, for photos to be kept.
 
         Raises:
             AnswerNotFound: No answer of this id among the last.
@@ -101,20 +123,23 @@ class Feedback:
                 f"{self.answers.most} are, until the server restarts"
             )
         row = self._row(given, answer)
-        receipt = FeedbackReceipt(request_id=given.request_id, in_set=row["in_set"])
         with self._lock:
-            if self._repeated(given, key):
+            if (known := self._repeated(given, key)) is not None:
                 self._counted.labels("repeated").inc()
-                return receipt
+                return known
             try:
+                row["photos"] = self._photos_of(answer, given.consent, budget)
                 self.store.append(row)
             except OSError as error:
                 self._counted.labels("failed").inc()
                 raise FeedbackNotStored(
                     "the feedback could not be stored; try again later", retry_after=60
                 ) from error
+            receipt = FeedbackReceipt(
+                request_id=given.request_id, in_set=row["in_set"], photos=len(row["photos"])
+            )
             if key is not None:
-                self._keys.keep(key, given)
+                self._keys.keep(key, (given, receipt))
         hit = "hit" if receipt.in_set else "miss"  # a species that is not listed is neither
         self._counted.labels(given.class_id if given.class_id in WORDS else hit).inc()
         return receipt
@@ -144,10 +169,23 @@ class Feedback:
             "calibration_id": answer.model.calibration_id,
             "bundle_sha256": answer.model.bundle_sha256,
             "note": given.note,
+            "consent": given.consent,
         }
 
-    def _repeated(self, given: FeedbackBody, key: str | None) -> bool:
+    def _photos_of(self, answer: Remembered, consent: bool, budget: PixelBudget) -> list[str]:
+        """The files of the photos that may be kept; the last word on an answer decides."""
+        if self.photos is None:
+            return []
+        if consent:
+            return self.photos.keep(answer.name, budget)
+        self.photos.drop(answer.name)
+        return []
+
+    def _repeated(self, given: FeedbackBody, key: str | None) -> FeedbackReceipt | None:
         known = None if key is None else self._keys.find(key)
-        if known is not None and known != given:
+        if known is None:
+            return None
+        before, receipt = known
+        if before != given:
             raise IdempotencyKeyReused("this Idempotency-Key came with other feedback before")
-        return known is not None
+        return receipt

@@ -1,4 +1,4 @@
-"""Feedback on disk: lines of JSON in numbered files of bounded size. No photo, no address.
+"""Feedback on disk: lines of JSON in numbered files of bounded size, without an address.
 
 `calibration.live.audit` reads it. A line is written by one ``write`` to a file opened for
 appending; a crash can only tear the last one, which a reader leaves out.

@@ -7,6 +7,7 @@ from calibration.live.score_log import LogHeader, ScoreLogWriter
 from models.errors import UsageError
 from server.afterwards.afterwards import Listener
 from server.afterwards.feedback import Feedback
+from server.afterwards.feedback_photos import FOLDER, FeedbackPhotos
 from server.afterwards.feedback_store import FeedbackStore
 from server.afterwards.score_logging import ScoreLogging
 from server.afterwards.watching import Watch
@@ -24,7 +25,19 @@ def open_feedback(settings: Settings, metrics: Metrics) -> Feedback | None:
     if settings.feedback_store is None:
         return None
     folder = _writable(settings.feedback_store, "--feedback-store")
-    return Feedback(FeedbackStore(folder), metrics)
+    return Feedback(FeedbackStore(folder), metrics, _open_photos(folder, settings, metrics))
+
+
+def _open_photos(store: Path, settings: Settings, metrics: Metrics) -> FeedbackPhotos | None:
+    if not settings.feedback_photos:
+        return None
+    return FeedbackPhotos(
+        _writable(store / FOLDER, "--feedback-photos"),
+        metrics,
+        held_bytes=settings.feedback_photos_held_bytes,
+        max_bytes=settings.feedback_photos_max_bytes,
+        max_pixels=settings.max_pixels,
+    )
 
 
 def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:

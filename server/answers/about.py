@@ -25,7 +25,9 @@ from server.schemas import (
 )
 
 
-def model_card(pipeline: Pipeline, limits: Limits, *, feedback: bool = False) -> ModelCard:
+def model_card(
+    pipeline: Pipeline, limits: Limits, *, feedback: bool = False, feedback_photos: bool = False
+) -> ModelCard:
     """Which model is served, what it is calibrated for, whether feedback is taken, and limits."""
     bundle, record = pipeline.bundle, pipeline.record
     return ModelCard(
@@ -53,6 +55,7 @@ def model_card(pipeline: Pipeline, limits: Limits, *, feedback: bool = False) ->
         ],
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
         feedback=feedback,
+        feedback_photos=feedback_photos,
         limits=limits,
     )
 

@@ -26,8 +26,14 @@ class About:
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
         bundle = pipeline.bundle
         limits = Limits.of(settings, media_types=list(ACCEPTED))
-        takes_feedback = settings.feedback_store is not None
-        self.card = Cached(model_card(pipeline, limits, feedback=takes_feedback))
+        self.card = Cached(
+            model_card(
+                pipeline,
+                limits,
+                feedback=settings.feedback_store is not None,
+                feedback_photos=settings.feedback_photos,
+            )
+        )
         self.thumbnails = {
             name: Cached(picture, "image/jpeg", max_age_s=MAX_AGE_S)
             for name, picture in bundle.read_thumbnails().items()

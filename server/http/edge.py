@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.errors import Draining, InternalError, Problem
 from server.http.handlers import problem_response
+from server.http.traces import Traces
 from server.metrics import Metrics
 
 log = logging.getLogger("florilege.server")
@@ -47,10 +48,18 @@ def new_request_id(headers: Headers) -> str:
 class Edge:
     """Wraps the application; see the module."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, *, access_log: bool = False) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        *,
+        access_log: bool = False,
+        traces: Traces | None = None,
+    ) -> None:
         self.app = app
         self.metrics = metrics
         self.access_log = access_log
+        self.traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -66,6 +75,7 @@ class _Exchange:
 
     def __init__(self, edge: Edge, scope: Scope, receive: Receive, send: Send) -> None:
         self.app, self.metrics, self.access_log = edge.app, edge.metrics, edge.access_log
+        self.traces = edge.traces
         self.method = scope["method"]
         if self.method == "HEAD":  # what GET would answer; the HTTP server leaves out the body
             scope = {**scope, "method": "GET"}
@@ -144,6 +154,8 @@ class _Exchange:
         failed = self.status is not None and self.status >= 500
         if failed or self.access_log:
             self._say(route, method, seconds, logging.WARNING if failed else logging.INFO)
+        if self.traces is not None:
+            self._trace(self.traces, route, method, seconds)
 
     def _say(self, route: str, method: str, seconds: float, level: int) -> None:
         fields = {
@@ -155,6 +167,17 @@ class _Exchange:
             "ms": round(1000 * seconds, 1),
         }
         log.log(level, "request", extra={"fields": fields})
+
+    def _trace(self, traces: Traces, route: str, method: str, seconds: float) -> None:
+        told = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": self.status,
+            "florilege.request_id": self.request_id,
+            "florilege.code": self.scope["state"].get("code"),
+        }
+        stages = dict(self.scope["state"].get("stages", {}))  # a thread may still be adding some
+        traces.add(told, seconds, stages, Headers(scope=self.scope))
 
 
 def _announces_body(headers: Headers) -> bool:

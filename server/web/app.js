@@ -20,6 +20,7 @@ async function loadCard() {
   state.k ??= card.default_k;
   limitPhotos(card.limits.max_images);
   by("model").textContent = words.modelLine(card.model.name, card.model.version, number(card.classes));
+  if (card.feedback_photos) by("private").textContent = words.privateUnless;
   showLists(card.lists ?? []);
 }
 
@@ -124,7 +125,8 @@ function setBusy(busy) {
 
 function showAnswer(answer) {
   state.answer = answer;
-  state.action = state.card.feedback ? offerFeedback(answer, () => widen(answer), show) : () => null;
+  const { feedback, feedback_photos: keeps } = state.card;
+  state.action = feedback ? offerFeedback(answer, keeps, () => widen(answer), show) : () => null;
   by("details").open = false;
   showDial();
   showAbout(answer);

@@ -9,13 +9,20 @@ const NOT_AN_ORGANISM = "not_an_organism";
 /**
  * Offer feedback on an answer; returns what makes the button of a member's card.
  *
- * `widen` shows the whole set that was answered where less is shown, else returns false: "none of
- * these" is said of that whole set. `redraw` makes the cards anew.
+ * `keeps` says whether the server keeps photos of people who allow it: a box that is never ticked
+ * beforehand, and may be ticked or cleared after the answer too. `widen` shows the whole set that was
+ * answered where less is shown, else returns false: "none of these" is said of that whole set.
+ * `redraw` makes the cards anew.
  */
-export function offerFeedback(answer, widen, redraw) {
-  const tell = ({ target }, classId, said) => send(answer, target, classId, said);
+export function offerFeedback(answer, keeps, widen, redraw) {
+  let last = null;
+  const tell = async ({ target }, ...said) => {
+    const kept = await send(answer, target, ...said);
+    if (kept) last = [{ target }, ...said];
+    return kept;
+  };
   const offer = () => {
-    say(words.feedback);
+    say(keeps ? words.feedbackUnless : words.feedback);
     by("result").classList.remove("told");
     by("others").replaceChildren(
       button("", words.noneOfThese, (event) => {
@@ -24,6 +31,11 @@ export function offerFeedback(answer, widen, redraw) {
       }),
       button("", words.notAnOrganism, (event) => tell(event, NOT_AN_ORGANISM, words.notAnOrganism)),
     );
+  };
+  by("consent").hidden = !keeps;
+  by("consented").checked = false;
+  by("consented").onchange = async ({ target }) => {
+    if (last && !(await tell(...last))) target.checked = !target.checked;
   };
   by("change").onclick = () => { offer(); redraw(); };
   by("feedback").hidden = false;
@@ -36,28 +48,34 @@ export function offerFeedback(answer, widen, redraw) {
   };
 }
 
+/** Say it to the server; returns whether it is kept. */
 async function send(answer, pressed, classId, said) {
+  const consent = by("consented").checked;
   setBusy(true);
   say(words.sending);
   try {
-    await ask("v1/feedback", {
+    const { photos } = await ask("v1/feedback", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ request_id: answer.id, class_id: classId }),
+      body: JSON.stringify({ request_id: answer.id, class_id: classId, consent }),
     });
-    say(words.thanks(said));
+    say(consent && photos === 0 ? words.photoGone : words.thanks(said));
     by("result").classList.add("told");
     pressed.classList.add("kept");
     pressed.textContent = `✓ ${words.kept}`;
+    return true;
   } catch (problem) {
     setBusy(false);
     say(problem.code === "answer_not_found" ? words.forgotten : words.notStored);
     by("feedback").scrollIntoView({ block: "nearest" });
+    return false;
+  } finally {
+    by("consented").disabled = false;
   }
 }
 
 function setBusy(busy) {
-  for (const one of document.querySelectorAll("#result .this, #others button")) one.disabled = busy;
+  for (const one of document.querySelectorAll("#result .this, #others button, #consented")) one.disabled = busy;
 }
 
 const say = (text) => { by("feedback-said").textContent = text; };

@@ -71,7 +71,7 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
     outside = next(f[0] for f in garden.FLOWERS if f[0] not in inside)
     response = say(client, about(answer, inside[0], note="on a wall"))
     assert response.status_code == 202
-    assert response.json() == {"request_id": answer["id"], "in_set": True}
+    assert response.json() == {"request_id": answer["id"], "in_set": True, "photos": 0}
     (row,) = lines_of(store)
     assert row.pop("time").endswith("+00:00")
     assert row == {
@@ -91,6 +91,8 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
         "calibration_id": answer["model"]["calibration_id"],
         "bundle_sha256": answer["model"]["bundle_sha256"],
         "note": "on a wall",
+        "consent": False,
+        "photos": [],
     }
     other = answered(client)
     assert say(client, about(other, outside)).json()["in_set"] is False

@@ -487,7 +487,9 @@ def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> No
 def stored(running: Running) -> list[str]:
     """What was said, from the store."""
     folder = running.app.state.feedback.store.files.folder
-    lines = [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
+    lines = [
+        line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()
+    ]
     return [json.loads(line)["said"] for line in lines]
 
 
@@ -544,9 +546,52 @@ def test_feedback_that_fails_is_told_kindly_and_can_be_sent_again(
 
 
 @browser
+def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer(
+    opened: Opened, bundle: Path, tmp_path: Path
+) -> None:
+    settings = Settings(bundle=bundle, feedback_store=tmp_path, feedback_photos=True)
+    with Running(settings) as running:
+        page = opened(url=running.url)
+        assert "unless you allow" in page.inner_text("#private")
+
+        def kept() -> int:
+            return len(list((tmp_path / "photos").iterdir()))
+
+        def said(press: Callable[[], None]) -> int:
+            with page.expect_response(re.compile("/v1/feedback")):
+                press()
+            page.wait_for_function("!document.querySelector('#consented').disabled")
+            return kept()
+
+        show(page)
+        assert not page.is_checked("#consented")
+        assert said(lambda: page.click(".this >> nth=0")) == 0
+        assert said(lambda: page.check("#consented")) == 1
+        assert said(lambda: page.uncheck("#consented")) == 0
+        assert said(lambda: page.check("#consented")) == 1
+        show(page)  # another answer: nobody has agreed to anything yet
+        page.wait_for_function("!document.querySelector('#consented').checked")
+        page.check("#consented")
+        assert kept() == 1
+        assert said(lambda: page.click("text=None of these")) == 2
+        page.route(re.compile("/v1/feedback"), lambda route: route.fulfill(status=502, body=HTML))
+        page.click("#consented")
+        page.wait_for_selector("text=could not be kept")
+        assert page.is_checked("#consented")  # as it still is
+        page.unroute(re.compile("/v1/feedback"))
+        running.app.state.feedback.photos._kept.clear()
+        running.app.state.feedback.photos._held.clear()
+        assert said(lambda: page.click("#consented")) == 2
+        assert said(lambda: page.click("#consented")) == 2
+        assert "the photo could not be" in page.inner_text("#feedback-said")
+    assert stored(running)[-1] == "not_listed"
+
+
+@browser
 def test_without_a_store_nobody_is_asked_for_feedback(page: "Page") -> None:
     show(page)
     assert page.is_hidden("#feedback")
+    assert page.is_hidden("#consent")
     assert page.locator(".this").count() == 0
 
 
