@@ -15,7 +15,7 @@ def test_a_recipe_names_what_exists(recipe: str) -> None:
 
 
 def test_the_cifar_recipe_is_that_of_the_paper() -> None:
-    config = resolve({"recipe": "cifar100-densenet40", "data": "x"})
+    config = resolve({"recipe": "cifar100-avg-k5", "data": "x"})
     assert (config.backbone, config.image_size) == ("densenet40_40", 32)
     assert (config.epochs, config.batch_size) == (300, 64)
     assert config.optimiser.learning_rate == 0.1
@@ -27,7 +27,7 @@ def test_the_cifar_recipe_is_that_of_the_paper() -> None:
 
 
 def test_the_plantnet_recipe_is_that_of_the_paper() -> None:
-    config = resolve({"recipe": "plantnet300k-resnet18", "data": "x"})
+    config = resolve({"recipe": "plantnet-avg-k5", "data": "x"})
     assert (config.backbone, config.weights, config.image_size) == ("resnet18", "pretrained", 224)
     assert (config.epochs, config.batch_size) == (30, 32)
     assert config.optimiser.learning_rate == 0.002
