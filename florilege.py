@@ -59,6 +59,7 @@ STOPPED = {  # what is said after Ctrl-C
     "demo": "stopped; repeat the command to continue\n",
     "serve": "stopped\n",
     "train": "",  # it says itself how to continue
+    "sweep": "stopped; repeat the command with --resume to continue\n",
 }
 # Newer versions of typer bring their own click.
 ClickException = cast(type[Exception], typer.BadParameter.mro()[2])

@@ -173,6 +173,20 @@ def parse_override(text: str) -> Plain:
     return plain
 
 
+def parse_values(text: str) -> list[Any]:
+    """Values separated by commas, each read as YAML.
+
+    Raises:
+        yaml.YAMLError: They are not YAML.
+
+    Example:
+        >>> parse_values("1e-1, sgd, [10, 20]")
+        [0.1, 'sgd', [10, 20]]
+    """
+    values: list[Any] = yaml.load(f"[{text}]", _Loader)
+    return values
+
+
 def read_yaml(path: Path) -> Plain:
     """Read a settings file.
 
