@@ -28,7 +28,7 @@ def test_flags_win_over_file_over_recipe_over_defaults(tmp_path: Path) -> None:
     assert config.seed == 5  # file over default; the flag was not given
     assert config.augment.flip == 0.25  # --set over recipe
     assert config.optimiser.momentum == 0.8  # file, beside the recipe's other settings
-    assert config.optimiser.learning_rate == recipe["optimiser"]["learning_rate"]
+    assert config.optimiser.learning_rate == recipe.settings["optimiser"]["learning_rate"]
     assert config.device == TrainConfig(data="x").device  # default
     assert config.data == "x"  # flag over the recipe's own data
 
@@ -67,7 +67,7 @@ def test_the_same_loss_name_keeps_them() -> None:
     recipe = "cifar100-avg-k5"
     given = {"recipe": recipe, "data": "x", "loss": "two_head_average_k"}
     config = resolve(given, overrides=["loss.alpha=2"])
-    assert config.loss == {**RECIPES[recipe]["loss"], "alpha": 2}
+    assert config.loss == {**RECIPES[recipe].settings["loss"], "alpha": 2}
 
 
 def test_merging_goes_down_into_nested_settings_and_changes_neither_side() -> None:
@@ -248,7 +248,7 @@ def test_an_unknown_backbone_is_wrong_usage() -> None:
 
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"no recipe 'fast'; there are: default, .*demo"):
+    with pytest.raises(UsageError, match=r"no recipe .fast.; `florilege recipes` lists"):
         resolve({"data": "flora", "recipe": "fast"})
 
 

@@ -36,7 +36,7 @@ def recipes_command(
         typer.echo()
         _print_published(title, list(items))
     typer.echo()
-    tell("GPU h: of one run, as far as print allows an estimate; where empty, not measured.")
+    tell("GPU h: of one run, as far as print allows an estimate; empty: not measured.")
     name, recipe = published[0]
     conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
 

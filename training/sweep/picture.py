@@ -29,8 +29,17 @@ def accuracy_over_k(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], ti
         by_k = tested.get(rule, {})
         means = [figures["hit_rate"] for figures in by_k.values()]
         halves = [mean.half or 0.0 for mean in means]
-        axes.errorbar(list(by_k), [mean.mean for mean in means], halves, color=colour,
-                      marker=marker, linestyle=line, markersize=4, capsize=3, label=label)  # fmt: skip
+        axes.errorbar(
+            list(by_k),
+            [mean.mean for mean in means],
+            halves,
+            color=colour,
+            marker=marker,
+            linestyle=line,
+            markersize=4,
+            capsize=3,
+            label=label,
+        )
     axes.set_xticks(sorted({k for by_k in tested.values() for k in by_k}))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_title(title)

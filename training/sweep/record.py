@@ -186,6 +186,6 @@ FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 def asked_of(config: TrainConfig, points: Sequence[Point], seeds: Sequence[int]) -> dict[str, Any]:
     """What is asked of a sweep, for JSON: the grid, the seeds and the settings of all runs."""
     settings = {key: value for key, value in config.to_plain().items() if key not in _OWN}
-    over = [dict(point.changes) for point in points]
-    plain: dict[str, Any] = json.loads(json.dumps({"over": over, "seeds": list(seeds), **settings}))
+    facts = {"over": list(map(str, points)), "seeds": list(seeds), **settings}
+    plain: dict[str, Any] = json.loads(json.dumps(facts))  # as it will be read again
     return plain

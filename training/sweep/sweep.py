@@ -17,7 +17,7 @@ from training.sweep.picture import accuracy_over_k
 from training.sweep.processes import Job, devices, outcomes
 from training.sweep.record import Record, RunRecord, asked_of
 from training.sweep.testing import tested
-from training.train import TrainResult
+from training.train import TrainResult, objective_of
 
 PICTURE: Final = "curves.png"
 
@@ -65,7 +65,9 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
     """
     first = plan.configs[0]
     _check_comparable(plan.configs)
-    open_dataset(first.data, splits=["train", "val", "test"])  # test, before hours of training
+    dataset = open_dataset(first.data, splits=["train", "val", "test"])  # before hours of training
+    for config in plan.configs[:: len(plan.seeds)]:
+        objective_of(config, dataset)  # a parameter that a loss lacks is noticed now
     asked = asked_of(first, plan.points, plan.seeds)
     fresh = Record(
         recipe=first.recipe, asked=asked, metric=str(first.validation.chosen_by), runs=plan.runs
@@ -169,7 +171,8 @@ def _test(record: Record, folder: Path) -> None:
             run.test = tested(folder / run.run, bundle, head=run.head, score_kind=run.score_kind)
             record.write(folder)
     if runs and not (folder / PICTURE).exists():
-        title = f"{record.recipe}: {Point(changes=runs[0].changes)}, {len(runs)} seeds"
+        seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
+        title = f"{record.recipe}: {Point(changes=runs[0].changes)}, {seeds}"
         try:
             accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
         except OSError as error:
