@@ -78,8 +78,8 @@ def find_recipe(name: str) -> Recipe:
     """
     if name not in RECIPES:
         raise UsageError(
-            f"there is no recipe {name!r}{meant(name, RECIPES) or ';'} `florilege recipes` lists "
-            f"all {len(RECIPES)}"
+            f"there is no recipe {name!r}; `florilege recipes` lists all {len(RECIPES)}"
+            f"{meant(name, RECIPES)}"
         )
     return RECIPES[name]
 

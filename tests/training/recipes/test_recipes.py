@@ -1,5 +1,6 @@
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,12 @@ def test_a_recipe_names_what_exists(recipe: str) -> None:
     config = resolve({"recipe": recipe, "data": "flora"})
     assert config.backbone in available()
     assert config.loss_name in LOSSES
-    classes, rows = {"class_counts": [1] * 11}, {"rows": 11}
-    facts = {"ldam": classes, "imbalanced_noised_top_k": classes, "role": rows}
-    build(config.loss_name, **facts.get(config.loss_name, {}), **config.loss_parameters)
+    needed: dict[str, dict[str, Any]] = {
+        "ldam": {"class_counts": [1] * 11},
+        "imbalanced_noised_top_k": {"class_counts": [1] * 11},
+        "role": {"rows": 11},
+    }
+    build(config.loss_name, **needed.get(config.loss_name, {}), **config.loss_parameters)
 
 
 def test_the_page_of_recipes_is_up_to_date() -> None:

@@ -1,9 +1,6 @@
 """What a sweep trains, keeps, chooses and measures; the runs themselves are made up here."""
 
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +8,7 @@ import pytest
 
 from models.errors import DataError, SomeInputsFailed, UsageError
 from tests.data.pictures import write_folder
+from tests.models.test_files import holder
 from training.config import TrainConfig
 from training.settings import resolve
 from training.sweep import processes
@@ -166,22 +164,8 @@ def test_a_folder_with_something_in_it_is_refused(runs: Runs, tmp_path: Path) ->
         sweep(_plan(), tmp_path / "file")
 
 
-@pytest.fixture
-def _held(tmp_path: Path) -> Iterator[None]:
-    """Another process has the folder of the sweep."""
-    code = "import sys,pathlib,models.files as f\nwith f.held(pathlib.Path(sys.argv[1])): "
-    code += "print(flush=True); sys.stdin.read()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], **pipes) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield
-        process.communicate()
-
-
-@pytest.mark.usefixtures("_held")
 def test_two_sweeps_do_not_share_a_folder(runs: Runs, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="another process"):
+    with holder(tmp_path), pytest.raises(UsageError, match="another process"):
         sweep(_plan(), tmp_path, resume=True)
     assert runs.trained == []
 
