@@ -27,6 +27,8 @@ def test_values_come_back_as_they_were_through_the_settings() -> None:
     (point,) = points_of(["optimiser.learning_rate=1e-5"])
     config = resolve({"data": "x"}, overrides=point.overrides)
     assert config.optimiser.learning_rate == 1e-5
+    (point,) = points_of(["validation.patience=null"])
+    assert resolve({"data": "x"}, overrides=point.overrides).validation.patience is None
     (point,) = points_of(["weights=runs/a b"])
     assert resolve({"data": "x"}, overrides=point.overrides).weights == "runs/a b"
 

@@ -150,6 +150,15 @@ def test_a_sweep_goes_on_with_the_same_settings_alone(
     assert runs.trained == []
 
 
+def test_a_sweep_does_not_go_on_with_longer_runs_beside_shorter_ones(
+    runs: Runs, tmp_path: Path
+) -> None:
+    sweep(_plan("batch_size=8,16", epochs=1), tmp_path)
+    with pytest.raises(UsageError, match="epochs was 1, now 2"):
+        sweep(_plan("batch_size=8,16", epochs=2), tmp_path, resume=True)
+    assert len(runs.trained) == 4
+
+
 def test_where_it_computes_may_change(runs: Runs, tmp_path: Path) -> None:
     sweep(_plan(), tmp_path)
     sweep(_plan(device="auto"), tmp_path, resume=True)
