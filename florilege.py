@@ -33,6 +33,14 @@ from models.runtime import silence_telemetry
 VERBS = {
     "data": ("data.cli", "Check a data set, or cut it into train, val and test."),
     "train": ("training.cli", "Train a network with a loss made for sets."),
+    "recipes": (
+        "training.recipes.cli",
+        "List the recipes, one for each row of the papers among them.",
+    ),
+    "sweep": (
+        "training.sweep.cli",
+        "Train a recipe over a grid of settings and seeds, and compare.",
+    ),
     "export": ("training.cli", "Turn a run folder into a bundle, the folder the server opens."),
     "import": ("training.imported.cli", "Make a bundle of a classifier trained elsewhere."),
     "calibrate": ("calibration.cli", "Set the thresholds of a bundle on validation photos."),
@@ -51,6 +59,7 @@ STOPPED = {  # what is said after Ctrl-C
     "demo": "stopped; repeat the command to continue\n",
     "serve": "stopped\n",
     "train": "",  # it says itself how to continue
+    "sweep": "stopped; repeat the command with --resume to continue\n",
 }
 # Newer versions of typer bring their own click.
 ClickException = cast(type[Exception], typer.BadParameter.mro()[2])

@@ -1,6 +1,8 @@
-"""95 % intervals for figures measured on a sample of photos."""
+"""95 % intervals for figures measured on a sample of photos, or from several seeds."""
 
-from math import sqrt
+from collections.abc import Sequence
+from math import atan2, cos, pi, sin, sqrt
+from statistics import stdev
 
 Z95 = 1.959963984540054
 """Quantile of the normal distribution with 2.5 % above it."""
@@ -45,3 +47,46 @@ def mean_interval(mean: float, deviation: float, rows: int) -> tuple[float, floa
     """
     half = Z95 * deviation / sqrt(rows)
     return mean - half, mean + half
+
+
+def student_half(values: Sequence[float]) -> float | None:
+    """Half of the 95 % interval for the mean of a few values; None for a single one.
+
+    Student's t: it holds for normal values of unknown deviation, however few they are.
+
+    Example:
+        >>> round(student_half([0.9, 1.0, 1.1]), 3)
+        0.248
+    """
+    if len(values) < 2:
+        return None
+    return t975(len(values) - 1) * stdev(values) / sqrt(len(values))
+
+
+def t975(freedom: int) -> float:
+    """Quantile of Student's distribution with 2.5 % above it, for whole degrees of freedom.
+
+    References:
+        Abramowitz and Stegun, "Handbook of mathematical functions", 26.7.3 and 26.7.4.
+
+    Example:
+        >>> round(t975(2), 3), round(t975(4), 3)
+        (4.303, 2.776)
+    """
+    low, high = 0.0, 20.0  # 12.71 for one degree, less for more
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < 0.95 else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """Probability that Student's variable is between -t and t."""
+    angle = atan2(t, sqrt(freedom))
+    odd = freedom % 2
+    term = cos(angle) if odd else 1.0
+    total = 0.0
+    for power in range(2 + odd, freedom + 1, 2):
+        total += term
+        term *= cos(angle) ** 2 * (power - 1) / power
+    return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total

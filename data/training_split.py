@@ -103,6 +103,33 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
     return without, TrainingOptions(**given)  # type: ignore[arg-type]  # whole where it must be
 
 
+def add_options(source: str, options: str) -> str:
+    """The source with some options more, but for those that it names itself.
+
+    Example:
+        >>> add_options("cifar-100-python:noise=0.5", "noise=0.2,noise_seed=1")
+        'cifar-100-python:noise=0.5,noise_seed=1'
+        >>> add_options("cifar-100-python", "noise=0.2")
+        'cifar-100-python:noise=0.2'
+    """
+    base, _, tail = source.rpartition(":")
+    has_some = bool(base and _OPTIONS.fullmatch(tail)) and not _exists(source)
+    named = {_name(option) for option in tail.split(",")} if has_some else set[str]()
+    more = [option for option in options.split(",") if _name(option) not in named]
+    return f"{source}{',' if has_some else ':'}{','.join(more)}" if more else source
+
+
+def _name(option: str) -> str:
+    return option.partition("=")[0].strip()
+
+
+def _exists(source: str) -> bool:
+    try:
+        return Path(source).exists()
+    except OSError:  # reported when it is opened
+        return False
+
+
 def with_options(listing: Listing, options: TrainingOptions) -> Listing:
     """The listing with its training split thinned out and its training labels made noisy.
 

@@ -32,7 +32,7 @@ FLAGS: Final = (
 """The settings with a flag of their own; ``--set`` reaches all of them."""
 
 
-def _flag(name: str) -> Any:
+def flag_of(name: str) -> Any:
     """The field of a flag: None if it is not given; help and default are those of the setting."""
     setting = fields()[name]
     default = DEFAULT_LOSS if name == "loss" else setting.get("default")
@@ -46,7 +46,7 @@ def _flag(name: str) -> Any:
     return Annotated[kind | None, shown], None
 
 
-Given: Any = create_model("Given", __base__=FlagSettings, **{name: _flag(name) for name in FLAGS})
+Given: Any = create_model("Given", __base__=FlagSettings, **{name: flag_of(name) for name in FLAGS})
 
 
 @app.command("train")

@@ -15,11 +15,12 @@ import yaml
 from pydantic import ValidationError
 
 from data.sources import own_pictures
+from data.training_split import add_options
 from models.backbones import own_preprocess, side_taken
 from models.errors import UsageError
 from models.near import meant
 from training.config import ADAMW, DEFAULT_LOSS, TrainConfig, complaint
-from training.recipes import RECIPES
+from training.recipes import RECIPES, Recipe
 
 Plain = dict[str, Any]
 
@@ -61,11 +62,26 @@ def resolve(
         explicit = merge(explicit, parse_override(override))
     usual = "frozen" if explicit.get("freeze") else "default"
     name = str(explicit.get("recipe", usual))
+    recipe = find_recipe(name)
+    below = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
+    merged = merge(below, explicit)
+    if recipe.options and isinstance(source := merged.get("data"), str):
+        merged["data"] = add_options(source, recipe.options)
+    return _with_preprocess(from_plain(merged))
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        UsageError: There is none; the message names the nearest ones.
+    """
     if name not in RECIPES:
-        listed = ", ".join(RECIPES)
-        raise UsageError(f"there is no recipe {name!r}; there are: {listed}{meant(name, RECIPES)}")
-    recipe = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, RECIPES[name])
-    return _with_preprocess(from_plain(merge(recipe, explicit)))
+        raise UsageError(
+            f"there is no recipe {name!r}; `florilege recipes` lists all {len(RECIPES)}"
+            f"{meant(name, RECIPES)}"
+        )
+    return RECIPES[name]
 
 
 def _with_preprocess(config: TrainConfig) -> TrainConfig:
@@ -155,6 +171,20 @@ def parse_override(text: str) -> Plain:
         plain = {part: plain}
     assert isinstance(plain, dict)
     return plain
+
+
+def parse_values(text: str) -> list[Any]:
+    """Values separated by commas, each read as YAML.
+
+    Raises:
+        yaml.YAMLError: They are not YAML.
+
+    Example:
+        >>> parse_values("1e-1, sgd, [10, 20]")
+        [0.1, 'sgd', [10, 20]]
+    """
+    values: list[Any] = yaml.load(f"[{text}]", _Loader)
+    return values
 
 
 def read_yaml(path: Path) -> Plain:

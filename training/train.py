@@ -35,7 +35,7 @@ from training.objective import Objective, make_objective
 from training.optimisation.averaging import averaged
 from training.optimisation.optimiser import make_optimiser
 from training.pictures import short_side
-from training.ranks import Ranks, together
+from training.ranks import ALONE, Ranks, together
 from training.report import write_report
 from training.run_folder import RunFolder
 
@@ -91,7 +91,7 @@ def _train(
             folder.check_free()
         thumbnails = _thumbnails(dataset) if ranks.first else None  # a missing one is noticed now
         torch.manual_seed(config.seed)
-        objective = _make_objective(config, dataset, ranks)
+        objective = objective_of(config, dataset, ranks)
         network = build_network(config, objective.head, len(dataset.classes))
         notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
     weights, fresh = None, not restored or (config.freeze and not folder.best.is_file())
@@ -225,7 +225,13 @@ def _features(
     return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
 
 
-def _make_objective(config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Objective:
+def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:
+    """The loss of a run on its data.
+
+    Raises:
+        UsageError: A loss or a batch size that cannot be, or does not fit the data.
+        DataError: There are too few pictures.
+    """
     labels, fewest = dataset.split("train").labels, 2 * ranks.count
     if len(labels) < fewest:
         raise DataError(

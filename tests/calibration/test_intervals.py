@@ -2,9 +2,10 @@
 
 from math import sqrt
 
+import numpy as np
 import pytest
 
-from calibration.intervals import Z95, mean_interval, wilson
+from calibration.intervals import Z95, mean_interval, student_half, t975, wilson
 
 
 @pytest.mark.parametrize(("hits", "rows"), [(1, 10), (5, 10), (938, 1000), (29_000, 31_112)])
@@ -31,3 +32,23 @@ def test_counts_that_cannot_be_are_refused(hits: int, rows: int) -> None:
 
 def test_the_interval_of_a_mean_is_1_96_standard_errors_wide_on_each_side() -> None:
     assert mean_interval(3.0, 2.0, 400) == pytest.approx((2.804004, 3.195996), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423), (999, 1.9623)],
+)
+def test_the_quantile_of_student_is_that_of_the_tables(freedom: int, quantile: float) -> None:
+    assert t975(freedom) == pytest.approx(quantile, abs=1e-4)
+
+
+def test_the_interval_over_seeds_holds_the_mean_in_95_of_100_cases() -> None:
+    values = np.random.default_rng(0).normal(3.0, 2.0, (4000, 3))
+    halves = np.array([student_half(row) for row in values.tolist()])
+    covered = np.abs(values.mean(1) - 3.0) <= halves
+    assert covered.mean() == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors
+
+
+def test_a_single_value_has_no_interval() -> None:
+    assert student_half([0.5]) is None
+    assert student_half([0.5, 0.5]) == 0.0

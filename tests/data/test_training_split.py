@@ -9,7 +9,7 @@ import pytest
 from data.dataset import Dataset
 from data.layouts.plantnet import METADATA, NAMES
 from data.sources import OwnPictures, open_dataset, own_pictures, parse_source
-from data.training_split import TrainingOptions, parse_options
+from data.training_split import TrainingOptions, add_options, parse_options
 from models.errors import DataError
 from tests.data.pictures import write_folder
 
@@ -222,3 +222,25 @@ def test_a_source_with_options_tells_its_picture_size(tmp_path: Path) -> None:
     cifar = own_pictures(f"{tmp_path}:noise=0.2,noise_seed=1")
     assert cifar is not None
     assert cifar.side == 32
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("photos", "photos:noise=0.2,hold_out=5"),
+        ("photos:fraction=0.5", "photos:fraction=0.5,noise=0.2,hold_out=5"),
+        ("photos: noise =0", "photos: noise =0,hold_out=5"),
+        ("photos:hold_out=1,noise=1", "photos:hold_out=1,noise=1"),
+        ("flora:train=4000", "flora:train=4000,noise=0.2,hold_out=5"),
+        ("a:b/photos", "a:b/photos:noise=0.2,hold_out=5"),
+        ("x" * 5000, "x" * 5000 + ":noise=0.2,hold_out=5"),
+    ],
+)
+def test_options_are_added_but_for_those_that_are_named(source: str, found: str) -> None:
+    assert add_options(source, "noise=0.2,hold_out=5") == found
+    assert add_options(found, "noise=0.2,hold_out=5") == found
+
+
+def test_a_folder_that_is_called_like_options_has_none(tmp_path: Path) -> None:
+    (tmp_path / "x:noise=1").mkdir()
+    assert add_options(f"{tmp_path}/x:noise=1", "noise=0.2") == f"{tmp_path}/x:noise=1:noise=0.2"

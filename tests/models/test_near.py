@@ -29,7 +29,7 @@ DEVICES = ("auto", "cpu", "cuda")
         ("crossentropy", LOSSES, ["cross_entropy"]),
         ("entropy", LOSSES, ["cross_entropy", "generalised_cross_entropy"]),
         ("fcal", LOSSES, ["focal"]),
-        ("plantnet", RECIPES, ["plantnet300k-resnet18"]),
+        ("plantnet-avk-k5", RECIPES, ["plantnet-avg-k5", "plantnet-an-k5", "plantnet-avg-k2"]),
         ("dmeo", RECIPES, ["demo"]),
         ("something", RULES, []),
         ("", RULES, []),

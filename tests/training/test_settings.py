@@ -28,15 +28,15 @@ def test_flags_win_over_file_over_recipe_over_defaults(tmp_path: Path) -> None:
     assert config.seed == 5  # file over default; the flag was not given
     assert config.augment.flip == 0.25  # --set over recipe
     assert config.optimiser.momentum == 0.8  # file, beside the recipe's other settings
-    assert config.optimiser.learning_rate == recipe["optimiser"]["learning_rate"]
+    assert config.optimiser.learning_rate == recipe.settings["optimiser"]["learning_rate"]
     assert config.device == TrainConfig(data="x").device  # default
     assert config.data == "x"  # flag over the recipe's own data
 
 
 def test_a_recipe_flag_wins_over_the_recipe_of_a_file(tmp_path: Path) -> None:
     file = _file(tmp_path, "recipe: demo\n")
-    config = resolve({"recipe": "cifar100-densenet40", "data": "x"}, config=file)
-    assert (config.recipe, config.backbone) == ("cifar100-densenet40", "densenet40_40")
+    config = resolve({"recipe": "cifar100-avg-k5", "data": "x"}, config=file)
+    assert (config.recipe, config.backbone) == ("cifar100-avg-k5", "densenet40_40")
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -47,13 +47,13 @@ def test_a_resolved_configuration_is_itself_a_valid_file(recipe: str, tmp_path: 
 
 
 def test_another_loss_name_drops_the_parameters_of_the_recipes_loss() -> None:
-    given = {"recipe": "cifar100-densenet40", "data": "x", "loss": "cross_entropy"}
+    given = {"recipe": "cifar100-avg-k5", "data": "x", "loss": "cross_entropy"}
     config = resolve(given, overrides=["loss.k=2"])
     assert config.loss == {"name": "cross_entropy", "k": 2}
 
 
 def test_a_parameter_may_be_set_before_the_name_of_its_loss() -> None:
-    given = {"recipe": "cifar100-densenet40", "data": "x"}
+    given = {"recipe": "cifar100-avg-k5", "data": "x"}
     config = resolve(given, overrides=["loss.gamma=1", "loss.name=focal"])
     assert config.loss == {"name": "focal", "gamma": 1}
 
@@ -64,10 +64,10 @@ def test_a_parameter_of_the_default_loss_may_be_set_without_naming_it() -> None:
 
 
 def test_the_same_loss_name_keeps_them() -> None:
-    recipe = "cifar100-densenet40"
+    recipe = "cifar100-avg-k5"
     given = {"recipe": recipe, "data": "x", "loss": "two_head_average_k"}
     config = resolve(given, overrides=["loss.alpha=2"])
-    assert config.loss == {**RECIPES[recipe]["loss"], "alpha": 2}
+    assert config.loss == {**RECIPES[recipe].settings["loss"], "alpha": 2}
 
 
 def test_merging_goes_down_into_nested_settings_and_changes_neither_side() -> None:
@@ -220,7 +220,7 @@ def test_only_pretrained_weights_of_torchvision_say_how_they_want_pictures() -> 
 
 @pytest.mark.parametrize(("word", "weights"), [("imagenet", "pretrained"), ("none", None)])
 def test_weights_have_other_words(word: str, weights: str | None) -> None:
-    config = resolve({"recipe": "plantnet300k-resnet18", "data": "x", "weights": word})
+    config = resolve({"recipe": "plantnet-avg-k5", "data": "x", "weights": word})
     assert config.weights == weights
 
 
@@ -248,7 +248,7 @@ def test_an_unknown_backbone_is_wrong_usage() -> None:
 
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"no recipe 'fast'; there are: default, .*demo"):
+    with pytest.raises(UsageError, match=r"no recipe .fast.; `florilege recipes` lists"):
         resolve({"data": "flora", "recipe": "fast"})
 
 
@@ -280,7 +280,7 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
 
 
 def test_yaml_holds_plain_values_only() -> None:
-    plain = yaml.safe_load(to_yaml(resolve({"recipe": "cifar100-densenet40", "data": "x"})))
+    plain = yaml.safe_load(to_yaml(resolve({"recipe": "cifar100-avg-k5", "data": "x"})))
     assert plain["schedule"]["milestones"] == [150.0, 225.0]
     assert from_plain(plain).schedule.milestones == (150.0, 225.0)
 

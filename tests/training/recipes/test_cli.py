@@ -1,0 +1,28 @@
+import json
+
+from typer.testing import CliRunner
+
+from training.recipes import RECIPES
+from training.recipes.cli import app
+
+
+def test_every_recipe_is_listed_with_what_was_printed_in_80_columns() -> None:
+    listed = CliRunner().invoke(app, []).stdout
+    lines = listed.splitlines()
+    assert [
+        name for name in RECIPES if not any(line.startswith(f"{name} ") for line in lines)
+    ] == []
+    assert max(map(len, lines)) <= 80
+    (line,) = [line for line in lines if line.startswith("imagenet-all-ce-k5 ")]
+    assert line.split()[1:] == ["100", "%,", "CE", "top-5", "90.67", "72.0"]
+
+
+def test_json_says_everything() -> None:
+    listed = json.loads(CliRunner().invoke(app, ["--json"]).stdout)["recipes"]
+    assert [each["name"] for each in listed] == list(RECIPES)
+    (found,) = [each for each in listed if each["name"] == "cifar100-noise0.2-smooth-k5"]
+    assert found["example"] == "cifar-100-python:noise=0.2"
+    assert found["printed"][2]["source"] == "[N] table 4, row 0.2, Smoothed Hinge"
+    assert found["settings"]["loss"] == {"name": "smooth_top_k", "k": 5, "tau": 1.0}
+    assert any("alphabet" in each for each in found["departures"])
+    assert found["gpu_hours"] == 6.75

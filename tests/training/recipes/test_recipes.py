@@ -1,0 +1,151 @@
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.backbones import available
+from tests.training.recipes.tiny_copies import COPIES
+from tests.training.write_recipes import PAGE, page
+from training.losses import LOSSES, build
+from training.recipes import RECIPES, Recipe
+from training.recipes.cli import heading
+from training.settings import resolve, to_yaml
+from training.train import train_run
+
+PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_names_what_exists(recipe: str) -> None:
+    config = resolve({"recipe": recipe, "data": "flora"})
+    assert config.backbone in available()
+    assert config.loss_name in LOSSES
+    needed: dict[str, dict[str, Any]] = {
+        "ldam": {"class_counts": [1] * 11},
+        "imbalanced_noised_top_k": {"class_counts": [1] * 11},
+        "role": {"rows": 11},
+    }
+    build(config.loss_name, **needed.get(config.loss_name, {}), **config.loss_parameters)
+
+
+def test_the_page_of_recipes_is_up_to_date() -> None:
+    """After a wanted change: `python -m tests.training.write_recipes`."""
+    assert PAGE.read_text("utf-8") == page()
+
+
+def test_there_is_one_for_each_row_in_print() -> None:
+    assert Counter(map(heading, PUBLISHED.values())) == {
+        "[A] table 1: cifar-100-python": 6,
+        "[A] table 2: plantnet_300K": 5 * 4,
+        "[S] table 7: plantnet_300K": 5 * 3,
+        "[B] table 1: cifar-100-python": 2 * 6,
+        "[N] table 4: cifar-100-python": 2 * 2 + 5,  # the others are rows of [B] too
+        "[N] table 5: plantnet_300K": 6 * 4 - 1,  # smooth at K = 1 is not applicable
+        "[N] version 2, 4.5.2 and table 6: ImageNet_LT": 4 * 2,
+        "[B] table 2: imagenet": 5 * 2,
+    }
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_checkpoint_is_chosen_by_what_was_printed(name: str) -> None:
+    recipe = PUBLISHED[name]
+    chosen = resolve({"recipe": name, "data": "x"}).validation
+    for figure in recipe.printed[:1]:
+        assert (figure.metric, figure.k) == (chosen.metric, chosen.k)
+    assert name.endswith(f"-k{chosen.k:g}")
+    assert recipe.departures
+
+
+def test_figures_are_those_in_print() -> None:
+    def first(name: str) -> str:
+        return str(RECIPES[name].printed[0])
+
+    assert first("cifar100-avg-k5") == "average-5 97.35 ± 0.06"
+    assert first("cifar100-role-k5") == "average-5 96.12 ± 0.11"
+    assert first("plantnet-top-k2") == "average-2 90.48 ± 0.05"
+    assert first("plantnet-vitb16-an-k5") == "average-5 95.05"
+    assert first("plantnet-densenet169-avg-k5") == "average-5 97.49"
+    assert first("cifar100-noise0.1-noised-k5") == "top-5 92.03"
+    assert first("imagenet-10pct-smooth-k5") == "top-5 73.10"
+    figures = RECIPES["plantnet-macro-imbalanced-k3"].printed
+    assert list(map(str, figures)) == ["macro top-3 64.77", "top-3 93.45"]
+    figures = RECIPES["cifar100-noise0.2-ce-k5"].printed
+    assert [(figure.source, str(figure)) for figure in figures] == [
+        ("[B] table 1, row 0.2, CE", "top-5 87.89"),
+        ("[B] table 1, row 0.2, CE", "top-1 68.20"),
+        ("[N] table 4, row 0.2, CE", "top-5 87.67"),
+        ("[N] table 6, row 0.2, CE", "top-1 68.19"),
+    ]
+
+
+def test_a_recipe_adds_the_options_of_its_data_once(tmp_path: Path) -> None:
+    given = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
+    config = resolve(given)
+    assert config.data == "imagenet:hold_out=50,per_class=64"
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml(config))
+    assert resolve({}, config=file) == config  # as a resumed run reads it
+    assert resolve({**given, "data": "i:per_class=3"}).data == "i:per_class=3,hold_out=50"
+
+
+def test_the_cifar_recipe_is_that_of_the_paper() -> None:
+    config = resolve({"recipe": "cifar100-avg-k5", "data": "x"})
+    assert (config.backbone, config.image_size) == ("densenet40_40", 32)
+    assert (config.epochs, config.batch_size) == (300, 64)
+    assert config.optimiser.learning_rate == 0.1
+    assert (config.optimiser.momentum, config.optimiser.nesterov) == (0.9, True)
+    assert (config.optimiser.weight_decay, config.optimiser.decay_all) == (1e-4, True)
+    assert (config.schedule.milestones, config.schedule.factor) == ((150.0, 225.0), 0.1)
+    assert config.loss_parameters == {"average_k": 5, "alpha": 0.3}
+    assert (config.augment.shift, config.augment.border) == (4, "black")
+    assert (config.precision, config.multi_label_prior) == ("fp32", 0.5)
+    assert config.mean == pytest.approx((0.4914, 0.4824, 0.4467), abs=1e-4)
+
+
+def test_the_plantnet_recipes_are_those_of_the_papers() -> None:
+    config = resolve({"recipe": "plantnet-avg-k5", "data": "x"})
+    assert (config.backbone, config.weights, config.image_size) == ("resnet18", "pretrained", 224)
+    assert (config.epochs, config.batch_size) == (30, 32)
+    assert config.optimiser.learning_rate == 0.002
+    assert (config.optimiser.momentum, config.optimiser.nesterov) == (0.9, True)
+    assert (config.schedule.milestones, config.schedule.factor) == ((25.0,), 0.1)
+    assert config.loss_parameters == {"average_k": 5, "alpha": 5.0}
+    assert (config.augment.flip, config.augment.min_area) == (0, (224 / 256) ** 2)
+    other = resolve({"recipe": "plantnet-macro-imbalanced-k3", "data": "x"})
+    assert (other.backbone, other.schedule.milestones) == ("resnet50", (20.0, 25.0))
+    assert other.loss_parameters == {
+        "k": 3,
+        "epsilon": 0.01,
+        "noise_samples": 5,
+        "max_margin": 0.2,
+        "scale": 60.0,
+    }
+
+
+def test_the_imagenet_recipes_are_those_of_the_paper() -> None:
+    ce = resolve({"recipe": "imagenet-all-ce-k5", "data": "x"})
+    smooth = resolve({"recipe": "imagenet-all-smooth-k5", "data": "x"})
+    rates = [(c.optimiser.learning_rate, c.optimiser.weight_decay) for c in (ce, smooth)]
+    assert rates == [(0.1, 1e-4), (1.0, 2.5e-5)]
+    assert smooth.loss_parameters == {"k": 5, "tau": 0.1}
+    assert (ce.epochs, ce.batch_size, ce.schedule.milestones) == (120, 256, (30, 60, 90))
+    assert (ce.augment.flip, ce.weights, ce.crop_fraction) == (0.5, None, 0.875)
+
+
+FAMILIES = {heading(recipe): name for name, recipe in PUBLISHED.items()}
+"""The last recipe of each table."""
+
+
+@pytest.mark.parametrize("name", FAMILIES.values())
+def test_a_recipe_starts_on_a_tiny_copy_of_its_data(name: str, tmp_path: Path) -> None:
+    """With a small network: that the one of the row builds is for the tests of networks."""
+    recipe: Recipe = RECIPES[name]
+    few = ":fraction=0.2" if recipe.data in ("cifar-100-python", "imagenet") else ""
+    data = f"{COPIES[recipe.data](tmp_path / 'data')}{few}"
+    given = {"recipe": name, "data": data, "backbone": "tiny", "weights": "none", "epochs": 1}
+    smaller = ["workers=0", "image_size=16", "batch_size=16"]
+    config = resolve({**given, "device": "cpu"}, overrides=smaller)
+    result = train_run(config, tmp_path / "run", say=lambda _line: None)
+    assert result.epochs == 1
+    assert result.accuracy is not None

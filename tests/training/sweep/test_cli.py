@@ -1,0 +1,78 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from models.errors import UsageError
+from tests.training.small import write_photos
+from training.run_folder import RunFolder
+from training.sweep import sweep
+from training.sweep.cli import app
+from training.sweep.record import FIGURES
+from training.train import train_run
+
+
+def _call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_photos(tmp_path_factory.mktemp("photos"), train=6, val=4)
+    shutil.copytree(folder / "val", folder / "test")
+    return folder
+
+
+def _words(photos: Path, out: Path) -> list[object]:
+    # fmt: off
+    return [
+        "default", "--data", photos, "--out", out, "--backbone", "tiny", "--image-size", "16",
+        "--epochs", "1", "--batch-size", "8", "--device", "cpu", "--set", "workers=0",
+    ]
+    # fmt: on
+
+
+def test_a_sweep_from_photos_to_a_table_a_picture_and_json(photos: Path, tmp_path: Path) -> None:
+    words = (*_words(photos, tmp_path / "s"), "--over", "loss.label_smoothing=0,0.5", "--seeds", 2)
+    done = _call(*words)
+    assert done.exit_code == 0, done.output
+    assert "on val, %, means of 2 seeds with 95 % intervals" in done.stdout
+    assert done.stdout.count("chosen") == 1
+    assert "on test, %, means of 2 seeds" in done.stdout
+    assert "±" in done.stdout
+    assert (tmp_path / "s" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    plain = json.loads(_call(*words, "--resume", "--json").stdout)
+    assert len(plain["runs"]) == 4
+    assert {row["rule"] for row in plain["test"]} == {"average_k", "top_k"}
+    assert [run["test"] is not None for run in plain["runs"]].count(True) == 2
+
+    run = RunFolder(tmp_path / "s" / plain["runs"][0]["run"])
+    train_run(run.read_config(), tmp_path / "alone", say=lambda _line: None)
+    assert run.best.read_bytes() == RunFolder(tmp_path / "alone").best.read_bytes()
+
+
+def test_one_seed_says_that_it_has_no_interval(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = dict.fromkeys(FIGURES, 0.5)
+    rows = [{"rule": rule, "k": 2.0, **figures} for rule in ("average_k", "top_k")]
+    monkeypatch.setattr(sweep, "tested", lambda *_run, **_head: rows)
+    done = _call(*_words(photos, tmp_path / "s"), "--seeds", 1)
+    assert done.exit_code == 0, done.output
+    assert "one seed: there is no interval" in " ".join(done.stderr.split())
+    assert "±" not in done.stdout
+    assert "as it is" in done.stdout
+
+
+def test_an_unknown_recipe_is_met_with_the_nearest(photos: Path, tmp_path: Path) -> None:
+    done = _call("cifar100-agv-k5", "--data", photos, "--out", tmp_path / "s")
+    assert isinstance(done.exception, UsageError)
+    assert "did you mean cifar100-avg-k5" in str(done.exception)
+
+
+def test_an_unknown_setting_is_met_with_the_nearest(photos: Path, tmp_path: Path) -> None:
+    done = _call(*_words(photos, tmp_path / "s"), "--over", "optimiser.learnig_rate=1,2")
+    assert isinstance(done.exception, UsageError)
+    assert "did you mean optimiser.learning_rate?" in str(done.exception)

@@ -1,0 +1,51 @@
+import re
+
+import pytest
+
+from models.errors import UsageError
+from training.settings import resolve
+from training.sweep.grid import points_of
+
+
+def test_a_grid_is_every_combination_in_the_order_given() -> None:
+    points = points_of(["loss.alpha=1e-1,1", "schedule.milestones=[1, 2],[3]"])
+    assert [dict(point.changes) for point in points] == [
+        {"loss.alpha": 0.1, "schedule.milestones": [1, 2]},
+        {"loss.alpha": 0.1, "schedule.milestones": [3]},
+        {"loss.alpha": 1, "schedule.milestones": [1, 2]},
+        {"loss.alpha": 1, "schedule.milestones": [3]},
+    ]
+    assert str(points[0]) == "loss.alpha=0.1, schedule.milestones=[1, 2]"
+
+
+def test_without_a_grid_there_is_the_recipe_as_it_is() -> None:
+    (point,) = points_of([])
+    assert (str(point), point.overrides) == ("as it is", [])
+
+
+def test_values_come_back_as_they_were_through_the_settings() -> None:
+    (point,) = points_of(["optimiser.learning_rate=1e-5"])
+    config = resolve({"data": "x"}, overrides=point.overrides)
+    assert config.optimiser.learning_rate == 1e-5
+    (point,) = points_of(["validation.patience=null"])
+    assert resolve({"data": "x"}, overrides=point.overrides).validation.patience is None
+    (point,) = points_of(["weights=runs/a b"])
+    assert resolve({"data": "x"}, overrides=point.overrides).weights == "runs/a b"
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        (["loss.alpha"], "--over takes NAME=V1,V2 such as loss.epsilon=0.1,0.2, got 'loss.alpha'"),
+        (["loss.alpha="], "--over takes NAME=V1,V2"),
+        (["=1,2"], "--over takes NAME=V1,V2"),
+        (["epochs=1,2", "epochs=3"], "--over epochs is given twice"),
+        (["epochs=1,2,1"], "1 is there twice"),
+        (["seed=1,2"], "--over seed is not for a sweep: --seeds N"),
+        (["data=a,b"], "--over data is not for a sweep"),
+        (["epochs=[1"], "the values are not YAML"),
+    ],
+)
+def test_what_is_no_grid_is_refused(over: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        points_of(over)

@@ -1,0 +1,207 @@
+"""What a sweep trains, keeps, chooses and measures; the runs themselves are made up here."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.errors import DataError, SomeInputsFailed, UsageError
+from tests.data.pictures import write_folder
+from tests.models.test_files import holder
+from training.config import TrainConfig
+from training.settings import resolve
+from training.sweep import processes
+from training.sweep import sweep as module
+from training.sweep.grid import points_of
+from training.sweep.record import FIGURES, Record
+from training.sweep.sweep import PICTURE, Plan, check_complete, sweep
+from training.train import TrainResult
+
+DATA = "flora:train=100,val=10,test=10"
+
+
+class Runs:
+    """Runs that take no time: accuracy rises with the number of epochs."""
+
+    def __init__(self) -> None:
+        self.trained, self.tested = list[str](), list[str]()
+        self.broken: dict[str, BaseException] = {}
+
+    def train(self, config: TrainConfig, out: Path, **_others: Any) -> TrainResult:
+        name = f"{config.epochs} epochs, seed {config.seed}"
+        self.trained.append(name)
+        if name in self.broken:
+            raise self.broken[name]
+        return TrainResult(
+            run=str(out),
+            epochs=config.epochs,
+            best_epoch=1,
+            metric="average-3 accuracy",
+            accuracy=0.5 + config.epochs / 10 + config.seed / 1000,
+            head="linear",
+            score_kind="softmax",
+            seconds=1.0,
+        )
+
+    def test(self, run: Path, _bundle: Path, **_others: Any) -> list[dict[str, Any]]:
+        name = "/".join(run.parts[-2:])
+        self.tested.append(name)
+        if name in self.broken:
+            raise self.broken[name]
+        figures = dict.fromkeys(FIGURES, 0.5)
+        return [{"rule": rule, "k": 3.0, **figures} for rule in ("average_k", "top_k")]
+
+    def forget(self) -> None:
+        self.trained, self.tested, self.broken = [], [], {}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    made = Runs()
+    monkeypatch.setattr(processes, "train_run", made.train)
+    monkeypatch.setattr(module, "tested", made.test)
+    return made
+
+
+def _plan(over: str = "epochs=1,3,2", seeds: int = 2, **flags: Any) -> Plan:
+    points, numbers = points_of([over]), range(seeds)
+    given = {"recipe": "demo", "data": DATA, "device": "cpu", **flags}
+    configs = [
+        resolve({**given, "seed": seed}, overrides=point.overrides)
+        for point in points
+        for seed in numbers
+    ]
+    return Plan(points, numbers, configs)
+
+
+def test_val_chooses_and_test_is_touched_by_the_seeds_of_that_setting_alone(
+    runs: Runs, tmp_path: Path
+) -> None:
+    record = sweep(_plan(), tmp_path / "s")
+    assert len(runs.trained) == 6
+    assert runs.tested == ["2/seed-0", "2/seed-1"]
+    assert Record.read(tmp_path / "s") == record
+    assert (tmp_path / "s" / PICTURE).is_file()
+    check_complete(record)
+    runs.forget()
+    assert sweep(_plan(), tmp_path / "s", resume=True) == record
+    assert runs.trained == runs.tested == []
+
+
+def test_others_go_on_when_a_run_fails_and_only_that_is_tried_again(
+    runs: Runs, tmp_path: Path
+) -> None:
+    runs.broken["3 epochs, seed 0"] = RuntimeError("CUDA out of memory")
+    record = sweep(_plan(), tmp_path)
+    assert len(runs.trained) == 6
+    assert runs.tested == ["3/seed-0", "3/seed-1"]  # the next best: two epochs
+    message = (
+        "1 of 6 runs failed, and their settings were not chosen; --resume tries them again:\n"
+        "  epochs=3, seed 0: RuntimeError: CUDA out of memory"
+    )
+    with pytest.raises(SomeInputsFailed, match=re.escape(message)):
+        check_complete(record)
+    runs.forget()
+    (tmp_path / PICTURE).unlink()
+    record = sweep(_plan(), tmp_path, resume=True)
+    assert runs.trained == ["3 epochs, seed 0"]
+    assert runs.tested == ["2/seed-0", "2/seed-1"]
+    assert (tmp_path / PICTURE).is_file()
+    check_complete(record)
+
+
+def test_nothing_is_chosen_where_every_setting_has_a_failed_run(runs: Runs, tmp_path: Path) -> None:
+    runs.broken = {f"{epochs} epochs, seed 1": DataError("no") for epochs in (1, 2, 3)}
+    record = sweep(_plan(), tmp_path)
+    assert (record.chosen(), runs.tested) == ([], [])
+    assert not (tmp_path / PICTURE).exists()
+
+
+def test_an_interrupted_sweep_keeps_what_has_ended(runs: Runs, tmp_path: Path) -> None:
+    runs.broken["3 epochs, seed 1"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        sweep(_plan(), tmp_path)
+    runs.forget()
+    runs.broken["2/seed-1"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        sweep(_plan(), tmp_path, resume=True)
+    assert runs.trained == ["3 epochs, seed 1", "2 epochs, seed 0", "2 epochs, seed 1"]
+    runs.forget()
+    sweep(_plan(), tmp_path, resume=True)
+    assert (runs.trained, runs.tested) == ([], ["2/seed-1"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"over": "epochs=1,3"}, "over was ['epochs=1', 'epochs=3', 'epochs=2'], now"),
+        ({"seeds": 3}, "seeds was [0, 1], now [0, 1, 2]"),
+        ({"batch_size": 8}, "batch_size was 64, now 8"),
+    ],
+)
+def test_a_sweep_goes_on_with_the_same_settings_alone(
+    runs: Runs, tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    sweep(_plan(), tmp_path)
+    runs.forget()
+    with pytest.raises(UsageError, match=re.escape(message)):
+        sweep(_plan(**changed), tmp_path, resume=True)
+    assert runs.trained == []
+
+
+def test_a_sweep_does_not_go_on_with_longer_runs_beside_shorter_ones(
+    runs: Runs, tmp_path: Path
+) -> None:
+    sweep(_plan("batch_size=8,16", epochs=1), tmp_path)
+    with pytest.raises(UsageError, match="epochs was 1, now 2"):
+        sweep(_plan("batch_size=8,16", epochs=2), tmp_path, resume=True)
+    assert len(runs.trained) == 4
+
+
+def test_where_it_computes_may_change(runs: Runs, tmp_path: Path) -> None:
+    sweep(_plan(), tmp_path)
+    sweep(_plan(device="auto"), tmp_path, resume=True)
+
+
+def test_a_folder_with_something_in_it_is_refused(runs: Runs, tmp_path: Path) -> None:
+    sweep(_plan(), tmp_path)
+    with pytest.raises(UsageError, match="is not empty: add --resume"):
+        sweep(_plan(), tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot use"):
+        sweep(_plan(), tmp_path / "file")
+
+
+def test_two_sweeps_do_not_share_a_folder(runs: Runs, tmp_path: Path) -> None:
+    with holder(tmp_path), pytest.raises(UsageError, match="another process"):
+        sweep(_plan(), tmp_path, resume=True)
+    assert runs.trained == []
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ("validation.k=2,3", "chosen by average-2 accuracy and average-3 accuracy, which cannot"),
+        ("epochs=0,1", "epochs must be at least 1"),
+        ("loss.alpha=1,2", "cross_entropy has no alpha"),
+        ("loss.label_smoothing=0.1,3", "label_smoothing"),
+    ],
+)
+def test_a_grid_that_cannot_be_trained_or_compared_is_refused_at_once(
+    runs: Runs, tmp_path: Path, over: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        sweep(_plan(over), tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    assert runs.trained == []
+
+
+def test_data_without_test_are_refused_before_anything_is_trained(
+    runs: Runs, tmp_path: Path
+) -> None:
+    counts = {"a": 2, "b": 2}
+    data = write_folder(tmp_path / "data", {"train": counts, "val": counts})
+    with pytest.raises(DataError, match="no split 'test'"):
+        sweep(_plan(data=str(data)), tmp_path / "s")
+    assert runs.trained == []

@@ -1,0 +1,80 @@
+"""``florilege recipes``."""
+
+import json
+from dataclasses import asdict
+from itertools import groupby
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from models.terminal import conclude, new_table, print_table, tell
+from training.recipes import RECIPES, Recipe
+
+app = typer.Typer(help="List the recipes.")
+
+Named = tuple[str, Recipe]
+
+
+@app.command("recipes")
+def recipes_command(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object, with all of it.")
+    ] = False,
+) -> None:
+    """List the recipes: ours, and one for each row of the papers' tables, with what it printed.
+
+    Each takes `florilege train --recipe NAME` or `florilege sweep NAME`. docs/recipes.md names the
+    papers, and says where a recipe departs from print.
+    """
+    if as_json:
+        typer.echo(json.dumps({"recipes": [plain(name, each) for name, each in RECIPES.items()]}))
+        return
+    _print_ours([item for item in RECIPES.items() if not item[1].source])
+    published = [item for item in RECIPES.items() if item[1].source]
+    for title, items in groupby(published, key=lambda item: heading(item[1])):
+        typer.echo()
+        _print_published(title, list(items))
+    typer.echo()
+    tell("GPU h: of one run, as far as print allows an estimate; empty: not measured.")
+    name, recipe = published[0]
+    conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
+
+
+def plain(name: str, recipe: Recipe) -> dict[str, Any]:
+    """A recipe for JSON."""
+    return {"name": name, **asdict(recipe), "example": recipe.example}
+
+
+def heading(recipe: Recipe) -> str:
+    """Paper, table and data set, such as ``[A] table 1: cifar-100-python``."""
+    return f"{_parts(recipe)[0]}: {recipe.data}"
+
+
+def row(recipe: Recipe) -> str:
+    """The row of the table, such as ``AVG-5``."""
+    return _parts(recipe)[1]
+
+
+def _parts(recipe: Recipe) -> tuple[str, str]:
+    """Paper and table, and the row, of the first figure."""
+    table, _, row = recipe.source.partition("; ")[0].partition(", row ")
+    return table, row
+
+
+def _print_ours(items: list[Named]) -> None:
+    table = new_table(("recipe", "for"), words=("recipe", "for"))
+    table.columns[1].no_wrap, table.columns[1].max_width = False, 65
+    for name, recipe in items:
+        table.add_row(name, Text(recipe.about.replace("`", "")))
+    print_table(table, "ours")
+
+
+def _print_published(title: str, items: list[Named]) -> None:
+    words = ("recipe", "row", "in print")
+    table = new_table((*words, "GPU h"), words=words)
+    for name, recipe in items:
+        figure = str(recipe.printed[0]) if recipe.printed else ""
+        hours = "" if recipe.gpu_hours is None else f"{recipe.gpu_hours:.1f}"
+        table.add_row(name, Text(row(recipe)), figure, hours)
+    print_table(table, title)

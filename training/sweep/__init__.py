@@ -1,0 +1,1 @@
+"""``florilege sweep``: a recipe over a grid of settings and several seeds."""

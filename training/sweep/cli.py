@@ -1,0 +1,150 @@
+"""``florilege sweep``."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic import create_model
+
+from models.flags import FlagSettings, flags_of
+from models.terminal import conclude, new_table, print_table, tell, warn
+from training.cli import FLAGS, flag_of
+from training.recipes import RECIPES, Printed
+from training.settings import find_recipe, resolve
+from training.sweep.grid import Point, points_of
+from training.sweep.record import FILE, Mean, Record
+from training.sweep.sweep import PICTURE, Plan, check_complete, sweep
+
+app = typer.Typer(help="Train a recipe over a grid of settings and seeds.")
+
+Given: Any = create_model(
+    "Given", __base__=FlagSettings, **{name: flag_of(name) for name in FLAGS if name != "recipe"}
+)
+
+_OF: Final = {  # rule and figure of test that answer to a printed metric
+    "average_k": ("average_k", "hit_rate"),
+    "macro_average_k": ("average_k", "macro_hit_rate"),
+    "top_k": ("top_k", "hit_rate"),
+    "macro_top_k": ("top_k", "macro_hit_rate"),
+}
+
+
+@app.command("sweep")
+@flags_of(Given)
+def sweep_command(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="Name of a recipe; `florilege recipes` lists.")
+    ],
+    settings: FlagSettings,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="New folder, or the one to --resume.")
+    ],
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--over",
+            metavar="NAME=V1,V2",
+            help="Values of a setting, such as loss.epsilon=0.1,0.2; with several, every "
+            "combination is tried.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs of each setting, of seeds that follow --seed.")
+    ] = 3,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting, the same in all runs."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped sweep.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object at the end.")] = False,
+) -> None:
+    """Train a recipe over a grid of settings, with several seeds each, and compare.
+
+    The setting with the best mean accuracy on `val` is chosen, and its runs alone are measured on
+    `test`: means over the seeds with 95 % intervals, a table, a picture and FOLDER/results.json.
+    After Ctrl-C, or whatever else stops it, the same command with --resume goes on.
+    """
+    find_recipe(recipe)
+    plan = _plan(recipe, settings.model_dump(), over or [], seeds, overrides or [], out)
+    record = sweep(plan, out, resume=resume)
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), **record.to_plain()}))
+    else:
+        _print(record, RECIPES[recipe].printed)
+        bundles = [("serve", out / "bundles" / f"seed-{run.seed}") for run in record.chosen()]
+        picture = [f"the curves are in {out / PICTURE}"] if bundles else []
+        conclude(f"all figures are in {out / FILE}", *picture, then=bundles[:1])
+    check_complete(record)
+
+
+def _plan(
+    recipe: str,
+    flags: Mapping[str, Any],
+    over: Sequence[str],
+    seeds: int,
+    overrides: Sequence[str],
+    out: Path,
+) -> Plan:
+    """All runs with their settings, each of them checked."""
+    first, points = flags.get("seed") or 0, points_of(over)
+    numbers = range(first, first + seeds)
+    given = {**flags, "recipe": recipe}
+
+    def config_of(point: Point, seed: int) -> Any:
+        config = resolve({**given, "seed": seed}, overrides=[*overrides, *point.overrides])
+        kept = config.features or str(out / "features")  # one folder for all runs
+        return config.model_copy(update={"features": kept}) if config.freeze else config
+
+    return Plan(points, numbers, [config_of(point, seed) for point in points for seed in numbers])
+
+
+def _print(record: Record, printed: Sequence[Printed]) -> None:
+    count = len(record.asked["seeds"])
+    if count == 1:
+        warn("one seed: there is no interval, and nothing says what another seed would give")
+    over = (
+        "means of 3 seeds with 95 % intervals".replace("3", str(count)) if count > 1 else "1 seed"
+    )
+    chosen = record.chosen()
+    table = new_table(("setting", "val", ""), words=("setting", ""))
+    for runs in record.of_points():
+        found = record.validated(runs)
+        mark = "chosen" if runs == chosen else "" if found else "failed"
+        table.add_row(str(Point(changes=runs[0].changes)), str(found or "-"), mark)
+    print_table(table, f"{record.metric} on val, %, {over}")
+    if not chosen:
+        return
+    typer.echo()
+    _print_test(record, over)
+    _print_beside(record.tested(), printed)
+
+
+def _print_test(record: Record, over: str) -> None:
+    tested = record.tested()
+    headings = ("K", "average-K", "macro", "set size", "top-K", "macro")
+    table = new_table(headings)
+    for k, average in tested["average_k"].items():
+        top = tested["top_k"].get(k)
+        size = average["mean_set_size"]
+        spread = "" if size.half is None else f" ± {size.half:.2f}"
+        table.add_row(
+            f"{k:g}",
+            str(average["hit_rate"]),
+            str(average["macro_hit_rate"]),
+            f"{size.mean:.2f}{spread}",
+            *((str(top["hit_rate"]), str(top["macro_hit_rate"])) if top else ("", "")),
+        )
+    print_table(table, f"on test, %, {over}")
+
+
+def _print_beside(
+    tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], printed: Sequence[Printed]
+) -> None:
+    """What was printed for the recipe, for whoever trained on the data of the paper."""
+    for figure in printed:
+        rule, name = _OF[figure.metric]
+        here = tested[rule].get(float(figure.k), {}).get(name)
+        if here is not None:
+            tell(f"{figure.source}: {figure} in print, {here} here")

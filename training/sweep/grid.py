@@ -1,0 +1,78 @@
+"""The settings that a sweep goes over: every combination of the values given."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+import yaml
+
+from models.errors import UsageError
+from training.settings import parse_values
+
+_OTHERWISE: Final = {
+    "seed": "--seeds N takes as many seeds of each setting",
+    "data": "--data; figures on other photos cannot be compared",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One setting of the grid: values by the dotted names of what changes."""
+
+    changes: Mapping[str, Any]
+
+    @property
+    def overrides(self) -> list[str]:
+        """As ``--set`` takes them."""
+        return [f"{name}={json.dumps(value)}" for name, value in self.changes.items()]
+
+    def __str__(self) -> str:
+        """In words, such as ``loss.epsilon=0.1, epochs=3``."""
+        told = (f"{name}={_plain(value)}" for name, value in self.changes.items())
+        return ", ".join(told) or "as it is"
+
+
+def points_of(over: Sequence[str]) -> list[Point]:
+    """Every combination of ``NAME=V1,V2`` texts; a single unchanged point for none.
+
+    Raises:
+        UsageError: A text of another form, a name or value given twice, or a name that is not for
+            a sweep.
+
+    Example:
+        >>> [str(point) for point in points_of(["loss.alpha=0.1,1", "epochs=3"])]
+        ['loss.alpha=0.1, epochs=3', 'loss.alpha=1, epochs=3']
+    """
+    axes = [_axis(text) for text in over]
+    twice = [name for name, count in Counter(name for name, _ in axes).items() if count > 1]
+    if twice:
+        raise UsageError(f"--over {twice[0]} is given twice: put all its values into one")
+    names = [name for name, _ in axes]
+    return [
+        Point(changes=dict(zip(names, values, strict=True)))
+        for values in product(*(values for _, values in axes))
+    ]
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    name, separator, listed = text.partition("=")
+    name = name.strip()
+    if not (name and separator and listed.strip()):
+        raise UsageError(f"--over takes NAME=V1,V2 such as loss.epsilon=0.1,0.2, got {text!r}")
+    if name in _OTHERWISE:
+        raise UsageError(f"--over {name} is not for a sweep: {_OTHERWISE[name]}")
+    try:
+        values = parse_values(listed)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--over {text!r}: the values are not YAML: {error}") from error
+    twice = [value for place, value in enumerate(values) if value in values[:place]]
+    if twice:
+        raise UsageError(f"--over {text!r}: {_plain(twice[0])} is there twice")
+    return name, values
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,179 @@
+"""A sweep from a grid to a table: train, choose on val, touch test once."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from data.sources import open_dataset
+from models.errors import FlorilegeError, SomeInputsFailed, UsageError
+from models.files import held
+from models.terminal import say
+from training.config import TrainConfig
+from training.sweep.grid import Point
+from training.sweep.picture import accuracy_over_k
+from training.sweep.processes import Job, devices, outcomes
+from training.sweep.record import Record, RunRecord, asked_of
+from training.sweep.testing import tested
+from training.train import TrainResult, objective_of
+
+PICTURE: Final = "curves.png"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is asked of a sweep.
+
+    Args:
+        points: The grid.
+        seeds: Of each of its settings.
+        configs: Of each setting and seed, the seeds of the first setting first.
+    """
+
+    points: Sequence[Point]
+    seeds: Sequence[int]
+    configs: Sequence[TrainConfig]
+
+    @cached_property
+    def runs(self) -> list[RunRecord]:
+        """All runs, none of them begun."""
+        return [
+            RunRecord(changes=dict(point.changes), seed=seed, run=f"runs/{number}/seed-{seed}")
+            for number, point in enumerate(self.points, start=1)
+            for seed in self.seeds
+        ]
+
+
+def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
+    """Train every setting with every seed, choose one on val and measure its seeds on test.
+
+    Args:
+        plan: What to train.
+        folder: A new or empty folder, or with ``resume`` that of an interrupted sweep.
+        resume: Keep the runs that have ended, and continue the others.
+
+    Returns:
+        The record, which is also in ``results.json``. Some runs may have failed.
+
+    Raises:
+        UsageError: Settings that cannot be compared or are not those the sweep began with, a folder
+            that is not empty or that another sweep writes into.
+        DataError: Data that cannot be read, or that lack one of train, val and test.
+        KeyboardInterrupt: The user stopped it; with ``resume`` it goes on.
+    """
+    first = plan.configs[0]
+    _check_comparable(plan.configs)
+    dataset = open_dataset(first.data, splits=["train", "val", "test"])  # before hours of training
+    for config in plan.configs[:: len(plan.seeds)]:
+        objective_of(config, dataset)  # a parameter that a loss lacks is noticed now
+    asked = asked_of(first, plan.points, plan.seeds)
+    fresh = Record(
+        recipe=first.recipe, asked=asked, metric=str(first.validation.chosen_by), runs=plan.runs
+    )
+    with _reserved(folder, resume=resume):
+        record = Record.read(folder) or fresh
+        record.check_same(asked)
+        record.write(folder)
+        _train(record, plan, folder)
+        _test(record, folder)
+    return record
+
+
+def check_complete(record: Record) -> None:
+    """Name the runs that have failed.
+
+    Raises:
+        SomeInputsFailed: At least one has.
+    """
+    if record.failed:
+        listed = "\n".join(f"  {run}: {run.error}" for run in record.failed)
+        raise SomeInputsFailed(
+            f"{len(record.failed)} of {len(record.runs)} runs failed, and their settings were not "
+            f"chosen; --resume tries them again:\n{listed}"
+        )
+
+
+def _check_comparable(configs: Sequence[TrainConfig]) -> None:
+    """Refuse settings whose figures on val mean different things."""
+    metrics = {str(config.validation.chosen_by): None for config in configs}
+    if len(metrics) > 1:
+        raise UsageError(
+            f"the settings are chosen by {' and '.join(metrics)}, which cannot be compared: set "
+            "validation.metric and validation.k to be the same for all, with --set"
+        )
+    if not all(config.epochs for config in configs):
+        raise UsageError("epochs must be at least 1 for a sweep: accuracy on val chooses")
+
+
+@contextmanager
+def _reserved(folder: Path, *, resume: bool) -> Iterator[None]:
+    """Create the folder and keep other sweeps out of it."""
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(folder))
+            empty = all(entry.name.startswith(".") for entry in folder.iterdir())
+        except OSError as error:
+            raise UsageError(f"cannot use {folder} for a sweep: {error.strerror}") from error
+        if not (empty or resume):
+            raise UsageError(
+                f"{folder} is not empty: add --resume to continue the sweep in it, or choose "
+                "another --out"
+            )
+        yield
+
+
+def _train(record: Record, plan: Plan, folder: Path) -> None:
+    """Train what has not ended yet; those that have failed are tried again."""
+    jobs = [
+        Job(
+            index=index,
+            name=f"{index + 1}/{len(record.runs)} {run}",
+            config=config,
+            folder=folder / run.run,
+        )
+        for index, (run, config) in enumerate(zip(record.runs, plan.configs, strict=True))
+        if run.status != "finished"
+    ]
+    if len(jobs) < len(record.runs):
+        say(f"{len(record.runs) - len(jobs)} of {len(record.runs)} runs have ended already")
+    on = devices(plan.configs[0].device)
+    alone = 1 if plan.configs[0].freeze and len(on) > 1 else 0  # it computes features for all
+    for part, where in ((jobs[:alone], on[:1]), (jobs[alone:], on)):
+        for job, outcome in outcomes(part, where):
+            _note(record.runs[job.index], outcome)
+            record.write(folder)
+
+
+def _note(run: RunRecord, outcome: TrainResult | str) -> None:
+    """Write down what became of a run."""
+    if isinstance(outcome, str):
+        run.status, run.error = "failed", outcome
+        say(f"failed: {run}: {outcome}")
+        return
+    run.status, run.error, run.seconds = "finished", None, outcome.seconds
+    run.accuracy, run.best_epoch = outcome.accuracy, outcome.best_epoch
+    run.head, run.score_kind = outcome.head, outcome.score_kind
+
+
+def _test(record: Record, folder: Path) -> None:
+    """Measure the seeds of the chosen setting on test, and draw the curves."""
+    runs = record.chosen()
+    for run in runs:
+        if run.test is None:
+            say(f"on test: {run}")
+            assert run.head is not None  # it has ended after at least one epoch
+            assert run.score_kind is not None
+            bundle = folder / "bundles" / f"seed-{run.seed}"
+            bundle.parent.mkdir(exist_ok=True)
+            run.test = tested(folder / run.run, bundle, head=run.head, score_kind=run.score_kind)
+            record.write(folder)
+    if runs and not (folder / PICTURE).exists():
+        seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
+        title = f"{record.recipe}: {Point(changes=runs[0].changes)}, {seeds}"
+        try:
+            accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
+        except OSError as error:
+            raise FlorilegeError(f"cannot write {folder / PICTURE}: {error.strerror}") from error
