@@ -18,7 +18,14 @@ from tests.server import garden
 from tests.server.running import Running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import ConsoleMessage, FilePayload, Page, Request, Route
+    from playwright.sync_api import (
+        ConsoleMessage,
+        FileChooser,
+        FilePayload,
+        Page,
+        Request,
+        Route,
+    )
 
 WEB = Path(__file__).parents[3] / "server" / "web"
 ANSWERS = WEB.parent / "answers"
@@ -669,15 +676,20 @@ def test_a_phone_offers_the_camera_first_and_all_targets_are_large(
 @browser
 def test_the_whole_zone_opens_the_choice_of_photos_by_mouse_and_by_key(opened: Opened) -> None:
     page = opened()
+    choosers: list[FileChooser] = []
+    # `expect_file_chooser` would listen too late at times
+    page.on("filechooser", lambda chooser: choosers.append(chooser))
     assert page.is_hidden("#take")
-    with page.expect_file_chooser() as chooser:
-        page.mouse.click(*corner_of(page, "#drop"))
-    chooser.value.set_files([FILE])
+    page.wait_for_timeout(50)
+    page.mouse.click(*corner_of(page, "#drop"))
+    page.wait_for_timeout(100)
+    assert len(choosers) == 1
+    choosers[0].set_files([FILE])
     page.wait_for_selector("#result:not([hidden])")
-    page = opened()  # another one: here the next chooser sometimes never comes
     page.focus("#zone")
-    with page.expect_file_chooser():
-        page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    assert len(choosers) == 2
 
 
 def corner_of(page: "Page", selector: str) -> tuple[float, float]:
