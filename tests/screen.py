@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def shown_by(
         stderr=theirs,
         env=environment | {"TERM": "xterm-256color"},
         start_new_session=True,
-        preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C reaches it
+        preexec_fn=_take_the_terminal,
     )
     os.close(theirs)
     written, pressed, end = b"", 0.0 if interrupt_at else math.inf, time.monotonic() + 100
@@ -53,6 +54,12 @@ def shown_by(
     process.wait(10)
     os.close(ours)
     return drawn(written.decode(), columns)
+
+
+def _take_the_terminal() -> None:
+    """So that Ctrl-C reaches the program, also where whoever started the tests ignores it."""
+    ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _UNWANTED = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
