@@ -83,6 +83,6 @@ def drawn(written: str, columns: int) -> list[str]:
         elif letter == "K" and number == "2":
             lines[row] = [" "] * columns
         elif letter and not (private or letter == "m"):
-            raise NotImplementedError(f"control sequence {number}{letter}")
+            raise ValueError(f"control sequence {number}{letter} cannot be drawn")
     shown = ["".join(line).rstrip() for line in lines]
     return shown[: max((n for n, line in enumerate(shown, 1) if line), default=0)]
