@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
-.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve lock clean
+IMAGE ?= florilege
+LOCK ?= serve
+.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve dist test-wheel lint-image test-image sbom audit lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -12,6 +14,7 @@ help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
 	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve lock clean"
+	@echo "to ship: dist test-wheel lint-image test-image sbom audit"
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
@@ -70,7 +73,41 @@ test-clients: .venv/dev
 serve: .venv/train
 	$(BIN)/florilege serve $(BUNDLE)
 
-# Lock files with hashes and without any index address; `train` and `serve` are subsets of `dev`.
+# The source archive, and the wheel that it builds, in dist/.
+dist: .venv/dev
+	$(BIN)/uv build --clear --no-build-isolation --python $(BIN)/python --out-dir dist
+
+# The wheel in an empty environment, without the checkout: commands, verbs, server.
+test-wheel: .venv/dev
+	$(BIN)/python -m pytest tests/test_wheel.py -m wheel $(TEST_ARGS)
+
+lint-image: .venv/ship
+	$(BIN)/hadolint Dockerfile
+
+# IMAGE, built beforehand, as docs/deploy.md runs it; with DOCKER=podman on another engine.
+test-image: .venv/dev
+	IMAGE=$(IMAGE) $(BIN)/python -m pytest tests/test_image.py -m image $(TEST_ARGS)
+
+# The packages of an image with versions and licences as CycloneDX: LOCK=serve, serve-gpu or train.
+sbom: .venv/ship
+	rm -rf build/sbom/$(LOCK)
+	$(PYTHON) -m venv --without-pip build/sbom/$(LOCK)
+	$(BIN)/pip --python build/sbom/$(LOCK) install --quiet --require-hashes -r requirements/$(LOCK).txt
+	$(BIN)/pip --python build/sbom/$(LOCK) install --quiet --no-deps --no-build-isolation .
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file build/sbom/$(LOCK).cdx.json build/sbom/$(LOCK)
+	@echo "build/sbom/$(LOCK).cdx.json"
+
+# Known vulnerabilities of what is locked. A package that could not be looked up is a failure too.
+audit: .venv/ship
+	@for lock in serve serve-gpu train; do \
+	  echo "requirements/$$lock.txt"; \
+	  $(BIN)/pip-audit --strict --disable-pip --progress-spinner off --requirement requirements/$$lock.txt $(AUDIT_ARGS) || { \
+	    echo "audit: not passed. The lines above name packages with known vulnerabilities, or say that the"; \
+	    echo "service of advisories cannot be reached: then nothing was checked. To ask another service:"; \
+	    echo "make audit AUDIT_ARGS='--vulnerability-service osv'"; exit 1; }; done
+
+# Lock files with hashes and without any index address; all but `serve-gpu` fit into `dev`.
 COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 lock: .venv/dev
@@ -78,6 +115,7 @@ lock: .venv/dev
 	$(COMPILE) --extra cpu --extra train --group build --constraint requirements/dev.txt --output-file requirements/train.txt
 	$(COMPILE) --extra cpu --group build --constraint requirements/dev.txt --output-file requirements/serve.txt
 	$(COMPILE) --extra gpu --group build --output-file requirements/serve-gpu.txt
+	$(COMPILE) --group ship --constraint requirements/dev.txt --output-file requirements/ship.txt
 
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
