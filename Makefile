@@ -73,19 +73,20 @@ test-clients: .venv/dev
 serve: .venv/train
 	$(BIN)/florilege serve $(BUNDLE)
 
+# What is shipped is made and looked at without torch, from a lock of its own.
 # The source archive, and the wheel that it builds, in dist/.
-dist: .venv/dev
+dist: .venv/ship
 	$(BIN)/uv build --clear --no-build-isolation --python $(BIN)/python --out-dir dist
 
 # The wheel in an empty environment, without the checkout: commands, verbs, server.
-test-wheel: .venv/dev
+test-wheel: .venv/ship
 	$(BIN)/python -m pytest tests/test_wheel.py -m wheel $(TEST_ARGS)
 
 lint-image: .venv/ship
 	$(BIN)/hadolint Dockerfile
 
 # IMAGE, built beforehand, as docs/deploy.md runs it; with DOCKER=podman on another engine.
-test-image: .venv/dev
+test-image: .venv/ship
 	IMAGE=$(IMAGE) $(BIN)/python -m pytest tests/test_image.py -m image $(TEST_ARGS)
 
 # The packages of an image with versions and licences as CycloneDX: LOCK=serve, serve-gpu or train.
@@ -115,7 +116,7 @@ lock: .venv/dev
 	$(COMPILE) --extra cpu --extra train --group build --constraint requirements/dev.txt --output-file requirements/train.txt
 	$(COMPILE) --extra cpu --group build --constraint requirements/dev.txt --output-file requirements/serve.txt
 	$(COMPILE) --extra gpu --group build --output-file requirements/serve-gpu.txt
-	$(COMPILE) --group ship --constraint requirements/dev.txt --output-file requirements/ship.txt
+	$(COMPILE) --extra cpu --extra import --group ship --constraint requirements/dev.txt --output-file requirements/ship.txt
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

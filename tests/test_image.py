@@ -52,8 +52,8 @@ def serving(image: str, *flags: str) -> Iterator[tuple[str, str]]:
         port = "8000" if NETWORK else ran(docker("port", container, "8000")).split(":")[-1].strip()
         shipped.wait_until_ready(f"http://127.0.0.1:{port}")
         yield container, f"http://127.0.0.1:{port}"
-    except BaseException:
-        print(docker("logs", container).stderr)
+    except Exception as error:
+        error.add_note(docker("logs", container).stderr)
         raise
     finally:
         docker("rm", "--force", container)
@@ -62,6 +62,18 @@ def serving(image: str, *flags: str) -> Iterator[tuple[str, str]]:
 def inspected(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(ran(docker("inspect", name)))[0]
     return found
+
+
+@pytest.fixture(scope="module")
+def serves() -> None:
+    if "serve" not in inspected(IMAGE)["Config"]["Cmd"]:
+        pytest.skip("this image is not there to serve")
+
+
+@pytest.fixture(scope="module")
+def trains() -> None:
+    if docker("run", "--rm", *LOCKED_UP, IMAGE, "train", "--help").returncode:
+        pytest.skip("this image does not train")
 
 
 def test_the_labels_say_what_it_is() -> None:
@@ -80,6 +92,7 @@ def test_the_commands_answer(files: Path) -> None:
     shipped.check_commands(florilege, "/files")
 
 
+@pytest.mark.usefixtures("serves")
 def test_the_server_answers_is_well_and_stops(files: Path) -> None:
     with serving(IMAGE, "--volume", f"{files / 'bundle'}:/bundle:ro") as (container, url):
         shipped.check_server(url, (files / "photo.png").read_bytes())
@@ -89,13 +102,13 @@ def test_the_server_answers_is_well_and_stops(files: Path) -> None:
         assert inspected(container)["State"]["ExitCode"] == 0
 
 
-def test_whoever_runs_it_is_not_root_and_cannot_change_the_code(files: Path) -> None:
-    with serving(IMAGE, "--volume", f"{files / 'bundle'}:/bundle:ro") as (container, _):
-        assert ran(docker("exec", container, "id", "-u")) == "10001\n"
-        program = "import florilege, os; print(os.access(florilege.__file__, os.W_OK))"
-        assert ran(docker("exec", container, "python", "-c", program)) == "False\n"
+def test_whoever_runs_it_is_not_root_and_cannot_change_the_code() -> None:
+    program = "import florilege, os; print(os.getuid(), os.access(florilege.__file__, os.W_OK))"
+    words = ["run", "--rm", "--entrypoint", "python", IMAGE, "-c", program]
+    assert ran(docker(*words)) == "10001 False\n"
 
 
+@pytest.mark.usefixtures("serves")
 def test_a_bundle_can_be_baked_in(files: Path) -> None:
     baked = "florilege-baked-for-a-test"
     lines = f"FROM {IMAGE}\nCOPY bundle /bundle\n"
@@ -106,3 +119,19 @@ def test_a_bundle_can_be_baked_in(files: Path) -> None:
             shipped.check_server(url, (files / "photo.png").read_bytes())
     finally:
         docker("rmi", "--force", baked)
+
+
+@pytest.mark.usefixtures("trains")
+def test_it_takes_the_road_from_pictures_to_sets(tmp_path: Path) -> None:
+    """As the user who calls, in a folder of theirs."""
+
+    def florilege(*words: str) -> None:
+        whose = ["--user", f"{os.getuid()}:{os.getgid()}", "--volume", f"{tmp_path}:/work"]
+        ran(docker("run", "--rm", *LOCKED_UP, "--shm-size", "1g", *whose, IMAGE, *words))
+
+    data = ["--data", "flora:train=300,val=200,test=200"]
+    florilege("train", *data, "--recipe", "demo", "--epochs", "1", "--out", "run")
+    florilege("export", "run", "--out", "bundle")
+    florilege("calibrate", "bundle", *data)
+    florilege("evaluate", "bundle", *data, "--report", "report.html")
+    assert (tmp_path / "report.html").stat().st_uid == os.getuid()

@@ -21,22 +21,43 @@ def test_no_other_distribution_ships_our_top_level_names() -> None:
     assert all(names == {"florilege"} for names in found.values()), found
 
 
-def test_the_wheel_holds_exactly_our_packages_and_the_page(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    command += ["--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)]
+def test_the_wheel_of_the_source_archive_holds_exactly_the_files_of_our_packages(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "uv", "build", "--no-build-isolation"]
+    command += ["--python", sys.executable, "--out-dir", str(tmp_path), str(ROOT)]
     built = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("florilege-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
-    assert tops == {"florilege.py", *(OURS - {"florilege"})}
-    assert any(name.startswith("server/web/") and name.endswith(".html") for name in names)
-    metadata = next(name for name in names if name.endswith("METADATA"))
-    text = zipfile.ZipFile(wheel).read(metadata).decode()
-    assert "Private :: Do Not Upload" in text
+    archive = zipfile.ZipFile(wheel)
+    held = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == ours()
+    metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
+    assert "Private :: Do Not Upload" in archive.read(metadata).decode()
 
 
-@pytest.mark.parametrize("name", ["dev", "train", "serve", "serve-gpu"])
+def ours() -> dict[str, bytes]:
+    """The module and every file of the packages, of whatever kind, by its path."""
+    paths = [ROOT / "florilege.py"]
+    for package in OURS - {"florilege"}:
+        paths += [path for path in (ROOT / package).rglob("*") if path.is_file()]
+    kept = [path for path in paths if "__pycache__" not in path.parts]
+    return {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in kept}
+
+
+def test_the_images_hold_every_package_its_lock_and_the_right_version() -> None:
+    """What `.dockerignore` lets in, what the Dockerfile installs, and the label."""
+    let_in = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    assert let_in >= (OURS - {"florilege"}) | {"florilege.py", "pyproject.toml"}
+    text = (ROOT / "Dockerfile").read_text()
+    locks = set(re.findall(r"requirements/[\w-]+\.txt", text))
+    assert locks == {name for name in let_in if name.startswith("requirements/")}
+    assert text.rstrip().splitlines()[-3].endswith("AS cpu")  # the last stage is what users get
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"ARG VERSION={project['version']}\n" in text
+
+
+@pytest.mark.parametrize("name", ["dev", "train", "serve", "serve-gpu", "ship"])
 def test_a_lock_pins_every_line_with_hashes_and_names_no_index(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     assert "://" not in text
@@ -47,7 +68,7 @@ def test_a_lock_pins_every_line_with_hashes_and_names_no_index(name: str) -> Non
 
 
 def test_the_two_runtimes_are_never_locked_together_and_serving_needs_no_torch() -> None:
-    for name in ("dev", "train", "serve", "serve-gpu"):
+    for name in ("dev", "train", "serve", "serve-gpu", "ship"):
         text = (ROOT / "requirements" / f"{name}.txt").read_text()
         has_cpu, has_gpu = "\nonnxruntime==" in text, "\nonnxruntime-gpu==" in text
         assert has_cpu != has_gpu
@@ -59,7 +80,8 @@ def test_every_dependency_has_its_line_of_reasons() -> None:
     wanted = [*project["project"]["dependencies"]]
     for extra in project["project"]["optional-dependencies"].values():
         wanted += extra
-    wanted += [entry for entry in project["dependency-groups"]["dev"] if isinstance(entry, str)]
+    for group in project["dependency-groups"].values():
+        wanted += [entry for entry in group if isinstance(entry, str)]
     reasons = (ROOT / "docs" / "decisions" / "dependencies.md").read_text()
     names = {re.split(r"[\[<>=;! ]", entry)[0] for entry in wanted} - {"florilege"}
     missing = {name for name in names if not name.startswith("types-") and name not in reasons}
