@@ -70,8 +70,7 @@ LABEL org.opencontainers.image.description="Trains, calibrates and serves predic
 COPY --from=build-train --chown=root:root /opt/florilege /opt/florilege
 # What is downloaded or drawn up once stays beside the data: the root is read-only.
 ENV XDG_CACHE_HOME=/work/.cache \
-    MPLCONFIGDIR=/work/.cache/matplotlib \
-    TORCHINDUCTOR_CACHE_DIR=/work/.cache/inductor
+    MPLCONFIGDIR=/work/.cache/matplotlib
 WORKDIR /work
 CMD ["--help"]
 
