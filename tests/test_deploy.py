@@ -1,4 +1,4 @@
-"""What stands in `deploy/` names metrics that the server has, and files that are there."""
+"""What stands in `deploy/` names metrics that the server has, and files that are there; actions."""
 
 import json
 import re
@@ -11,7 +11,8 @@ import yaml
 from server.errors import Problem
 from server.metrics import Metrics
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
 EXPORTED = {
     sample.name
     for family in Metrics().registry.collect()
@@ -55,3 +56,11 @@ def test_every_file_that_compose_mounts_is_there() -> None:
     assert all((DEPLOY / path).is_file() for path in ours)
     published = [port for each in services.values() for port in each["ports"]]
     assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_every_action_is_pinned_by_commit_and_says_its_version() -> None:
+    files = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    lines = [line for file in files for line in file.read_text().splitlines() if "uses:" in line]
+    assert lines
+    pinned = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*")
+    assert [line for line in lines if not re.fullmatch(pinned, line.strip(" -"))] == []

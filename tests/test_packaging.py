@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 OURS = {"models", "data", "training", "calibration", "server", "florilege"}
+BUILT_WITH = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
 
 def test_no_other_distribution_ships_our_top_level_names() -> None:
@@ -24,14 +25,21 @@ def test_no_other_distribution_ships_our_top_level_names() -> None:
 def test_the_wheel_of_the_source_archive_holds_exactly_the_files_of_our_packages(
     tmp_path: Path,
 ) -> None:
+    """Built from a copy: a list of files left by an earlier build would bring them in again."""
+    held = ours() | {name: (ROOT / name).read_bytes() for name in BUILT_WITH}
+    for name, content in held.items():
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     command = [sys.executable, "-m", "uv", "build", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--out-dir", str(tmp_path), str(ROOT)]
+    command += ["--python", sys.executable, "--out-dir", str(tmp_path), str(tmp_path / "source")]
     built = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("florilege-*.whl")
     archive = zipfile.ZipFile(wheel)
-    held = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
-    assert held == ours()
+    found = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    assert found.keys() == ours().keys()
+    assert found == ours()
     metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
     assert "Private :: Do Not Upload" in archive.read(metadata).decode()
 
