@@ -229,6 +229,11 @@ class Growing:
                     "--resume"
                 )
             return 0
+        if self._moved() > found:
+            raise UsageError(
+                f"{self.output} cannot be resumed: {self._journal.path.name} has lost its end; "
+                f"delete {self.part.name} to start again without --resume"
+            )
         return self._whole()
 
     def _whole(self) -> int:
@@ -243,11 +248,8 @@ class Growing:
         return moved
 
     def _moved(self) -> int:
-        """How many observations have their rows in full parts."""
-        if self.parts is None:
-            return 0
-        most = len(self._journal.entries) // self.parts.length
-        return min(self.parts.count(), most) * self.parts.length
+        """How many observations have their rows in parts."""
+        return self.parts.count() * self.parts.length if self.parts is not None else 0
 
     def _cut(self, size: int) -> None:
         """Forget the rows beyond a size."""
@@ -261,7 +263,7 @@ class Growing:
         if self.parts is None or not self._size or self.tally.finished % self.parts.length:
             return
         self._journal.sync()  # the rows leave the file that it counts
-        self.parts.write(self.part, self.tally.finished // self.parts.length - 1)
+        self.parts.write(self.part)
         self._cut(0)
 
     @property
@@ -294,7 +296,7 @@ class Growing:
             if self.parts is None:
                 self.part.replace(self.output)
             else:
-                self.parts.join(self.part, self.tally.finished, self.output)
+                self.parts.join(self.part, self.output)
         self.part.unlink(missing_ok=True)
         self._journal.end(self.asked, self.tally)
         if self.parts is not None:

@@ -2,7 +2,6 @@
 
 import json
 from itertools import count
-from math import ceil
 from pathlib import Path
 from shutil import rmtree
 from types import ModuleType
@@ -43,7 +42,7 @@ class Parts:
     Each can be read as soon as it is there, and all together, as pandas and DuckDB read a folder.
 
     Attributes:
-        length: Observations in each part but the last.
+        length: Observations in each part.
     """
 
     def __init__(self, output: Path) -> None:
@@ -54,32 +53,29 @@ class Parts:
         """How many parts are there, without a gap."""
         return next(number for number in count() if not self._path(number).exists())
 
-    def write(self, lines: Path, number: int) -> None:
-        """Make part ``number`` of lines of JSON, all of it or nothing.
+    def write(self, lines: Path) -> None:
+        """Make the next part of lines of JSON, all of it or nothing.
 
         Raises:
             OSError: The disk is full or the folder cannot be written.
         """
-        arrow = demand_pyarrow()
-        with lines.open("rb") as file:
-            cells = list(zip(*(row for text in file for row in json.loads(text)), strict=True))
-        columns = dict(zip(COLUMNS, cells or [()] * len(COLUMNS), strict=True))
         self.folder.mkdir(exist_ok=True)
-        with replaced(self._path(number)) as file:
-            arrow.parquet.write_table(arrow.table(columns, schema=_schema(arrow)), file)
+        with replaced(self._path(self.count())) as file:
+            demand_pyarrow().parquet.write_table(_table(lines), file)
 
-    def join(self, lines: Path, observations: int, target: Path) -> None:
-        """Make ``target`` of the parts, one row group each; ``lines`` are those of the last.
+    def join(self, lines: Path, target: Path) -> None:
+        """Make ``target`` of the parts and the ``lines`` that are in none, a row group each.
 
         Raises:
             OSError: The disk is full or the folder cannot be written.
         """
-        arrow = demand_pyarrow()
-        if observations % self.length or not observations:
-            self.write(lines, observations // self.length)
-        with replaced(target) as file, arrow.parquet.ParquetWriter(file, _schema(arrow)) as writer:
-            for number in range(max(1, ceil(observations / self.length))):
-                writer.write_table(arrow.parquet.read_table(self._path(number)))
+        parquet = demand_pyarrow().parquet
+        last = _table(lines)
+        with replaced(target) as file, parquet.ParquetWriter(file, last.schema) as writer:
+            for number in range(self.count()):
+                writer.write_table(parquet.read_table(self._path(number)))
+            if len(last):
+                writer.write_table(last)
 
     def remove(self) -> None:
         """Delete the folder."""
@@ -89,5 +85,11 @@ class Parts:
         return self.folder / f"{number:06}.parquet"
 
 
-def _schema(arrow: ModuleType) -> Any:
-    return arrow.schema([(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()])
+def _table(lines: Path) -> Any:
+    """An Arrow table of lines of JSON."""
+    arrow = demand_pyarrow()
+    schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()])
+    with lines.open("rb") as file:
+        cells = list(zip(*(row for line in file for row in json.loads(line)), strict=True))
+    columns = dict(zip(COLUMNS, cells or [()] * len(COLUMNS), strict=True))
+    return arrow.table(columns, schema=schema)

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
+from models.errors import UsageError
 from server.errors import Problem
 from server.predict import growing as growing_module
 from server.predict import parquet
@@ -55,7 +56,7 @@ def test_every_row_is_there_whatever_the_number_of_parts(total: int, tmp_path: P
     assert table.column_names == list(COLUMNS)
     assert table["detail"].to_pylist() == [f"number {number}" for number in range(total)]
     assert table["score"].null_count == total
-    assert pyarrow_parquet.ParquetFile(target).num_row_groups == max(1, -(-total // 3))
+    assert pyarrow_parquet.ParquetFile(target).num_row_groups == -(-total // 3)
     assert not list(tmp_path.glob("x.parquet.part*"))
 
 
@@ -103,11 +104,23 @@ def test_rows_that_the_disk_lost_are_written_again(tmp_path: Path) -> None:
     assert output.read_bytes() == whole.read_bytes()
 
 
+def test_a_journal_that_lost_its_end_is_refused(tmp_path: Path) -> None:
+    output, journal = tmp_path / "x.parquet", tmp_path / "x.parquet.run"
+    grow(output, 8, until=7)
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:6]))
+    with pytest.raises(
+        UsageError, match=r"x\.parquet\.run has lost its end; delete x\.parquet\.par"
+    ):
+        grow(output, 8)
+
+
 def test_parts_of_an_abandoned_run_are_not_taken_for_those_of_a_new_one(tmp_path: Path) -> None:
     output = tmp_path / "x.parquet"
     grow(output, 8, until=7)
     (tmp_path / "x.parquet.part").unlink()  # as the message tells a person to
-    grow(output, 2, resume=False)
+    grow(output, 2, until=1, resume=False)
+    assert not (tmp_path / "x.parquet.parts").exists()
+    grow(output, 2)
     assert pyarrow_parquet.read_table(output).num_rows == 2
     assert names(tmp_path) == ["x.parquet", "x.parquet.run"]
 
@@ -115,11 +128,12 @@ def test_parts_of_an_abandoned_run_are_not_taken_for_those_of_a_new_one(tmp_path
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "x.parquet"
     target.write_text("old")
-    monkeypatch.setattr(parquet.Parts, "_path", lambda *_: tmp_path / "none")
-    with pytest.raises(FileNotFoundError):
-        parquet.Parts(target).join(tmp_path / "lines", 3, target)
+    (tmp_path / "lines").write_text(parquet.line(failed(0)))
+    monkeypatch.setattr(pyarrow_parquet.ParquetWriter, "write_table", stop)
+    with pytest.raises(KeyboardInterrupt):
+        parquet.Parts(target).join(tmp_path / "lines", target)
     assert target.read_text() == "old"
-    assert names(tmp_path) == ["x.parquet"]
+    assert names(tmp_path) == ["lines", "x.parquet"]
 
 
 def test_parquet_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
