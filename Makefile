@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
-.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve lock clean
+.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients docs serve lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -11,7 +11,7 @@ unexport PYTHONPATH
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve lock clean"
+	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients docs serve lock clean"
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
@@ -67,6 +67,11 @@ soak: .venv/dev
 test-clients: .venv/dev
 	$(BIN)/python -m tests.clients.run
 
+# The documentation as a site, in site/; DOCS=serve shows it while it is written.
+DOCS ?= build --strict
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(DOCS)
+
 serve: .venv/train
 	$(BIN)/florilege serve $(BUNDLE)
 
@@ -78,6 +83,7 @@ lock: .venv/dev
 	$(COMPILE) --extra cpu --extra train --group build --constraint requirements/dev.txt --output-file requirements/train.txt
 	$(COMPILE) --extra cpu --group build --constraint requirements/dev.txt --output-file requirements/serve.txt
 	$(COMPILE) --extra gpu --group build --output-file requirements/serve-gpu.txt
+	$(COMPILE) --group docs --group build --constraint requirements/dev.txt --output-file requirements/docs.txt
 
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
