@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CODE = ("florilege.py", "calibration", "server", "data", "models", "training")
+CODE = ("florilege.py", "calibration", "server", "data", "models", "training", "florilege_client")
 
 SIZES = {
     "calibration/arrays.py BLOCK": "calibration/test_blocks.py",
@@ -55,6 +55,7 @@ SIZES = {
     "data/cli.py MOST_CLASSES": "data/test_cli.py",
     "data/cli.py MOST_ITEMS": "data/test_cli.py",
     "data/flora/flora.py MOST_PICTURES": "data/flora/test_flora.py",
+    "florilege_client/reading.py SHOWN": "florilege_client/test_reading.py",
     "models/cores.py AHEAD": "models/test_cores.py",
     "models/backbones/weights.py _SHOWN": "models/backbones/test_weights.py",
     "models/export.py MOST_BYTES": "training/test_train.py",

@@ -53,7 +53,7 @@ def _python(folder: Path, asked: Sequence[str]) -> bool:
     python, generated = folder / "venv" / "bin" / "python", folder / "generated"
     generated.mkdir()
     made = ["generate", "--path", str(folder / "openapi.json"), "--meta", "none"]
-    made += ["--output-path", str(generated / "florilege_client"), "--overwrite"]
+    made += ["--output-path", str(generated / "generated_client"), "--overwrite"]
     return (
         _ran(str(python), "-m", "pip", "install", "--quiet", PYTHON_GENERATOR)
         and _ran(str(python.with_name("openapi-python-client")), *made)
