@@ -198,7 +198,11 @@ class Client(_Talking):
         try:
             while True:
                 step = talk.send(came)
-                came = self._send(call, step) if isinstance(step, Send) else self._wait(step)
+                came = None
+                if isinstance(step, Send):
+                    came = self._send(call, step)
+                else:
+                    time.sleep(step.seconds)
         except StopIteration as end:
             return cast("T", end.value)
 
@@ -207,9 +211,6 @@ class Client(_Talking):
             return _reply(self._http.request(**self._arguments(call, step)))
         except httpx.HTTPError as error:
             return _unreachable(error, self.base_url)
-
-    def _wait(self, step: Wait) -> None:
-        time.sleep(step.seconds)
 
 
 class AsyncClient(_Talking):
@@ -299,10 +300,11 @@ class AsyncClient(_Talking):
         try:
             while True:
                 step = talk.send(came)
+                came = None
                 if isinstance(step, Send):
                     came = await self._send(call, step)
                 else:
-                    came = await asyncio.sleep(step.seconds)
+                    await asyncio.sleep(step.seconds)
         except StopIteration as end:
             return cast("T", end.value)
 

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from http.client import responses
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from florilege_client.errors import Problem, StrangeAnswer
 
@@ -37,7 +37,7 @@ def read(reply: Reply, kind: type[T]) -> T:
         StrangeAnswer: It is none.
     """
     try:
-        found: T = _reader(kind)(json.loads(reply.content))
+        found: T = _reader(cast("Any", kind))(json.loads(reply.content))
     except (ValueError, RecursionError) as error:
         raise StrangeAnswer(
             f"{reply.status}, but no {kind.__name__} of Florilege ({error}): is the address right?"

@@ -178,7 +178,7 @@ def test_pictures_come_with_absolute_addresses_that_work(app: TestClient) -> Non
 def test_errors_have_their_shape(
     app: TestClient,
     project: str,
-    query: dict[str, str],
+    query: dict[str, Any],
     photos: list[bytes],
     status: int,
     code: str,
