@@ -180,16 +180,21 @@ def _result(result: Result, root: str | None) -> PlantNetResult:
     if root is not None:
         known["images"] = _images(taxon, root)
     species = PlantNetSpecies(
-        **dict(_name(taxon.scientific_name)),
-        genus=_name(taxon.genus or ""),
-        family=_name(taxon.family or ""),
+        **dict(plantnet_name(taxon.scientific_name)),
+        genus=plantnet_name(taxon.genus or ""),
+        family=plantnet_name(taxon.family or ""),
         common_names=[each.name for each in taxon.common_names],
     )
     return PlantNetResult(score=result.score, species=species, in_set=result.in_set, **known)
 
 
-def _name(full: str) -> PlantNetName:
-    """A name and its authors, where it looks like one with authors."""
+def plantnet_name(full: str) -> PlantNetName:
+    """A name and its authors, where it looks like one with authors.
+
+    Example:
+        >>> plantnet_name("Mentha aquatica L.").scientific_name_authorship
+        'L.'
+    """
     short = without_author(full)
     author = full[len(short) :].strip()
     if author and not (author[0].isupper() or author[0] == "("):

@@ -92,6 +92,7 @@ def test_everything_can_be_asked(running: Running, makes: Makes, tmp_path: Path)
         assert (card.model.name, card.default_k, card.feedback) == ("garden", 3.0, True)
         assert card.rules[0].points[0].lambda_val is not None
         assert client.classes(q="viola", limit=1).total == 2
+        assert client.classes(limit=0).classes == ()
         assert client.classes(lang="fr").classes[0].taxon.common_names[0].name == "rose rouge"
         assert client.species("1001").taxon.scientific_name == "Rosa rubra"
         answers = [

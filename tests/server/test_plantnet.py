@@ -131,6 +131,12 @@ def test_a_project_is_a_list(app: TestClient) -> None:
     assert told["florilege"]["warnings"][0]["code"] == "list_not_calibrated"
 
 
+def test_names_are_english_unless_the_address_says_otherwise(app: TestClient) -> None:
+    files = {"images": ("a.jpeg", ROSE)}
+    answer = app.post("/v2/identify/all", files=files, headers={"Accept-Language": "fr"})
+    assert answer.json()["language"] == "en"
+
+
 def test_organs_that_are_missing_too_many_or_long_change_nothing(app: TestClient) -> None:
     assert ask(app, ROSE).json()["query"]["organs"] == ["auto"]
     long = "x" * (LONGEST_ORGAN + 1)
