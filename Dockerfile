@@ -12,6 +12,7 @@ RUN pip --python /opt/florilege/bin/python install --no-cache-dir --require-hash
 COPY pyproject.toml README.md LICENSE florilege.py ./
 COPY calibration calibration
 COPY data data
+COPY florilege_client florilege_client
 COPY models models
 COPY server server
 COPY training training

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = {"models", "data", "training", "calibration", "server", "florilege"}
+OURS = {"models", "data", "training", "calibration", "server", "florilege", "florilege_client"}
 
 
 def test_no_other_distribution_ships_our_top_level_names() -> None:
@@ -30,6 +30,7 @@ def test_the_wheel_holds_exactly_our_packages_and_the_page(tmp_path: Path) -> No
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"florilege.py", *(OURS - {"florilege"})}
+    assert "florilege_client/py.typed" in names
     assert any(name.startswith("server/web/") and name.endswith(".html") for name in names)
     metadata = next(name for name in names if name.endswith("METADATA"))
     text = zipfile.ZipFile(wheel).read(metadata).decode()
