@@ -65,7 +65,9 @@ class TestEachPage:
             if language == "yaml":
                 list(yaml.safe_load_all(text))
             if language == "python":
-                exec(compile(text, str(page), "exec"), {})
+                program = compile(text, str(page), "exec")
+                if page.name != "clients.md":  # its programs need a server: test_documented
+                    exec(program, {})
 
     @each_page
     def test_every_link_leads_to_a_heading_there_is(self, page: Path) -> None:
