@@ -5,7 +5,7 @@ DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
 IMAGE ?= florilege
 LOCK ?= serve
-.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve dist test-wheel lint-image test-image sbom audit lock clean
+.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -13,7 +13,7 @@ unexport PYTHONPATH
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients serve lock clean"
+	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients docs serve lock clean"
 	@echo "to ship: dist test-wheel lint-image test-image sbom audit"
 
 .venv/made:
@@ -70,6 +70,11 @@ soak: .venv/dev
 test-clients: .venv/dev
 	$(BIN)/python -m tests.clients.run
 
+# The documentation as a site, in site/; DOCS=serve shows it while it is written.
+DOCS ?= build --strict
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(DOCS)
+
 serve: .venv/train
 	$(BIN)/florilege serve $(BUNDLE)
 
@@ -116,7 +121,8 @@ lock: .venv/dev
 	$(COMPILE) --extra cpu --extra train --group build --constraint requirements/dev.txt --output-file requirements/train.txt
 	$(COMPILE) --extra cpu --group build --constraint requirements/dev.txt --output-file requirements/serve.txt
 	$(COMPILE) --extra gpu --group build --output-file requirements/serve-gpu.txt
+	$(COMPILE) --group docs --group build --constraint requirements/dev.txt --output-file requirements/docs.txt
 	$(COMPILE) --extra cpu --extra import --group ship --constraint requirements/dev.txt --output-file requirements/ship.txt
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

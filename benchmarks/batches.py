@@ -1,6 +1,7 @@
 """How much of what the processor could answer `predict` does answer, and what a kill costs it.
 
-    python -m benchmarks.batches BUNDLE PHOTOS... [--photos 2000] [--threads N] [--rounds 8]
+    python -m benchmarks.batches BUNDLE PHOTOS... [--photos 2000] [--width 1600]
+                                [--threads N] [--rounds 8]
 
 In one process and in turns: the CPU time of decoding by itself, of decoding and network, and of
 `predict` with its file, for the same hundred photos with as many threads. Other work on the machine
@@ -9,11 +10,15 @@ network over `predict`: 1 would be a command that costs nothing. ``decode`` is d
 `predict` takes beside the network: the share of the decode limit of the cores that it reaches where
 the network costs them nothing, as on a GPU. Photos per second are by the clock, in the best turn.
 
+``--width`` enlarges the photos first, as JPEG files of quality 85: those of a phone are larger than
+those of most data sets, and take longer to decode.
+
 At last a run is killed in the middle (SIGKILL) and resumed; its file is compared with the file of
 the run that nobody interrupted.
 """
 
 import argparse
+import hashlib
 import io
 import os
 import subprocess
@@ -29,6 +34,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from models.cores import cores
 from models.images import load
@@ -57,15 +63,30 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("paths", nargs="+", help="photos, folders or manifests")
     parser.add_argument("--photos", type=int, default=2_000, help="repeated where there are fewer")
+    parser.add_argument("--width", type=int, help="of the photos, in pixels; default: as they are")
     parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--rounds", type=int, default=8)
     wanted = parser.parse_args()
     listed, _ = find_photos(wanted.paths, [])
-    photos = list(islice(cycle(str(one.photos[0]) for one in listed), wanted.photos))
-    print(f"{len(photos):,} photos, {wanted.threads} threads, {cores()} cores\n")
+    paths = [one.photos[0] for one in listed]
     with tempfile.TemporaryDirectory() as folder:
+        if wanted.width is not None:
+            paths = [_enlarged(path, wanted.width, Path(folder)) for path in paths[:BLOCK]]
+        photos = list(islice(cycle(map(str, paths)), wanted.photos))
+        size = np.mean([Path(photo).stat().st_size for photo in photos[:BLOCK]]) / 1000
+        print(
+            f"{len(photos):,} photos of {size:.0f} KB, {wanted.threads} threads, {cores()} cores\n"
+        )
         _formats(wanted.bundle, photos, wanted.threads, wanted.rounds, Path(folder))
         _killed(wanted.bundle, photos, wanted.threads, Path(folder))
+
+
+def _enlarged(photo: Path, width: int, to: Path) -> Path:
+    target = to / f"{hashlib.sha256(bytes(photo)).hexdigest()}.jpg"
+    with Image.open(photo) as image:
+        rgb = image.convert("RGB")
+        rgb.resize((width, width * rgb.height // rgb.width)).save(target, quality=85)
+    return target
 
 
 def _formats(bundle: Path, photos: list[str], threads: int, rounds: int, to: Path) -> None:

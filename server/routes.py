@@ -12,7 +12,7 @@ from server.afterwards.feedback import Feedback
 from server.answers.about import class_entry
 from server.answers.ask import Question
 from server.answers.names import fallback_chain, wanted_languages
-from server.engine import Engine, Job
+from server.engine import Engine
 from server.errors import (
     AnswerNotFound,
     BodyTooLarge,
@@ -38,12 +38,12 @@ from server.errors import (
     WrongNumberOfImages,
 )
 from server.http.about import About
-from server.http.body import Held, read_body, read_images
+from server.http.answering import answered
+from server.http.body import read_body
 from server.http.cached import Cached
 from server.http.description import OF_ALL, refusals
 from server.http.keys import check_key
 from server.http.parameters import ClassesQuery, ClassQuery, NoQuery, refuse_repeated
-from server.http.waiting import answer_while_connected
 from server.schemas import (
     Answer,
     ClassEntry,
@@ -137,24 +137,10 @@ async def identify(
     validation data it holds `k` classes on average. With `list` or `only` some classes alone are
     scored. It may be repeated safely.
     """
-    engine.check_accepting()
     ask = question.ask(request.headers.get("accept-language", ""))
-    engine.check_calibrated(ask)
-    held: Held = request.app.state.held
-    async with read_images(request.receive, request.headers, engine.settings, held) as photos:
-        engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
-        job = Job(photos, ask, request.state.request_id, engine.deadline())
-        request.state.stages = job.stages.seconds
-        outcome = await answer_while_connected(engine, job, request.receive)
-    feedback: Feedback | None = request.app.state.feedback
-    if feedback is not None:
-        feedback.remember(job.request_id, outcome, photos)
-    engine.observe(outcome, job)
-    timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.seconds.items())
+    answer, headers = await answered(request, engine, ask)
     return Response(
-        outcome.answer.model_dump_json(by_alias=True),
-        media_type="application/json",
-        headers={"Server-Timing": timing, "Cache-Control": "no-store"},
+        answer.model_dump_json(by_alias=True), media_type="application/json", headers=headers
     )
 
 

@@ -70,6 +70,8 @@ class Settings(flags.FlagSettings):
         tuple[str, ...], flags.Flag(name="--list", type=list[str] | None, metavar="NAME=FILE")
     ] = ()
     """File of class ids that requests may restrict answers to by its name; may be repeated."""
+    plantnet: bool = False
+    """Also answer POST /v2/identify/{project}, in the shape of the Pl@ntNet API."""
     watch: bool = True
     """Compare photos with those of the validation, to notice drift."""
     watch_state: Path | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = {"models", "data", "training", "calibration", "server", "florilege"}
+OURS = {"models", "data", "training", "calibration", "server", "florilege", "florilege_client"}
 BUILT_WITH = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
 
@@ -65,7 +65,7 @@ def test_the_images_hold_every_package_its_lock_and_the_right_version() -> None:
     assert f"ARG VERSION={project['version']}\n" in text
 
 
-@pytest.mark.parametrize("name", ["dev", "train", "serve", "serve-gpu", "ship"])
+@pytest.mark.parametrize("name", ["dev", "docs", "train", "serve", "serve-gpu", "ship"])
 def test_a_lock_pins_every_line_with_hashes_and_names_no_index(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     assert "://" not in text

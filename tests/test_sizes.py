@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CODE = ("florilege.py", "calibration", "server", "data", "models", "training")
+CODE = ("florilege.py", "calibration", "server", "data", "models", "training", "florilege_client")
 
 SIZES = {
     "calibration/arrays.py BLOCK": "calibration/test_blocks.py",
@@ -55,6 +55,7 @@ SIZES = {
     "data/cli.py MOST_CLASSES": "data/test_cli.py",
     "data/cli.py MOST_ITEMS": "data/test_cli.py",
     "data/flora/flora.py MOST_PICTURES": "data/flora/test_flora.py",
+    "florilege_client/reading.py SHOWN": "florilege_client/test_reading.py",
     "models/cores.py AHEAD": "models/test_cores.py",
     "models/backbones/weights.py _SHOWN": "models/backbones/test_weights.py",
     "models/export.py MOST_BYTES": "training/test_train.py",
@@ -85,6 +86,7 @@ SIZES = {
     "server/http/about.py LISTS": "server/test_model_and_classes.py",
     "server/http/edge.py LINGER_BYTES": "server/http/test_edge.py",
     "server/http/multipart.py MOST_PARTS": "server/http/test_multipart.py",
+    "server/plantnet.py LONGEST_ORGAN": "server/test_plantnet.py",
     "server/memory.py LARGE_BYTES": "server/test_memory.py",
     "server/predict/parquet.py OBSERVATIONS_AT_ONCE": "server/predict/test_parquet.py",
     "server/routes.py MOST_FEEDBACK_BYTES": "server/afterwards/test_feedback.py",
@@ -145,6 +147,7 @@ VALUES = {
     "server/afterwards/feedback_photos.py": "QUALITY",
     "server/afterwards/watching.py": "SAVE_EVERY_S",
     "server/answers/budget.py": "CHECK_EVERY_S",
+    "server/answers/plantnet.py": "UNLIMITED",
     "server/http/about.py": "MAX_AGE_S",
     "server/http/edge.py": "LINGER_S",
     "server/memory.py": "M_MMAP_THRESHOLD",

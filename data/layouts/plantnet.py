@@ -8,7 +8,6 @@ of the species. Neither holds GBIF keys.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from data.layouts.published import with_class_file
 from data.records import Listing
 from models.classes import ClassInfo
 from models.errors import DataError
+from models.latin_names import without_author
 from models.tables import Table, read_table
 
 METADATA: Final = "plantnet300K_metadata.json"
@@ -31,11 +31,6 @@ PLACE: Final = "Pl@ntNet-300K version 1.1 is at Zenodo, DOI 10.5281/zenodo.56457
 METADATA_2: Final = "plantnet300K_metadata.csv"
 SPECIES_2: Final = "species_metadata.csv"
 PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.10419064"
-
-# Genus, hybrid sign, epithet, and the epithet of a subspecies, variety or form; then the authors.
-_BINOMIAL = re.compile(
-    r"[A-Z][\w-]+(?: [x\u00d7])?(?: \u00d7?[a-z][\w-]+)(?: (?:subsp\.|var\.|f\.) [a-z][\w-]+)?"
-)
 
 
 class _Photo(NamedTuple):
@@ -166,17 +161,6 @@ def _told_apart(short: Mapping[str, str], full: Mapping[str, str]) -> dict[str, 
     return {
         class_id: name if uses[name] == 1 else full[class_id] for class_id, name in short.items()
     }
-
-
-def without_author(name: str) -> str:
-    """The name of a species without its authors; unchanged where it does not look like one.
-
-    Example:
-        >>> without_author("Lactuca virosa L."), without_author("Mentha × piperita L.")
-        ('Lactuca virosa', 'Mentha × piperita')
-    """
-    found = _BINOMIAL.match(name)
-    return found.group() if found else name
 
 
 def _table(path: Path, columns: tuple[str, ...]) -> Table:

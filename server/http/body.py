@@ -27,6 +27,9 @@ PARSED_ON_THE_LOOP = 256 * 1024
 
 MOST_DIGITS = 18
 
+Find = Callable[[bytes, str], list[bytes]]
+"""Takes the photos from a form: its bytes and Content-Type."""
+
 
 @dataclass
 class Held:
@@ -47,9 +50,15 @@ class Held:
 
 @asynccontextmanager
 async def read_images(
-    receive: Receive, headers: Mapping[str, str], settings: Settings, held: Held
+    receive: Receive,
+    headers: Mapping[str, str],
+    settings: Settings,
+    held: Held,
+    find: Find = images_of_form,
 ) -> AsyncIterator[list[bytes]]:
     """Read the body and yield its photos; their bytes count as held until the block ends.
+
+    The body is one photo, or a form from which ``find`` takes them, in a thread if it is large.
 
     Raises:
         WrongNumberOfImages: No photo, or more than allowed.
@@ -67,7 +76,7 @@ async def read_images(
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     try:
         body = await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count)
-        yield await _find_images(body, headers.get("content-type", ""), settings.max_images)
+        yield await _find_images(body, headers.get("content-type", ""), settings.max_images, find)
     finally:
         held.now -= taken
 
@@ -134,13 +143,13 @@ async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> b
             return b"".join(chunks)
 
 
-async def _find_images(body: bytes, content_type: str, most: int) -> list[bytes]:
+async def _find_images(body: bytes, content_type: str, most: int, find: Find) -> list[bytes]:
     images = [body] if body else []  # whatever the header says, the type is told by the bytes
     if content_type.lower().startswith("multipart/form-data"):
         if len(body) > PARSED_ON_THE_LOOP:
-            images = await asyncio.to_thread(images_of_form, body, content_type)
+            images = await asyncio.to_thread(find, body, content_type)
         else:
-            images = images_of_form(body, content_type)
+            images = find(body, content_type)
     if not 1 <= len(images) <= most:
         raise WrongNumberOfImages(
             f"send 1 to {most} photos of one plant, as multipart parts named `images` or one as "

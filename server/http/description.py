@@ -30,6 +30,8 @@ KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
+KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
+"""Taken too by the routes of other services that do not start with `/v1/`."""
 
 
 def refusals(*problems: type[Problem]) -> dict[int | str, Any]:
@@ -47,11 +49,14 @@ def describe(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, summary=app.summary, routes=app.routes
     )
     examples = json.loads(EXAMPLES.read_bytes())
+    schemes = dict[str, Any]()
     for path, operations in found["paths"].items():
         for operation in operations.values():
             _correct(operation["responses"], examples.get(operation["operationId"], {}))
-            if app.state.keys is not None and path.startswith("/v1/"):
-                operation["security"] = [{name: []} for name in KEYS]
+            if app.state.keys is not None and path.startswith(("/v1/", "/v2/")):
+                taken = KEYS if path.startswith("/v1/") else {**KEY_IN_ADDRESS, **KEYS}
+                operation["security"] = [{name: []} for name in taken]
+                schemes |= taken
     schemas = found["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -59,7 +64,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         {each.code for each in Problem.__subclasses__() if each.__module__ == Problem.__module__}
     )
     if app.state.keys is not None:
-        found["components"]["securitySchemes"] = KEYS
+        found["components"]["securitySchemes"] = schemes
     return found
 
 

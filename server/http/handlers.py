@@ -43,10 +43,15 @@ def problem_response(problem: Problem, request_id: str) -> JSONResponse:
 async def on_problem(request: Request, error: Exception) -> Response:
     """Answer one of our own errors."""
     assert isinstance(error, Problem)
-    engine: Engine = request.app.state.engine
-    engine.metrics.rejected.labels(error.code).inc()
-    request.state.code = error.code
+    note_problem(request, error)
     return problem_response(error, request.state.request_id)
+
+
+def note_problem(request: Request, problem: Problem) -> None:
+    """Count a problem, and give its code to the log."""
+    engine: Engine = request.app.state.engine
+    engine.metrics.rejected.labels(problem.code).inc()
+    request.state.code = problem.code
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -67,12 +72,15 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 async def on_invalid_query(request: Request, error: Exception) -> Response:
     """Answer a parameter that does not exist or cannot be used, naming it."""
     assert isinstance(error, RequestValidationError)
+    return await on_problem(request, problem_of_query(error))
+
+
+def problem_of_query(error: RequestValidationError) -> Problem:
+    """What is wrong with a parameter, by its name."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"][1:])[:80]
     if first["type"] == "extra_forbidden":
-        problem: Problem = UnknownParameter(
+        return UnknownParameter(
             f"there is no parameter `{name}` here; /openapi.json lists those that exist"
         )
-    else:
-        problem = InvalidParameter(f"parameter `{name}`: {first['msg']}")
-    return await on_problem(request, problem)
+    return InvalidParameter(f"parameter `{name}`: {first['msg']}")

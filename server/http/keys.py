@@ -64,12 +64,16 @@ class Keys:
         """
         scheme, _, given = headers.get("authorization", "").partition(" ")
         given = given.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        return self.check_given(given.encode("latin-1", "replace"))
+
+    def check_given(self, given: bytes) -> dict[str, str]:
+        """As `check`, with a key that may be empty for none."""
         if not given:
             raise KeyMissing(
                 f"this server answers only those with a key: {HOW}",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        key = self._by_hash.get(hashlib.sha256(given.encode("latin-1", "replace")).hexdigest())
+        key = self._by_hash.get(hashlib.sha256(given).hexdigest())
         if key is None:
             raise KeyUnknown(f"this key is wrong or no longer valid; {HOW}")
         if key.rate is None:

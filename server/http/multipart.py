@@ -58,7 +58,7 @@ def images_of_form(body: bytes, content_type: str) -> list[bytes]:
         WrongNumberOfImages: Parts, but none named ``images``.
         UnknownParameter: A part of another name beside the photos.
     """
-    parts = _parse(body, content_type)
+    parts = parts_of_form(body, content_type)
     others = sorted({name for name, _ in parts if name != FIELD})
     images = [content for name, content in parts if name == FIELD]
     if others and not images:
@@ -78,7 +78,12 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f"`{name[:40]}`" for name in names[:5])
 
 
-def _parse(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
+def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
+    """Name and content of every part, in order.
+
+    Raises:
+        MalformedRequest: There is no boundary, or the body does not keep to it.
+    """
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary:

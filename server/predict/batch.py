@@ -71,8 +71,10 @@ def predict_batch(
     with ExitStack() as stack:
         if batch.output is not None and batch.form != "table":
             asked = _asked(pipeline, observations, ask, batch)
-            growing = Growing(batch.output, asked, _head(batch.form).encode())
+            parts = parquet.Parts(batch.output) if batch.form == "parquet" else None
+            growing = Growing(batch.output, asked, _head(batch.form).encode(), parts)
             stack.enter_context(closing(growing))
+            stack.enter_context(_kept_if_stopped(growing))
             finished, tally = growing.begin(resume=batch.resume), growing.tally
             if growing.complete:
                 say(f"{growing.output} is complete, there is nothing to resume")
@@ -84,7 +86,6 @@ def predict_batch(
             stack.enter_context(closing(embeddings))
             if growing is None:  # nobody can go on with these
                 stack.callback(embeddings.part.unlink, missing_ok=True)
-        stack.enter_context(_kept_if_stopped(growing))
         found = predict_all(
             pipeline,
             observations[finished:],
@@ -101,7 +102,7 @@ def predict_batch(
         if embeddings is not None:
             embeddings.finish()
         if growing is not None:
-            growing.finish(parquet.write_parquet if batch.form == "parquet" else Path.replace)
+            growing.finish()
     _say(tally, observations, batch, resumed=finished > 0)
 
 
@@ -145,16 +146,15 @@ def _head(form: Format) -> str:
 
 
 @contextmanager
-def _kept_if_stopped(growing: Growing | None) -> Iterator[None]:
+def _kept_if_stopped(growing: Growing) -> Iterator[None]:
     """Say what is kept, and how to go on, when writing fails or a person stops the run."""
     try:
         yield
     except (OSError, KeyboardInterrupt) as error:
-        if growing is None:
-            raise
+        parts = f" and {growing.parts.folder}" if growing.parts and growing.parts.count() else ""
         kept = (
-            f"{growing.tally.finished:,} of {growing.total:,} answers are kept in {growing.part}: "
-            "repeat the command with --resume to go on"
+            f"{growing.tally.finished:,} of {growing.total:,} answers are kept in {growing.part}"
+            f"{parts}: repeat the command with --resume to go on"
         )
         if isinstance(error, KeyboardInterrupt):
             say(kept)

@@ -5,12 +5,15 @@ journal: a line of JSON with what was asked, then a line for each finished obser
 the part with its rows, the verdict or null, how many photos failed). Rows are written before their
 line, so what lies beyond the last line is half written, and cut off. A file that is complete has
 its own name; the journal then ends with what came of the run.
+
+A format to which no rows can be added has parts: the rows of so many observations leave
+``NAME.part`` for a file in ``NAME.parts``, and the parts are joined at the end.
 """
 
 import fcntl
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from errno import EACCES, EAGAIN
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from models.errors import UsageError
 from models.files import write_atomic
+from server.predict.parquet import Parts
 
 Asked = Mapping[str, Any]
 """What must be the same for a run to go on: plain values of JSON by name."""
@@ -43,7 +47,7 @@ class Tally:
 class Entry(NamedTuple):
     """A finished observation in the journal."""
 
-    end: int  # size of the part with its rows
+    end: int  # size of NAME.part with its rows
     verdict: str | None
     failed: int
 
@@ -127,6 +131,10 @@ class Journal:
     def _append(self, found: Any) -> None:
         write_all(self._file, f"{json.dumps(found, ensure_ascii=False)}\n".encode())
 
+    def sync(self) -> None:
+        """Make what is there survive a power cut."""
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
         self._file.close()
 
@@ -138,14 +146,17 @@ class Growing:
         output: Where the complete rows go.
         asked: What is asked now; ``observations`` is how many there are.
         head: What the rows begin with.
+        parts: Where finished rows go, of a format that has parts.
 
     Raises:
         UsageError: Another process writes this output.
         OSError: The folder cannot be written.
     """
 
-    def __init__(self, output: Path, asked: Asked, head: bytes = b"") -> None:
-        self.output, self.asked, self.head = output, asked, head
+    def __init__(
+        self, output: Path, asked: Asked, head: bytes = b"", parts: Parts | None = None
+    ) -> None:
+        self.output, self.asked, self.head, self.parts = output, asked, head, parts
         self.part = output.with_name(f"{output.name}.part")
         self.tally = Tally()
         self.complete = False  # whether the output is there
@@ -167,12 +178,14 @@ class Growing:
         if self.complete:
             return kept
         if kept:
-            self._size = self._journal.entries[kept - 1][0].end
+            moved = kept == self._moved()
             self._rows = self.part.open("r+b", buffering=0)
-            self._rows.truncate(self._size)
-            self._rows.seek(self._size)
+            self._cut(0 if moved else self._journal.entries[kept - 1][0].end)
             self._journal.keep(kept)
+            self._move_full()
         else:
+            if self.parts is not None:
+                self.parts.remove()
             self._rows = self.part.open("wb", buffering=0)
             write_all(self._rows, self.head)
             self._size = len(self.head)
@@ -216,18 +229,42 @@ class Growing:
                     "--resume"
                 )
             return 0
+        if self._moved() > found:
+            raise UsageError(
+                f"{self.output} cannot be resumed: {self._journal.path.name} has lost its end; "
+                f"delete {self.part.name} to start again without --resume"
+            )
         return self._whole()
 
     def _whole(self) -> int:
         """How many entries have their rows; a system that stops may leave too few, or zeros."""
-        size = self.part.stat().st_size
+        size, moved = self.part.stat().st_size, self._moved()
         with self.part.open("rb") as file:
-            for count in range(len(self._journal.entries), 0, -1):
+            for count in range(len(self._journal.entries), moved, -1):
                 end = self._journal.entries[count - 1][0].end
                 file.seek(end - 1)
                 if end <= size and file.read(1) == b"\n":
                     return count
-        return 0
+        return moved
+
+    def _moved(self) -> int:
+        """How many observations have their rows in parts."""
+        return self.parts.count() * self.parts.length if self.parts is not None else 0
+
+    def _cut(self, size: int) -> None:
+        """Forget the rows beyond a size."""
+        assert self._rows is not None
+        self._rows.truncate(size)
+        self._rows.seek(size)
+        self._size = size
+
+    def _move_full(self) -> None:
+        """Move the rows that fill a part, if they do, to a file of their own."""
+        if self.parts is None or not self._size or self.tally.finished % self.parts.length:
+            return
+        self._journal.sync()  # the rows leave the file that it counts
+        self.parts.write(self.part)
+        self._cut(0)
 
     @property
     def total(self) -> int:
@@ -246,18 +283,24 @@ class Growing:
         self._size += len(rows)
         self._journal.add(Entry(self._size, verdict, failed))
         self.tally.count(verdict, failed)
+        self._move_full()
 
-    def finish(self, make: Callable[[Path, Path], object]) -> None:
-        """Let ``make`` turn the rows into the output, and close the journal.
+    def finish(self) -> None:
+        """Make the rows the output, and close the journal.
 
         Raises:
             OSError: The output cannot be written; all rows are kept.
         """
         if self._rows is not None:
             os.fsync(self._rows.fileno())
-            make(self.part, self.output)
+            if self.parts is None:
+                self.part.replace(self.output)
+            else:
+                self.parts.join(self.part, self.output)
         self.part.unlink(missing_ok=True)
         self._journal.end(self.asked, self.tally)
+        if self.parts is not None:
+            self.parts.remove()
         self.complete = True
 
     def close(self) -> None:

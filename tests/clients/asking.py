@@ -7,9 +7,9 @@ from pathlib import Path
 
 def main(url: str, key: str, photo: str) -> None:
     """Ask for everything once, and be refused in four ways."""
-    from florilege_client import AuthenticatedClient, Client
-    from florilege_client.api.default import classes, feedback, identify, model
-    from florilege_client.models import (
+    from generated_client import AuthenticatedClient, Client
+    from generated_client.api.default import classes, feedback, identify, model
+    from generated_client.models import (
         Answer,
         FeedbackFeedbackBody,
         FeedbackReceipt,
@@ -17,7 +17,7 @@ def main(url: str, key: str, photo: str) -> None:
         IdentifyIncludeItem,
         ProblemDocument,
     )
-    from florilege_client.types import UNSET, File
+    from generated_client.types import UNSET, File
 
     content = Path(photo).read_bytes()
     client = AuthenticatedClient(base_url=url, token=key)

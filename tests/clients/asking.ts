@@ -2,12 +2,15 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import createClient from "openapi-fetch";
+import { identify } from "./app.js";
+import { retrying } from "./retrying.js";
 import type { components, paths } from "./schema.js";
 
 type Problem = components["schemas"]["ProblemDocument"];
 
 const [url, key, photo] = process.argv.slice(2) as [string, string, string];
-const client = createClient<paths>({ baseUrl: url, headers: { Authorization: `Bearer ${key}` } });
+const headers = { Authorization: `Bearer ${key}` };
+const client = createClient<paths>({ baseUrl: url, headers, fetch: retrying() });
 const picture = new Blob([readFileSync(photo)], { type: "image/png" });
 const asIs = <T>(body: T): BodyInit => body as unknown as BodyInit; // bytes are typed as strings
 
@@ -57,3 +60,8 @@ const nobody = createClient<paths>({ baseUrl: url });
 assert.equal((await refused(nobody.GET("/v1/model"))).code, "key_missing");
 const stranger = createClient<paths>({ baseUrl: url, headers: { "X-API-Key": "x" } });
 assert.equal((await refused(stranger.GET("/v1/model"))).code, "key_unknown");
+
+const shown = await identify(url, key, [picture, picture], "fr");
+assert.equal(shown.query.images, 2);
+assert.equal(shown.query.lang, "fr");
+await assert.rejects(identify(url, "x", [picture], "fr"), /^Error: key_unknown: /);

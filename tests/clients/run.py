@@ -1,10 +1,13 @@
 """Clients generated from `openapi.json` ask a running server: `python -m tests.clients.run`.
 
-The generators are installed into a folder that is thrown away: they would change versions here.
+The generators are installed into a folder that is thrown away: they would change versions here. For
+TypeScript the lines and files of `docs/clients.md` are run as they stand.
 """
 
 import hashlib
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +23,7 @@ from tests.server.running import Running
 
 HERE = Path(__file__).parent
 PYTHON_GENERATOR = "openapi-python-client==0.29.1"
-PACKAGES = ("openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5", "@types/node@20")
+PAGE = HERE.parents[1] / "docs" / "clients.md"
 KEY = "a-key"
 
 
@@ -53,7 +56,7 @@ def _python(folder: Path, asked: Sequence[str]) -> bool:
     python, generated = folder / "venv" / "bin" / "python", folder / "generated"
     generated.mkdir()
     made = ["generate", "--path", str(folder / "openapi.json"), "--meta", "none"]
-    made += ["--output-path", str(generated / "florilege_client"), "--overwrite"]
+    made += ["--output-path", str(generated / "generated_client"), "--overwrite"]
     return (
         _ran(str(python), "-m", "pip", "install", "--quiet", PYTHON_GENERATOR)
         and _ran(str(python.with_name("openapi-python-client")), *made)
@@ -62,15 +65,20 @@ def _python(folder: Path, asked: Sequence[str]) -> bool:
 
 
 def _typescript(folder: Path, asked: Sequence[str]) -> bool:
-    (folder / "package.json").write_text('{"type": "module"}')
-    shutil.copy(HERE / "asking.ts", folder)
-    flags = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck"]
-    return (
-        _ran("npm", "install", "--silent", *PACKAGES, cwd=folder)
-        and _ran("npx", "openapi-typescript", "openapi.json", "-o", "schema.d.ts", cwd=folder)
-        and _ran("npx", "tsc", *flags, "asking.ts", cwd=folder)
-        and _ran("node", "asking.js", *asked, cwd=folder)
-    )
+    url, key, photo = asked
+    page = PAGE.read_text("utf-8").partition("\n## TypeScript\n")[2]
+    for name, text in re.findall(r"```ts\n// (\S+)\n(.*?)```", page, re.DOTALL):
+        (folder / name).write_text(text)
+    for name in ("asking.ts", "patience.ts"):
+        shutil.copy(HERE / name, folder)
+    shutil.copy(photo, folder / "photo.jpg")
+    (lines,) = re.findall(r"```sh\n(npm .*?)```", page, re.DOTALL)
+    lines = lines.replace("http://127.0.0.1:8000", url).replace("KEY", key)
+    commands = [shlex.split(line) for line in lines.splitlines()]
+    (compiled,) = (command for command in commands if "tsc" in command)
+    commands += [[*compiled[:-1], "asking.ts", "patience.ts"]]
+    commands += [["node", "asking.js", *asked], ["node", "patience.js"]]
+    return all(_ran(*command, cwd=folder) for command in commands)
 
 
 def _ran(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> bool:

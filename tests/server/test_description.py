@@ -28,7 +28,7 @@ schemathesis.openapi.media_type("image/*", hypothesis.strategies.binary(max_size
 @pytest.fixture(scope="module")
 def running(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     store = tmp_path_factory.mktemp("feedback")
-    with Running(Settings(bundle=bundle, feedback_store=store)) as running:
+    with Running(Settings(bundle=bundle, feedback_store=store, plantnet=True)) as running:
         yield running
 
 
@@ -37,6 +37,7 @@ def running(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     [
         *[("POST", "/v1/identify"), ("POST", "/v1/feedback"), ("GET", "/v1/model")],
         *[("GET", "/v1/classes"), ("GET", "/v1/classes/{class_id}"), ("GET", "/readyz")],
+        ("POST", "/v2/identify/{project}"),
     ],
 )
 def test_requests_made_from_the_description_get_described_answers(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from data.checks import check
-from data.layouts.plantnet import METADATA, METADATA_2, NAMES, SPECIES_2, without_author
+from data.layouts.plantnet import METADATA, METADATA_2, NAMES, SPECIES_2
 from data.sources import list_source, open_dataset
 from models.errors import DataError
 from tests.data.pictures import write_folder
@@ -50,23 +50,6 @@ def test_names_that_differ_in_their_author_alone_keep_it(tmp_path: Path) -> None
     (root / NAMES[1]).write_text(json.dumps(names))
     classes = open_dataset(str(root)).classes
     assert [item.scientific_name for item in classes] == ["Rosa alba L.", "Rosa alba Mill."]
-
-
-@pytest.mark.parametrize(
-    ("full", "short"),
-    [
-        ("Trifolium pratense L.", "Trifolium pratense"),
-        ("Hibiscus rosa-sinensis L.", "Hibiscus rosa-sinensis"),
-        ("Mentha x piperita L.", "Mentha x piperita"),
-        (
-            "Lapsana communis subsp. intermedia (M. Bieb.) Hayek",
-            "Lapsana communis subsp. intermedia",
-        ),
-        ("unknown plant", "unknown plant"),
-    ],
-)
-def test_authors_are_taken_off(full: str, short: str) -> None:
-    assert without_author(full) == short
 
 
 def test_missing_or_damaged_parts_are_named(tmp_path: Path) -> None:

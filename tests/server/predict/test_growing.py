@@ -33,7 +33,7 @@ def grow(output: Path, *, until: int = len(ROWS), resume: bool = True) -> list[i
         for rows, verdict, failed in ROWS[begun:until]:
             growing.add(rows, verdict, failed)
         if until == len(ROWS):
-            growing.finish(Path.replace)
+            growing.finish()
     finally:
         growing.close()
     return list(range(begun, until))

@@ -1,0 +1,142 @@
+"""What each call sends and how its reply is read; no connection is made here."""
+
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, TypeVar, cast
+from urllib.parse import quote
+
+from florilege_client.answers import (
+    Answer,
+    ClassEntry,
+    ClassList,
+    FeedbackReceipt,
+    IdentifyOptions,
+    ModelCard,
+)
+from florilege_client.reading import Reply, read
+
+T = TypeVar("T")
+Photo = str | os.PathLike[str] | bytes | BinaryIO
+"""The path of a photo, its bytes, or an open binary file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[T]):
+    """A request that may be sent any number of times, and what makes an answer of its reply."""
+
+    method: str
+    path: str
+    read: Callable[[Reply], T]
+    params: Sequence[tuple[str, str]] = ()
+    headers: Mapping[str, str] | None = None
+    content: bytes | None = None
+    files: Sequence[tuple[str, tuple[str, bytes]]] | None = None
+    json: Mapping[str, Any] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The same for `request` of httpx, but for the address."""
+        names = ("method", "params", "headers", "content", "files", "json")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+def identify(photos: Sequence[Photo], options: IdentifyOptions) -> Call[Answer]:
+    """Ask what photos show. They are read here, once, so that the call can be repeated.
+
+    Raises:
+        ValueError: There is no photo.
+        OSError: A file cannot be read.
+    """
+    if not photos:
+        raise ValueError("identify needs a photo, or several of one plant")
+    contents = [_bytes(photo) for photo in photos]
+    one = len(contents) == 1
+    return Call(
+        method="POST",
+        path="/v1/identify",
+        read=lambda reply: read(reply, Answer),
+        params=_params(cast("Mapping[str, Any]", options)),
+        headers={"Content-Type": "application/octet-stream"} if one else None,
+        content=contents[0] if one else None,
+        files=None if one else [("images", ("photo", each)) for each in contents],
+    )
+
+
+def model() -> Call[ModelCard]:
+    """Ask which model answers."""
+    return Call(method="GET", path="/v1/model", read=lambda reply: read(reply, ModelCard))
+
+
+def classes(*, q: str | None, limit: int | None, lang: str | None) -> Call[ClassList]:
+    """Ask which classes there are."""
+    return Call(
+        method="GET",
+        path="/v1/classes",
+        read=lambda reply: read(reply, ClassList),
+        params=_params({"q": q, "limit": limit, "lang": lang}),
+    )
+
+
+def species(class_id: str, *, lang: str | None) -> Call[ClassEntry]:
+    """Ask about one class."""
+    return Call(
+        method="GET",
+        path=f"/v1/classes/{quote(class_id, safe='')}",
+        read=lambda reply: read(reply, ClassEntry),
+        params=_params({"lang": lang}),
+    )
+
+
+def feedback(
+    answer: Answer | str,
+    class_id: str,
+    *,
+    note: str | None,
+    consent: bool,
+    idempotency_key: str | None,
+) -> Call[FeedbackReceipt]:
+    """Say what photos really showed; the key makes it safe to repeat."""
+    said = {
+        "request_id": answer if isinstance(answer, str) else answer.id,
+        "class_id": class_id,
+        "note": note,
+        "consent": consent,
+    }
+    return Call(
+        method="POST",
+        path="/v1/feedback",
+        read=lambda reply: read(reply, FeedbackReceipt),
+        headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
+        json=said,
+    )
+
+
+def health(path: str) -> Call[bool]:
+    """Ask an address that answers 200 where all is well."""
+    return Call(method="GET", path=path, read=lambda reply: reply.status == 200)
+
+
+def _bytes(photo: Photo) -> bytes:
+    if isinstance(photo, bytes):
+        return photo
+    if isinstance(photo, str | os.PathLike):
+        return Path(photo).read_bytes()
+    content = photo.read()
+    if not isinstance(content, bytes):
+        raise ValueError("open a photo in binary mode, as in open(path, 'rb')")
+    return content
+
+
+def _params(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Query parameters; of a sequence each word, and what is None is left out."""
+    found = []
+    for name, value in given.items():
+        values = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+        found += [(name, _text(each)) for each in values if each is not None]
+    return found
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

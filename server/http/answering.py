@@ -1,0 +1,40 @@
+"""From a request with photos to its answer, in whatever shape that is then told."""
+
+from fastapi import Request
+
+from server.afterwards.feedback import Feedback
+from server.answers.ask import Ask
+from server.engine import Engine, Job
+from server.http.body import Find, Held, read_images
+from server.http.multipart import images_of_form
+from server.http.waiting import answer_while_connected
+from server.schemas import Answer
+
+
+async def answered(
+    request: Request, engine: Engine, ask: Ask, find: Find = images_of_form
+) -> tuple[Answer, dict[str, str]]:
+    """Answer what is asked about the photos of a request, which ``find`` takes from its form.
+
+    Returns:
+        The answer, and the headers that go with it.
+
+    Raises:
+        ClientDisconnect: The client left.
+        Problem: It cannot be answered; nothing of the body is read where that is clear before.
+    """
+    engine.check_accepting()
+    engine.check_calibrated(ask)
+    held: Held = request.app.state.held
+    received = read_images(request.receive, request.headers, engine.settings, held, find)
+    async with received as photos:
+        engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
+        job = Job(photos, ask, request.state.request_id, engine.deadline())
+        request.state.stages = job.stages.seconds
+        outcome = await answer_while_connected(engine, job, request.receive)
+    feedback: Feedback | None = request.app.state.feedback
+    if feedback is not None:
+        feedback.remember(job.request_id, outcome, photos)
+    engine.observe(outcome, job)
+    timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.seconds.items())
+    return outcome.answer, {"Server-Timing": timing, "Cache-Control": "no-store"}

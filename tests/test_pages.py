@@ -1,0 +1,152 @@
+"""The pages of the site: the tutorial runs as it stands, every command, link and block is sound."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import typer
+import yaml
+from PIL import Image
+from safetensors.torch import save_file
+
+import florilege
+from tests.server.process import ServeProcess
+from tests.write_commands import verbs
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING"))])
+FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block of code, fenced or indented."""
+    text = page.read_text("utf-8")
+    indented = re.findall(r"\n\n((?:    .*\n)+)", text)
+    return [*FENCED.findall(text), *(("", re.sub(r"^    ", "", x, flags=re.M)) for x in indented)]
+
+
+class TestEachPage:
+    @each_page
+    def test_every_florilege_command_is_one_with_flags_there_are(self, page: Path) -> None:
+        known = dict(verbs(typer.main.get_command(florilege.app)))
+        for language, text in blocks(page):
+            if language not in ("", "sh"):
+                continue
+            for command in re.findall(r"^(florilege [a-z].*(?:\n\s+.*)*)", text, re.MULTILINE):
+                words = command.partition("#")[0].split()
+                verb = " ".join(words[:3] if " ".join(words[:3]) in known else words[:2])
+                assert verb in known, command
+                flags = {"--help", *(name for each in known[verb].params for name in each.opts)}
+                flags |= {name for each in known[verb].params for name in each.secondary_opts}
+                assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", command)) <= flags, command
+
+    @each_page
+    def test_every_module_that_is_run_is_there(self, page: Path) -> None:
+        for name in re.findall(r"python -m ((?:benchmarks|tests)[\w.]*)", page.read_text("utf-8")):
+            assert (ROOT / f"{name.replace('.', '/')}.py").is_file(), name
+
+    @each_page
+    def test_data_and_programs_are_sound(self, page: Path) -> None:
+        for language, text in blocks(page):
+            if language == "json":
+                json.loads(text)
+            if language == "yaml":
+                list(yaml.safe_load_all(text))
+            if language == "python":
+                program = compile(text, str(page), "exec")
+                if page.name != "clients.md":  # its programs need a server: test_documented
+                    exec(program, {})
+
+    @each_page
+    def test_every_link_leads_to_a_heading_there_is(self, page: Path) -> None:
+        links = re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", page.read_text("utf-8"))
+        for target, anchor in links:
+            assert anchor in anchors(page.parent / target if target else page), (target, anchor)
+
+
+def anchors(page: Path) -> set[str]:
+    """What links may name: each heading in small letters, a hyphen between words."""
+    text = FENCED.sub("", page.read_text("utf-8"))
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in heads}
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    text = re.sub(r"!!python/\S+", "", (ROOT / "mkdocs.yml").read_text("utf-8"))
+    named = set(re.findall(r": ([\w/-]+\.md)$", text, re.MULTILINE))
+    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"images/README.md"}
+    assert named == there | {"index.md", "contributing.md", "changelog.md"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the tutorial asks of its reader; random weights stand for a download."""
+    text = (DOCS / "tutorial.md").read_text("utf-8")
+    for name, content in re.findall(r'^```\w+ title="(.*?)"\n(.*?)^```', text, re.M | re.S):
+        (tmp_path / name).write_text(content, "utf-8")
+    random = np.random.default_rng(0)
+    for number, species in enumerate(("bellis-perennis", "rosa-canina", *"abcd")):
+        (tmp_path / "photos" / species).mkdir(parents=True)
+        for photo in range(15):
+            pixels = random.integers(0, 80, (40, 40, 3)) + 30 * number
+            file = tmp_path / "photos" / species / f"{photo:04}.jpg"
+            Image.fromarray(pixels.astype(np.uint8)).save(file)
+    shutil.copy(file, tmp_path / "photo.jpg")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "florilege"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "florilege.py"} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    weights = timm.create_model("tf_efficientnet_lite0").state_dict()
+    save_file(weights, tmp_path / "random.safetensors")
+    monkeypatch.setenv("FLORILEGE_TRAIN_WEIGHTS", str(tmp_path / "random.safetensors"))
+    monkeypatch.setenv("FLORILEGE_TRAIN_IMAGE_SIZE", "32")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # a dozen processes
+def test_the_tutorial_runs_as_it_stands(place: Path) -> None:
+    text = (DOCS / "tutorial.md").read_text("utf-8")
+    marked = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", text, re.DOTALL)
+    assert len(marked) == text.count("```sh") == 9
+    port = "8000"
+    with ExitStack() as stack:
+        for block in marked:
+            if block.startswith("florilege serve "):
+                bundle = place / shlex.split(block)[2]
+                port = str(stack.enter_context(ServeProcess(bundle)).port)
+                continue
+            done = run(block.replace("8000", port), place)
+            if block.startswith("curl"):
+                answer = json.loads(done)
+                assert answer["set"]["k"] == 2
+                assert (place / "photos" / answer["results"][0]["class_id"]).is_dir()
+    assert "églantier" in (place / "bundles/first/classes.json").read_text("utf-8")
+    assert (place / "sets.csv").is_file()
+    assert (place / "sets.html").is_file()
+
+
+def run(block: str, place: Path) -> str:
+    done: Any = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+    return str(done.stdout)
