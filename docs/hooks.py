@@ -9,6 +9,7 @@ ROOT = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
 }
 """Pages of the site, and the files at the root that they show."""
 

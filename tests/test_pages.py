@@ -25,7 +25,7 @@ from tests.write_commands import verbs
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING"))])
+PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY"))])
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -87,7 +87,7 @@ def test_every_page_has_its_place_in_the_site() -> None:
     text = re.sub(r"!!python/\S+", "", (ROOT / "mkdocs.yml").read_text("utf-8"))
     named = set(re.findall(r": ([\w/-]+\.md)$", text, re.MULTILINE))
     there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"images/README.md"}
-    assert named == there | {"index.md", "contributing.md", "changelog.md"}
+    assert named == there | {"index.md", "contributing.md", "security.md", "changelog.md"}
 
 
 @pytest.fixture
