@@ -121,7 +121,8 @@ def timed(config: TrainConfig, run: Path, steps: int) -> Timing:
             few = replace(sources, validation=first(sources.validation, VALIDATED))
             with suppress(_Enough):
                 while True:
-                    self.train_epoch(sources, each_epoch, _silent)
+                    self.train_epoch(sources, each_epoch, _advance)
+                    self.position.batch = 0  # again, as if it were the same epoch
             self.read_sums()
             with history.events(self.folder, 0) as self.append_events:
                 self.end_epoch(self.validate(few), each_epoch)
@@ -133,11 +134,11 @@ def timed(config: TrainConfig, run: Path, steps: int) -> Timing:
                 raise _Enough
             return super().train_step(group, each_epoch)
 
-    own, vars(training.train)["Run"] = training.train.Run, Few
+    vars(training.train)["Run"] = Few
     try:
         training.train.train_run(config, run, say=_silent)
     finally:
-        vars(training.train)["Run"] = own
+        vars(training.train)["Run"] = Run
     seconds, processor = (after - before for before, after in zip(*clock.noted, strict=True))
     return Timing(config, seconds / steps, processor / steps, clock.peak_bytes())
 
@@ -175,8 +176,12 @@ def first(pictures: Any, count: int) -> Any:
     return replace(pictures, split=few, kept=None if kept is None else kept[:count])
 
 
-def _silent(*_anything: object) -> None:
-    """In place of what a run shows."""
+def _silent(line: str) -> None:
+    """In place of what a run says."""
+
+
+def _advance(steps: int = 1, note: str = "") -> None:
+    """In place of its progress bar."""
 
 
 def line(name: str, timing: Timing) -> str:

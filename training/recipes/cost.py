@@ -31,6 +31,9 @@ GIGAFLOPS: Final[Mapping[tuple[str, int], tuple[float, float]]] = {
     ("vit_b_16", 224): (35.128, 105.152),
 }
 
+# Processor seconds of a step, by network, side and batch: docs/recipes.md says how measured.
+STEP_SECONDS: Final[Mapping[tuple[str, int, int], float]] = {}
+
 SUSTAINED: Final = 1e13
 """Operations a second that the estimates take a GPU to sustain in float32.
 
@@ -43,15 +46,24 @@ a half of ResNet-18 on two cards, [B] 5.2), by the same count.
 class Cost:
     """Of a whole run."""
 
-    steps: int  # of the optimiser
+    steps: int  # of the optimiser, one a batch
     pictures: int  # seen in training
     operations: float  # of the network, validation after each epoch included
     passes: float  # pictures in training that would be as much work as all of it
+    batch: int  # pictures a step
+    step_seconds: float | None  # of a processor, measured on a CPU
 
     @property
     def gpu_hours(self) -> float:
         """An estimate: the operations at the rate of :data:`SUSTAINED`."""
         return self.operations / SUSTAINED / 3600
+
+    @property
+    def processor_hours(self) -> float | None:
+        """Of one core like the one that was measured."""
+        if self.step_seconds is None:
+            return None
+        return self.step_seconds * self.passes / self.batch / 3600
 
 
 def cost_of(recipe: Recipe) -> Cost | None:
@@ -63,12 +75,16 @@ def cost_of(recipe: Recipe) -> Cost | None:
     _, options = parse_options(recipe.example)
     if options.per_class:
         train = options.per_class * _IMAGENET_CLASSES
-    forward, both = GIGAFLOPS[settings["backbone"], settings["image_size"]]
-    epochs = settings["epochs"]
+    network, side, batch, epochs = (
+        settings[name] for name in ("backbone", "image_size", "batch_size", "epochs")
+    )
+    forward, both = GIGAFLOPS[network, side]
     passes = epochs * (train + val * forward / both)
     return Cost(
-        steps=epochs * -(-train // settings["batch_size"]),
+        steps=epochs * -(-train // batch),
         pictures=epochs * train,
         operations=passes * both * 1e9,
         passes=passes,
+        batch=batch,
+        step_seconds=STEP_SECONDS.get((network, side, batch)),
     )

@@ -120,8 +120,8 @@ def _print(record: Record, plan: Plan) -> None:
         return
     typer.echo()
     _print_test(record, over)
-    runs = [run.run for run in plan.runs]
-    _print_beside(record.tested(), plan.configs[runs.index(chosen[0].run)])
+    folders = [run.run for run in plan.runs]
+    _print_beside(record.tested(), plan.configs[folders.index(chosen[0].run)])
 
 
 def _print_test(record: Record, over: str) -> None:
