@@ -54,13 +54,11 @@ def test_every_row_has_a_cost_and_ours_none() -> None:
 
 
 def test_the_rate_of_the_estimates_is_between_those_in_print() -> None:
-    hours = {
-        name: cost_of(RECIPES[name]) for name in ("cifar100-noise0-ce-k5", "imagenet-all-ce-k5")
-    }
     rates = []
-    for name, cost in hours.items():
+    for recipe in (RECIPES["cifar100-noise0-ce-k5"], RECIPES["imagenet-all-ce-k5"]):
+        cost = cost_of(recipe)
         assert cost is not None
-        assert RECIPES[name].gpu_hours is not None
-        rates.append(cost.operations / RECIPES[name].gpu_hours / 3600)
+        assert recipe.gpu_hours is not None
+        rates.append(cost.operations / recipe.gpu_hours / 3600)
     assert rates == pytest.approx([1.15e13, 0.62e13], rel=0.01)
     assert rates[1] < SUSTAINED < rates[0]
