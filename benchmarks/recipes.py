@@ -76,9 +76,11 @@ def main() -> None:
 class Data:
     """Made-up data sets in a folder, each made when it is first asked for."""
 
-    def __init__(self, folder: Path, classes: Mapping[str, int] = CLASSES) -> None:
+    def __init__(
+        self, folder: Path, classes: Mapping[str, int] = CLASSES, *, photos: int = 64
+    ) -> None:
         self.folder, self.classes = folder, classes
-        self.photos = pool(folder / "pool", count=64, width=WIDTH, height=HEIGHT)
+        self.photos = pool(folder / "pool", count=photos, width=WIDTH, height=HEIGHT)
         self.made: dict[str, Path] = {}
 
     def of(self, recipe: Recipe) -> Path:

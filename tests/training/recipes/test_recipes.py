@@ -3,9 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torchvision
 
 from benchmarks.made_up import COPIES, pool
 from models.backbones import available
+from tests.training.small import write_photos
 from tests.training.write_recipes import PAGE, page
 from training.losses import LOSSES, build
 from training.recipes import RECIPES, Recipe
@@ -151,3 +154,18 @@ def test_a_recipe_starts_on_a_tiny_copy_of_its_data(name: str, tmp_path: Path) -
     result = train_run(config, tmp_path / "run", say=lambda _line: None)
     assert result.epochs == 1
     assert result.accuracy is not None
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in PUBLISHED])
+def test_a_recipe_of_ours_starts_on_few_photos(name: str, tmp_path: Path) -> None:
+    recipe = RECIPES[name]
+    flora = "data" in recipe.settings
+    data = "flora:train=60,val=40" if flora else write_photos(tmp_path / "photos", train=6, val=2)
+    weights = None
+    if "weights" in recipe.settings:
+        weights = str(tmp_path / "resnet18.pth")
+        torch.save(torchvision.models.resnet18(weights=None).state_dict(), weights)
+    given = {"recipe": name, "data": str(data), "weights": weights, "epochs": 1, "device": "cpu"}
+    config = resolve(given, overrides=["workers=0", "image_size=48"])
+    result = train_run(config, tmp_path / "run", say=lambda _line: None)
+    assert (result.epochs, result.accuracy is None) == (1, False)
