@@ -8,8 +8,11 @@ from training.recipes import RECIPES, Recipe
 from training.recipes.cli import heading, hours_of, row
 from training.recipes.cost import SUSTAINED, cost_of
 
-MEASURED = "TODO"
-STARTING = "TODO"
+MEASURED = """one thread of an Intel Xeon
+  with AVX-512, torch 2.15, fp32, other work beside it (2026-11-22, commit c28f70f,
+  `python -m benchmarks.recipes --each network --steps 1`: the step after a first one). Batches of
+  256 did not fit into the memory and are four of 64. *On that core* is the row at that pace"""
+STARTING = "all of them did (2026-11-22, commit 98a1c81)"
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 HEAD = """# Recipes
@@ -34,11 +37,10 @@ PUBLISHED = """
 - [B] Berrada, Zisserman, Kumar: *Smooth loss functions for deep top-k classification*, ICLR 2018.
 
 Figures are percentages of test photos as printed, ± half of the 95 % interval where there is one.
-**None of these rows has been measured here in full.** Each has been started, and
-[results.md](results.md#rows-of-the-papers-at-the-budget-of-a-cpu) has some at the budget of a CPU.
-GPU hours are those in print, or with ~ an estimate ([Cost](#cost)). A recipe of a row with options,
-such as `noise=0.2`, adds them to `--data` unless it names them itself. All compute in float32
-(`--set precision=bf16` is faster on a GPU).
+**None of these rows has been measured here in full**; each has been started. GPU hours are those in
+print, or with ~ an estimate ([Cost](#cost)). A recipe of a row with options, such as `noise=0.2`,
+adds them to `--data` unless it names them itself. All compute in float32 (`--set precision=bf16` is
+faster on a GPU).
 """
 
 COST_COLUMNS = (
@@ -53,8 +55,7 @@ the smooth loss takes 1.2 times as long on CIFAR-100 ([N] 4.3) and 1.1 times on 
 
 - Steps, pictures and **EFLOP** (10^18 operations, a multiply and an add count two) are counted, by
   torch's own counter for forward and backward of a picture, with the validation after each epoch.
-- **CPU s a step** was measured: processor seconds of one core,
-  {MEASURED}. *On that core* is the whole row at that pace.
+- **CPU s a step** was measured: processor seconds of {MEASURED}.
 - **GPU h** is an estimate, not a measurement: operations divided by 3600 s and by
   {SUSTAINED / 1e12:g} TFLOP/s, which a GPU is taken to sustain in float32. The times in print come
   to 11.5 (DenseNet 40-40, [N] 4.3) and 6.2 TFLOP/s a card (ResNet-18 on two Titan Xp, [B] 5.2).

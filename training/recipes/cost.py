@@ -32,7 +32,16 @@ GIGAFLOPS: Final[Mapping[tuple[str, int], tuple[float, float]]] = {
 }
 
 # Processor seconds of a step, by network, side and batch: docs/recipes.md says how measured.
-STEP_SECONDS: Final[Mapping[tuple[str, int, int], float]] = {}
+STEP_SECONDS: Final[Mapping[tuple[str, int, int], float]] = {
+    ("densenet40_40", 32, 64): 16.4,
+    ("resnet18", 224, 32): 3.35,
+    ("resnet18", 224, 256): 31.2,
+    ("resnet34", 224, 32): 5.54,
+    ("resnet34", 224, 128): 25.5,
+    ("resnet50", 224, 32): 8.14,
+    ("densenet169", 224, 32): 10.8,
+    ("vit_b_16", 224, 32): 31.2,
+}
 
 SUSTAINED: Final = 1e13
 """Operations a second that the estimates take a GPU to sustain in float32.

@@ -35,6 +35,9 @@ def test_a_row_is_counted_picture_by_picture() -> None:
     assert cost.operations == pytest.approx(by_hand)
     assert cost.passes * 15.976e9 == pytest.approx(by_hand)
     assert cost.gpu_hours == pytest.approx(by_hand / SUSTAINED / 3600)
+    assert cost.step_seconds is not None
+    steps = 300 * (45_000 + 5_000 * 5.326 / 15.976) / 64
+    assert cost.processor_hours == pytest.approx(steps * cost.step_seconds / 3600)
 
 
 def test_a_subset_of_imagenet_costs_its_share() -> None:
@@ -51,6 +54,7 @@ def test_every_row_has_a_cost_and_ours_none() -> None:
         cost = cost_of(recipe)
         assert (cost is None) == (not recipe.source), name
         assert cost is None or math.isfinite(cost.gpu_hours)
+        assert cost is None or cost.processor_hours, f"time a step of {name} on a CPU"
 
 
 def test_the_rate_of_the_estimates_is_between_those_in_print() -> None:
