@@ -3,10 +3,11 @@
     python -m benchmarks.recipes [NAME ...] [--each recipe|loss|network] [--steps 3]
                                  [--batch-size N] [--device cpu]
 
-The data have the layout, the classes and about the picture sizes of those published, and few
-pictures; the network starts from fresh weights also where a recipe says `pretrained`. A run goes
-the way of `florilege train`: a first step that is not timed, then those that are, validation on a
-few pictures, checkpoint, report. So it shows that a recipe starts, and what a step of it costs.
+The data have the layout, the classes and about the picture sizes of those published, and as many
+pictures as the steps take. The network starts from fresh weights, also where a recipe says
+`pretrained`. A run goes the way of `florilege train`: a first step that is not timed, then those
+that are, validation on a few pictures, checkpoint, report. So it shows that a recipe starts, and
+what a step of it costs.
 
 ``--each loss`` takes one recipe for each network, size of batch and loss, ``--each network`` one
 for each network and size of batch. `s a step` is by the clock and has the loader in it, `processor
@@ -41,6 +42,7 @@ from training.settings import resolve
 PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
 WIDTH, HEIGHT = 500, 375  # of most photos of ImageNet
 VALIDATED = 8  # pictures of val
+FEWEST = 3  # pictures of each class to learn from
 FIT_IN_MEMORY = ("cifar-100-python",)  # data that a run decodes once and keeps
 
 
@@ -66,7 +68,7 @@ def main() -> None:
     print("| recipe | network | batch | loss | s a step | processor s | pictures a second ", end="")
     print("| peak GiB | hours of the row |\n|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        data = Data(Path(folder))
+        data = Data(Path(folder), steps=given.steps)
         for name in chosen(given.names, given.each):
             run = Path(folder) / "runs" / name
             config = config_of(name, data.of(RECIPES[name]), given.batch_size, given.device)
@@ -77,9 +79,9 @@ class Data:
     """Made-up data sets in a folder, each made when it is first asked for."""
 
     def __init__(
-        self, folder: Path, classes: Mapping[str, int] = CLASSES, *, photos: int = 64
+        self, folder: Path, classes: Mapping[str, int] = CLASSES, *, steps: int, photos: int = 64
     ) -> None:
-        self.folder, self.classes = folder, classes
+        self.folder, self.classes, self.steps = folder, classes, steps
         self.photos = pool(folder / "pool", count=photos, width=WIDTH, height=HEIGHT)
         self.made: dict[str, Path] = {}
 
@@ -87,8 +89,10 @@ class Data:
         """What ``--data`` takes for a recipe."""
         name = recipe.data
         if name not in self.made:
-            root = self.folder / "data" / name
-            self.made[name] = COPIES[name](root, self.classes[name], self.photos)
+            root, classes = self.folder / "data" / name, self.classes[name]
+            pictures = (1 + self.steps) * recipe.settings["batch_size"]  # so that none comes again
+            each = max(FEWEST, -(-pictures // classes))
+            self.made[name] = COPIES[name](root, classes, self.photos, each=each)
         return self.made[name]
 
 

@@ -19,7 +19,7 @@ FEW = dict.fromkeys(CLASSES, 11)  # K of 10 has to fit
     ["cifar100-role-k5", "plantnet-avg-k5", "imagenet-lt-ldam-k1", "imagenet-5pct-smooth-k5"],
 )
 def test_a_row_starts_with_its_own_network_and_is_timed(name: str, tmp_path: Path) -> None:
-    recipe, data = RECIPES[name], benchmark.Data(tmp_path, FEW, photos=4)
+    recipe, data = RECIPES[name], benchmark.Data(tmp_path, FEW, steps=1, photos=4)
     config = benchmark.config_of(name, data.of(recipe), 2, "cpu")
     assert config.backbone == recipe.settings["backbone"]
     assert config.image_size == recipe.settings["image_size"]
@@ -48,7 +48,7 @@ def test_the_steps_that_are_timed_are_those_asked_for(
     monkeypatch.setattr(Run, "train_step", counted)
     name = "cifar100-ce-k5"
     config = benchmark.config_of(
-        name, benchmark.Data(tmp_path, FEW, photos=4).of(RECIPES[name]), 40, "cpu"
+        name, benchmark.Data(tmp_path, FEW, steps=1, photos=4).of(RECIPES[name]), 40, "cpu"
     )
     small = config.model_copy(update={"backbone": "tiny"})
     timing = benchmark.timed(small, tmp_path / "run", steps=5)
@@ -69,7 +69,7 @@ def test_one_is_chosen_of_each_kind() -> None:
 def test_made_up_data_have_the_classes_asked_for(name: str, tmp_path: Path) -> None:
     options = ":hold_out=50" if name == "imagenet" else ""
     recipe = next(each for each in RECIPES.values() if each.data == name)
-    made = benchmark.Data(tmp_path, FEW, photos=4).of(recipe)
+    made = benchmark.Data(tmp_path, FEW, steps=1, photos=4).of(recipe)
     dataset = open_dataset(f"{made}{options}", splits=["train", "val", "test"])
     assert len(dataset.classes) == FEW[name]
     assert all(len(split) >= FEW[name] for split in dataset.splits.values())
