@@ -11,8 +11,8 @@ from typing import Final
 from data.training_split import parse_options
 from training.recipes.recipe import Recipe
 
-# Photos to learn from and of val, as published (Garcin et al., NeurIPS 2021, for Pl@ntNet-300K; Liu et
-# al., CVPR 2019, for ImageNet-LT); of ImageNet after 50 of each class are held out.
+# Photos to learn from and of val, as published (Pl@ntNet-300K: Garcin et al., NeurIPS 2021;
+# ImageNet-LT: Liu et al., CVPR 2019); of ImageNet after 50 of each class are held out.
 PHOTOS: Final[Mapping[str, tuple[int, int]]] = {
     "cifar-100-python": (45_000, 5_000),
     "plantnet_300K": (243_916, 31_118),
