@@ -5,7 +5,7 @@ DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
 IMAGE ?= florilege
 LOCK ?= serve
-.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
+.PHONY: demo speedrun test test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -13,7 +13,7 @@ unexport PYTHONPATH
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training fuzz soak test-clients docs serve lock clean"
+	@echo "also: speedrun test-roads lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes fuzz soak test-clients docs serve lock clean"
 	@echo "to ship: dist test-wheel lint-image test-image sbom audit"
 
 .venv/made:
@@ -55,7 +55,7 @@ fix: .venv/dev
 
 bench: bench-losses bench-calibration bench-learning bench-server
 
-bench-losses bench-calibration bench-learning bench-server bench-training: bench-%: .venv/dev
+bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes: bench-%: .venv/dev
 	$(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
 
 # 100,000 damaged requests, then requests made from the description; ten minutes of everything at once.

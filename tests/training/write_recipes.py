@@ -5,7 +5,14 @@ from itertools import groupby
 from pathlib import Path
 
 from training.recipes import RECIPES, Recipe
-from training.recipes.cli import heading, row
+from training.recipes.cli import heading, hours_of, row
+from training.recipes.cost import SUSTAINED, cost_of
+
+MEASURED = """one thread of an Intel Xeon
+  with AVX-512, torch 2.15, fp32, other work beside it (2026-11-22, commit c28f70f,
+  `python -m benchmarks.recipes --each network --steps 1`: the step after a first one). Batches of
+  256 did not fit into the memory and are four of 64. *On that core* is the row at that pace"""
+STARTING = "all of them did (2026-11-22, commit 98a1c81)"
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 HEAD = """# Recipes
@@ -30,10 +37,37 @@ PUBLISHED = """
 - [B] Berrada, Zisserman, Kumar: *Smooth loss functions for deep top-k classification*, ICLR 2018.
 
 Figures are percentages of test photos as printed, ± half of the 95 % interval where there is one.
-**None of these rows has been measured here in full.** GPU hours are an estimate from what is in
-print; where there is none, nothing is known. A recipe of a row with options, such as `noise=0.2`,
+**None of these rows has been measured here in full**; each has been started. GPU hours are those in
+print, or with ~ an estimate ([Cost](#cost)). A recipe of a row with options, such as `noise=0.2`,
 adds them to `--data` unless it names them itself. All compute in float32 (`--set precision=bf16` is
 faster on a GPU).
+"""
+
+COST_COLUMNS = (
+    *("data", "network", "batch", "epochs", "steps", "pictures, millions", "EFLOP"),
+    *("CPU s a step", "on that core, days", "GPU h"),
+)
+COST = f"""## Cost
+
+What a run of a row costs, one line for each network, size of batch and data set. Losses of one
+network differ by less than a percent ([losses.md](losses.md#in-a-training-step)), but in print
+the smooth loss takes 1.2 times as long on CIFAR-100 ([N] 4.3) and 1.1 times on ImageNet ([B] 5.2).
+
+- Steps, pictures and **EFLOP** (10^18 operations, a multiply and an add count two) are counted, by
+  torch's own counter for forward and backward of a picture, with the validation after each epoch.
+- **CPU s a step** was measured: processor seconds of {MEASURED}.
+- **GPU h** is an estimate, not a measurement: operations divided by 3600 s and by
+  {SUSTAINED / 1e12:g} TFLOP/s, which a GPU is taken to sustain in float32. The times in print come
+  to 11.5 (DenseNet 40-40, [N] 4.3) and 6.2 TFLOP/s a card (ResNet-18 on two Titan Xp, [B] 5.2).
+
+`python -m benchmarks.recipes NAME --device cuda --steps 300` measures a row on a GPU, on made-up
+data of the published layout, classes and about the published sizes; without a name all rows, and
+with `--each loss` one for each network and loss. `python -m benchmarks.recipes --batch-size 2
+--steps 1` starts all {{rows}} on a CPU, each with its own network, picture size, classes and loss,
+through validation to a finished run: {STARTING}.
+
+| {" | ".join(COST_COLUMNS)} |
+{"|---" * len(COST_COLUMNS)}|
 """
 
 Named = tuple[str, Recipe]
@@ -48,7 +82,8 @@ def page() -> str:
         section(title, list(items))
         for title, items in groupby(published, key=lambda item: heading(item[1]))
     ]
-    return "\n".join([HEAD.rstrip("\n"), *lines, PUBLISHED, "\n".join(sections)])
+    costs = [COST.format(rows=len(published)).rstrip("\n"), *cost_lines(published)]
+    return "\n".join([HEAD.rstrip("\n"), *lines, PUBLISHED, *sections, *costs, ""])
 
 
 def section(title: str, items: Sequence[Named]) -> str:
@@ -61,10 +96,34 @@ def section(title: str, items: Sequence[Named]) -> str:
     ]
     for name, each in items:
         figures = "; ".join(str(figure) for figure in each.printed)
-        hours = "" if each.gpu_hours is None else f"{each.gpu_hours:.1f}, {each.cost}"
+        hours = f"{hours_of(each)}, {each.cost}" if each.gpu_hours else hours_of(each)
         lines.append(f"| `{name}` | {row(each)} | `{each.example}` | {figures} | {hours} |")
     silent = "Departures from print, and what is ours where print is silent:"
     return "\n".join([*lines, "", silent, "", *_departures(items), ""])
+
+
+def cost_lines(items: Sequence[Named]) -> list[str]:
+    """A line for each network, size of batch and data set."""
+    found = dict[str, None]()
+    for _, recipe in items:
+        cost, settings = cost_of(recipe), recipe.settings
+        assert cost is not None
+        data = recipe.data if "noise" in recipe.options else recipe.example
+        days = "" if cost.processor_hours is None else f"{cost.processor_hours / 24:.3g}"
+        cells = (
+            f"`{data}`",
+            settings["backbone"],
+            settings["batch_size"],
+            settings["epochs"],
+            f"{cost.steps:,}",
+            f"{cost.pictures / 1e6:.4g}",
+            f"{cost.operations / 1e18:.3g}",
+            "" if cost.step_seconds is None else f"{cost.step_seconds:.3g}",
+            days,
+            f"{cost.gpu_hours:.3g}",
+        )
+        found[f"| {' | '.join(map(str, cells))} |"] = None
+    return list(found)
 
 
 def _departures(items: Sequence[Named]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from models.terminal import conclude, new_table, print_table, tell
 from training.recipes import RECIPES, Recipe
+from training.recipes.cost import cost_of
 
 app = typer.Typer(help="List the recipes.")
 
@@ -36,14 +37,16 @@ def recipes_command(
         typer.echo()
         _print_published(title, list(items))
     typer.echo()
-    tell("GPU h: of one run, as far as print allows an estimate; empty: not measured.")
+    tell("GPU h: of one run, in print or with ~ estimated; docs/recipes.md says how.")
     name, recipe = published[0]
     conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
 
 
 def plain(name: str, recipe: Recipe) -> dict[str, Any]:
-    """A recipe for JSON."""
-    return {"name": name, **asdict(recipe), "example": recipe.example}
+    """A recipe for JSON, with what is counted and estimated of a row."""
+    cost = cost_of(recipe)
+    counted = {} if cost is None else {**asdict(cost), "estimated_gpu_hours": cost.gpu_hours}
+    return {"name": name, **asdict(recipe), "example": recipe.example, "work": counted or None}
 
 
 def heading(recipe: Recipe) -> str:
@@ -54,6 +57,14 @@ def heading(recipe: Recipe) -> str:
 def row(recipe: Recipe) -> str:
     """The row of the table, such as ``AVG-5``."""
     return _parts(recipe)[1]
+
+
+def hours_of(recipe: Recipe) -> str:
+    """GPU hours of a run: those in print, or an estimate such as ``~5.2``."""
+    if recipe.gpu_hours is not None:
+        return f"{recipe.gpu_hours:.1f}"
+    cost = cost_of(recipe)
+    return "" if cost is None else f"~{cost.gpu_hours:.1f}"
 
 
 def _parts(recipe: Recipe) -> tuple[str, str]:
@@ -75,6 +86,5 @@ def _print_published(title: str, items: list[Named]) -> None:
     table = new_table((*words, "GPU h"), words=words)
     for name, recipe in items:
         figure = str(recipe.printed[0]) if recipe.printed else ""
-        hours = "" if recipe.gpu_hours is None else f"{recipe.gpu_hours:.1f}"
-        table.add_row(name, Text(row(recipe)), figure, hours)
+        table.add_row(name, Text(row(recipe)), figure, hours_of(recipe))
     print_table(table, title)

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from training.metric import Metric, MetricName
 
-NOT_MEASURED: Final = "not measured"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Printed:
@@ -37,8 +35,8 @@ class Recipe:
     source: str = ""  # paper, table and row
     printed: tuple[Printed, ...] = ()
     departures: tuple[str, ...] = ()  # from print, or what is ours because print is silent
-    gpu_hours: float | None = None  # of a run
-    cost: str = NOT_MEASURED  # where those come from; or what a run costs without a GPU
+    gpu_hours: float | None = None  # of a run, by print; `training.recipes.cost` estimates others
+    cost: str = ""  # where those come from; or what a run costs without a GPU
 
     @property
     def example(self) -> str:

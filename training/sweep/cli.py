@@ -11,9 +11,11 @@ from pydantic import create_model
 from models.flags import FlagSettings, flags_of
 from models.terminal import conclude, new_table, print_table, tell, warn
 from training.cli import FLAGS, flag_of
-from training.recipes import RECIPES, Printed
+from training.config import TrainConfig
+from training.recipes import RECIPES
 from training.settings import find_recipe, resolve
 from training.sweep.grid import Point, points_of
+from training.sweep.otherwise import otherwise
 from training.sweep.record import FILE, Mean, Record
 from training.sweep.sweep import PICTURE, Plan, check_complete, sweep
 
@@ -72,7 +74,7 @@ def sweep_command(
     if as_json:
         typer.echo(json.dumps({"out": str(out), **record.to_plain()}))
     else:
-        _print(record, RECIPES[recipe].printed)
+        _print(record, plan)
         bundles = [("serve", out / "bundles" / f"seed-{run.seed}") for run in record.chosen()]
         picture = [f"the curves are in {out / PICTURE}"] if bundles else []
         conclude(f"all figures are in {out / FILE}", *picture, then=bundles[:1])
@@ -100,7 +102,7 @@ def _plan(
     return Plan(points, numbers, [config_of(point, seed) for point in points for seed in numbers])
 
 
-def _print(record: Record, printed: Sequence[Printed]) -> None:
+def _print(record: Record, plan: Plan) -> None:
     count = len(record.asked["seeds"])
     if count == 1:
         warn("one seed: there is no interval, and nothing says what another seed would give")
@@ -118,7 +120,8 @@ def _print(record: Record, printed: Sequence[Printed]) -> None:
         return
     typer.echo()
     _print_test(record, over)
-    _print_beside(record.tested(), printed)
+    folders = [run.run for run in plan.runs]
+    _print_beside(record.tested(), plan.configs[folders.index(chosen[0].run)])
 
 
 def _print_test(record: Record, over: str) -> None:
@@ -140,11 +143,16 @@ def _print_test(record: Record, over: str) -> None:
 
 
 def _print_beside(
-    tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], printed: Sequence[Printed]
+    tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], config: TrainConfig
 ) -> None:
     """What was printed for the recipe, for whoever trained on the data of the paper."""
-    for figure in printed:
+    found = []
+    for figure in RECIPES[config.recipe].printed:
         rule, name = _OF[figure.metric]
         here = tested[rule].get(float(figure.k), {}).get(name)
         if here is not None:
-            tell(f"{figure.source}: {figure} in print, {here} here")
+            found.append(f"{figure.source}: {figure} in print, {here} here")
+    if found and (changes := otherwise(config)):
+        tell(f"not as in print, so levels cannot be compared: {', '.join(changes)}")
+    for line in found:
+        tell(line)

@@ -19,7 +19,7 @@ from training.run_folder import MAY_CHANGE
 from training.sweep.grid import Point
 
 FILE: Final = "results.json"
-_OWN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
+OWN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
 """Settings of a run that are no part of what was asked of a sweep."""
 
 
@@ -185,7 +185,7 @@ FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 
 def asked_of(config: TrainConfig, points: Sequence[Point], seeds: Sequence[int]) -> dict[str, Any]:
     """What is asked of a sweep, for JSON: the grid, the seeds and the settings of all runs."""
-    settings = {key: value for key, value in config.to_plain().items() if key not in _OWN}
+    settings = {key: value for key, value in config.to_plain().items() if key not in OWN}
     facts = {"over": list(map(str, points)), "seeds": list(seeds), **settings}
     plain: dict[str, Any] = json.loads(json.dumps(facts))  # as it will be read again
     return plain

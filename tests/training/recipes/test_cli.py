@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from training.recipes import RECIPES
@@ -14,7 +15,9 @@ def test_every_recipe_is_listed_with_what_was_printed_in_80_columns() -> None:
     ] == []
     assert max(map(len, lines)) <= 80
     (line,) = [line for line in lines if line.startswith("imagenet-all-ce-k5 ")]
-    assert line.split()[1:] == ["100", "%,", "CE", "top-5", "90.67", "72.0"]
+    assert line.split()[1:] == ["100", "%,", "CE", "top-5", "90.67", "72.0"]  # in print
+    (line,) = [line for line in lines if line.startswith("imagenet-5pct-ce-k5 ")]
+    assert line.split()[-1] == "~2.9"  # estimated
 
 
 def test_json_says_everything() -> None:
@@ -26,3 +29,6 @@ def test_json_says_everything() -> None:
     assert found["settings"]["loss"] == {"name": "smooth_top_k", "k": 5, "tau": 1.0}
     assert any("alphabet" in each for each in found["departures"])
     assert found["gpu_hours"] == 6.75
+    assert found["work"]["steps"] == 211_200
+    assert found["work"]["estimated_gpu_hours"] == pytest.approx(6.21, abs=0.01)
+    assert listed[0]["work"] is None  # ours, on your photos

@@ -3,9 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torchvision
 
+from benchmarks.made_up import COPIES, pool
 from models.backbones import available
-from tests.training.recipes.tiny_copies import COPIES
+from tests.training.small import write_photos
 from tests.training.write_recipes import PAGE, page
 from training.losses import LOSSES, build
 from training.recipes import RECIPES, Recipe
@@ -133,6 +136,7 @@ def test_the_imagenet_recipes_are_those_of_the_paper() -> None:
     assert (ce.augment.flip, ce.weights, ce.crop_fraction) == (0.5, None, 0.875)
 
 
+CLASSES = 11  # K of 10 has to fit
 FAMILIES = {heading(recipe): name for name, recipe in PUBLISHED.items()}
 """The last recipe of each table."""
 
@@ -142,10 +146,26 @@ def test_a_recipe_starts_on_a_tiny_copy_of_its_data(name: str, tmp_path: Path) -
     """With a small network: that the one of the row builds is for the tests of networks."""
     recipe: Recipe = RECIPES[name]
     few = ":fraction=0.2" if recipe.data in ("cifar-100-python", "imagenet") else ""
-    data = f"{COPIES[recipe.data](tmp_path / 'data')}{few}"
+    photos = pool(tmp_path / "pool", count=8, width=8, height=8)
+    data = f"{COPIES[recipe.data](tmp_path / 'data', CLASSES, photos)}{few}"
     given = {"recipe": name, "data": data, "backbone": "tiny", "weights": "none", "epochs": 1}
     smaller = ["workers=0", "image_size=16", "batch_size=16"]
     config = resolve({**given, "device": "cpu"}, overrides=smaller)
     result = train_run(config, tmp_path / "run", say=lambda _line: None)
     assert result.epochs == 1
     assert result.accuracy is not None
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in PUBLISHED])
+def test_a_recipe_of_ours_starts_on_few_photos(name: str, tmp_path: Path) -> None:
+    recipe = RECIPES[name]
+    flora = "data" in recipe.settings
+    data = "flora:train=60,val=40" if flora else write_photos(tmp_path / "photos", train=6, val=2)
+    weights = None
+    if "weights" in recipe.settings:
+        weights = str(tmp_path / "resnet18.pth")
+        torch.save(torchvision.models.resnet18(weights=None).state_dict(), weights)
+    given = {"recipe": name, "data": str(data), "weights": weights, "epochs": 1, "device": "cpu"}
+    config = resolve(given, overrides=["workers=0", "image_size=48"])
+    result = train_run(config, tmp_path / "run", say=lambda _line: None)
+    assert (result.epochs, result.accuracy is None) == (1, False)

@@ -76,3 +76,18 @@ def test_an_unknown_setting_is_met_with_the_nearest(photos: Path, tmp_path: Path
     done = _call(*_words(photos, tmp_path / "s"), "--over", "optimiser.learnig_rate=1,2")
     assert isinstance(done.exception, UsageError)
     assert "did you mean optimiser.learning_rate?" in str(done.exception)
+
+
+def test_figures_of_other_settings_are_not_set_beside_print_without_a_word(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = dict.fromkeys(FIGURES, 0.5)
+    rows = [{"rule": rule, "k": 5.0, **figures} for rule in ("average_k", "top_k")]
+    monkeypatch.setattr(sweep, "tested", lambda *_run, **_head: rows)
+    words = ["cifar100-top-k5", *_words(photos, tmp_path / "s")[1:], "--seeds", 1]
+    done = _call(*words, "--over", "recipe=cifar100-ce-k5,cifar100-an-k5")
+    assert done.exit_code == 0, done.output
+    told = done.stdout[done.stdout.index("not as in print, so levels cannot be compared: ") :]
+    assert {"backbone=tiny", "epochs=1"} <= set(told.partition(": ")[2].splitlines()[0].split(", "))
+    assert "[A] table 1, row TOP-5" not in told
+    assert "in print, 50.00 here" in told

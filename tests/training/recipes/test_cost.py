@@ -1,0 +1,68 @@
+"""The arithmetic behind what a row of a paper costs."""
+
+import math
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from models.backbones import build
+from training.recipes import RECIPES
+from training.recipes.cost import GIGAFLOPS, PHOTOS, SUSTAINED, cost_of
+
+CLASSES = {32: 100, 224: 1000}
+
+
+@pytest.mark.parametrize(("network", "side"), GIGAFLOPS)
+def test_operations_are_those_that_torch_counts(network: str, side: int) -> None:
+    with torch.device("meta"):
+        model = build(network, CLASSES[side], "linear", image_size=side).train()
+        pictures = torch.empty(2, 3, side, side)
+        with FlopCounterMode(display=False) as counter:
+            logits = model(pictures)
+            forward = counter.get_total_flops()
+            torch.autograd.backward(logits.sum())
+    counted = [total / 2e9 for total in (forward, counter.get_total_flops())]
+    assert counted == pytest.approx(GIGAFLOPS[network, side], rel=1e-3)
+
+
+def test_a_row_is_counted_picture_by_picture() -> None:
+    cost = cost_of(RECIPES["cifar100-ce-k5"])
+    assert cost is not None
+    assert cost.steps == 300 * 704  # 703 batches of 64 and one of 8
+    assert cost.pictures == 300 * 45_000
+    by_hand = 300 * (45_000 * 15.976e9 + 5_000 * 5.326e9)
+    assert cost.operations == pytest.approx(by_hand)
+    assert cost.passes * 15.976e9 == pytest.approx(by_hand)
+    assert cost.gpu_hours == pytest.approx(by_hand / SUSTAINED / 3600)
+    assert cost.step_seconds is not None
+    steps = 300 * (45_000 + 5_000 * 5.326 / 15.976) / 64
+    assert cost.processor_hours == pytest.approx(steps * cost.step_seconds / 3600)
+
+
+def test_a_subset_of_imagenet_costs_its_share() -> None:
+    part, whole = (cost_of(RECIPES[f"imagenet-{share}-ce-k5"]) for share in ("5pct", "all"))
+    assert part is not None
+    assert whole is not None
+    assert part.pictures == 120 * 64 * 1000
+    assert part.steps == 120 * 250
+    assert whole.pictures == 120 * PHOTOS["imagenet"][0]
+
+
+def test_every_row_has_a_cost_and_ours_none() -> None:
+    for name, recipe in RECIPES.items():
+        cost = cost_of(recipe)
+        assert (cost is None) == (not recipe.source), name
+        assert cost is None or math.isfinite(cost.gpu_hours)
+        assert cost is None or cost.processor_hours, f"time a step of {name} on a CPU"
+
+
+def test_the_rate_of_the_estimates_is_between_those_in_print() -> None:
+    rates = []
+    for recipe in (RECIPES["cifar100-noise0-ce-k5"], RECIPES["imagenet-all-ce-k5"]):
+        cost = cost_of(recipe)
+        assert cost is not None
+        assert recipe.gpu_hours is not None
+        rates.append(cost.operations / recipe.gpu_hours / 3600)
+    assert rates == pytest.approx([1.15e13, 0.62e13], rel=0.01)
+    assert rates[1] < SUSTAINED < rates[0]
