@@ -184,7 +184,8 @@ def started(name: str, bundle: Path, threads: int, *, forms: bool) -> Iterator[T
         if ours:
             process.terminate()
         else:
-            os.killpg(process.pid, signal.SIGKILL)
+            for pid in family(process.pid):  # BentoML's workers outlive their parent
+                os.kill(pid, signal.SIGKILL)
         process.wait(30)
 
 
