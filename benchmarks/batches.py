@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from models.cores import cores
-from models.images import load
+from models.images import load, read_header
 from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.predict.batch import predict_batch
@@ -116,7 +116,8 @@ def _turn(
         return load(Path(photo).read_bytes(), preprocess)
 
     def both(photo: str) -> None:
-        pipeline.session.outputs(decode(photo)[np.newaxis], features=features)
+        header = read_header(Path(photo).read_bytes())
+        pipeline.session.look(header, max_pixels=pipeline.max_pixels, features=features)
 
     def spread(work: Callable[[str], object]) -> float:
         before = time.process_time()

@@ -6,9 +6,14 @@ process (``alone``), and in as many at once as the server has threads (``limit``
 work side by side share caches and memory and each photo costs more. ``ratio`` is the limit over the
 CPU time that the server took for a request: 1 would be a server that costs nothing. It does not
 suffer from other work on the machine, nor from the client, which shares the processor; ``share``
-does: it is the rate over what the cores could do.
+does: it is the rate over what the cores could do. A last line for each photo is not of connections
+that ask again at once but of photos that come by chance, at 44 % of what the cores could do, and
+wait where others do.
 
-    python -m benchmarks.server BUNDLE [--seconds 6] [--threads N] [--against litserve,bentoml]
+    python -m benchmarks.server BUNDLE [--seconds 6] [--threads N] [--processes N]
+                                       [--against litserve,bentoml]
+
+With ``--processes`` a second server works on the photos in so many processes.
 
 With ``--against`` these serve the same network and photos, one after the other in the same run, in
 as many processes as there are threads (`benchmarks.peer_servers`). Then photos go as forms to all.
@@ -30,6 +35,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +46,9 @@ from models.cores import cores
 
 CONNECTIONS = (1, 8, 32)
 PHOTOS = (("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None))
+BY_CHANCE = 0.44
+"""Of what the cores could do: the load at which answers should still come quickly."""
+MOST_AT_ONCE = 64
 LIMIT_S = 3.0
 READY_S = 60
 
@@ -79,8 +88,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("bundle", type=Path, nargs="?", default=Path("demo/bundle"))
-    parser.add_argument("--seconds", type=float, default=6.0, help="for each load; 9 of them")
+    parser.add_argument("--seconds", type=float, default=6.0, help="for each load; 12 of them")
     parser.add_argument("--threads", type=int, default=cores(), help="of the server")
+    parser.add_argument("--processes", type=int, default=1, help="of a second server")
     parser.add_argument("--against", default="", help="litserve, bentoml, or both")
     wanted = parser.parse_args()
     if not wanted.bundle.is_dir():
@@ -91,9 +101,12 @@ def main() -> None:
         f"{wanted.threads} threads, {cores()} cores; CPU ms of decoding and network by themselves:"
         " alone, and limit: as many at once as threads"
     )
+    names = ["florilege"]
+    if wanted.processes > 1:
+        names.append(f"florilege, {wanted.processes} processes")
     heads = ("alone", "limit", "conn.", "photos/s", "p50 ms", "p99 ms", "CPU ms", "ratio", "share")
-    print(f"{'server':10}{'photo':8}" + "".join(f"{head:>9}" for head in (*heads, "refused")))
-    for name in ("florilege", *filter(None, wanted.against.split(","))):
+    print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in (*heads, "refused")))
+    for name in (*names, *filter(None, wanted.against.split(","))):
         with started(name, wanted.bundle, wanted.threads, forms=bool(wanted.against)) as target:
             table(target, photos, alone, limits, wanted.seconds, wanted.threads)
 
@@ -123,24 +136,34 @@ class Target:
 
     def cpu_seconds(self) -> float:
         """CPU time so far of the process and all below it."""
-        parents, used = {}, {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with suppress(OSError):
-                    words = (entry / "stat").read_text().rpartition(")")[2].split()
-                    parents[int(entry.name)] = int(words[1])
-                    used[int(entry.name)] = int(words[11]) + int(words[12])
-        family = {self.process.pid}
-        while more := {pid for pid, parent in parents.items() if parent in family} - family:
-            family |= more
-        return sum(used.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
+        used = 0
+        for pid in family(self.process.pid):
+            with suppress(OSError):
+                words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                used += int(words[11]) + int(words[12])
+        return used / os.sysconf("SC_CLK_TCK")
+
+
+def family(pid: int) -> set[int]:
+    """A process and all below it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                words = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(words[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 @contextmanager
 def started(name: str, bundle: Path, threads: int, *, forms: bool) -> Iterator[Target]:
     """Start a server, yield it once it answers, and stop it."""
-    if name == "florilege":
-        process = serve(bundle, threads)
+    ours = re.fullmatch(r"florilege(?:, (\d+) processes)?", name)
+    if ours:
+        process = serve(bundle, threads, "--processes", ours[1] or "1")
         port, path, field = port_of(process), "/v1/identify", "images" if forms else None
     else:
         port, path, field = free_port(), "/predict", "photo"
@@ -158,10 +181,11 @@ def started(name: str, bundle: Path, threads: int, *, forms: bool) -> Iterator[T
         _wait_until_it_answers(target)
         yield target
     finally:
-        if name == "florilege":
+        if ours:
             process.terminate()
         else:
-            os.killpg(process.pid, signal.SIGKILL)
+            for pid in family(process.pid):  # BentoML's workers outlive their parent
+                os.kill(pid, signal.SIGKILL)
         process.wait(30)
 
 
@@ -198,14 +222,16 @@ def table(
     most = min(threads, cores())
     for name, photo in photos.items():
         drive(target, photo, connections=2, seconds=0.5)
-        for connections in CONNECTIONS:
-            load = drive(target, photo, connections=connections, seconds=seconds)
-            limit = limits[name]
-            share = load.rate * limit / (1000 * min(most, connections))
-            print(f"{target.name:10}{name:8}{alone[name]:9.2f}{limit:9.2f}{connections:9}"
+        limit, could = limits[name], 1000 / limits[name]  # photos a second of one core
+        loads = [(str(many), partial(drive, connections=many)) for many in CONNECTIONS]
+        loads.append((f"{BY_CHANCE:.0%}", partial(arrive, rate=BY_CHANCE * most * could)))
+        for load_name, put in loads:
+            load = put(target, photo, seconds=seconds)
+            used = min(most, int(load_name)) if load_name.isdigit() else most
+            print(f"{target.name:24}{name:8}{alone[name]:9.2f}{limit:9.2f}{load_name:>9}"
                   f"{load.rate:9.1f}{load.percentile(0.5):9.1f}{load.percentile(0.99):9.1f}"
-                  f"{load.cpu_ms:9.2f}{limit / load.cpu_ms:9.2f}{share:9.2f}{load.refused:9}",
-                  flush=True)  # fmt: skip
+                  f"{load.cpu_ms:9.2f}{limit / load.cpu_ms:9.2f}{load.rate / could / used:9.2f}"
+                  f"{load.refused:9}", flush=True)  # fmt: skip
 
 
 def jpeg(width: int, height: int, size: int | None) -> bytes:
@@ -285,9 +311,34 @@ def drive(target: Target, photo: bytes, *, connections: int, seconds: float) -> 
     with ThreadPoolExecutor(connections) as pool:
         workers = [pool.submit(_ask, target, photo, until) for _ in range(connections)]
         results = [worker.result() for worker in workers]
-    ended = time.perf_counter()
+    return _load(target, before, began, results)
+
+
+def arrive(target: Target, photo: bytes, *, rate: float, seconds: float) -> Load:
+    """Send photos that come by chance, ``rate`` a second on average, and wait from then on."""
+    generator, own, sent = np.random.default_rng(0), threading.local(), target.request(photo)
+    before, began = target.cpu_seconds(), time.perf_counter()
+
+    def ask(moment: float) -> tuple[list[float], int]:
+        if not hasattr(own, "connection"):
+            own.connection = _connection(target)
+        answered = _answered(target, own.connection, sent)
+        return ([time.perf_counter() - moment], 0) if answered else ([], 1)
+
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        workers = []
+        for moment in began + np.cumsum(generator.exponential(1 / rate, int(rate * seconds))):
+            time.sleep(max(0.0, moment - time.perf_counter()))
+            workers.append(pool.submit(ask, moment))
+        results = [worker.result() for worker in workers]
+    return _load(target, before, began, results)
+
+
+def _load(
+    target: Target, before: float, began: float, results: list[tuple[list[float], int]]
+) -> Load:
     return Load(
-        seconds=ended - began,
+        seconds=time.perf_counter() - began,
         latencies=sorted(latency for latencies, _ in results for latency in latencies),
         refused=sum(refused for _, refused in results),
         cpu=target.cpu_seconds() - before,
@@ -297,19 +348,28 @@ def drive(target: Target, photo: bytes, *, connections: int, seconds: float) -> 
 def _ask(target: Target, photo: bytes, until: float) -> tuple[list[float], int]:
     latencies: list[float] = []
     refused = 0
-    body, headers = target.request(photo)
-    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
+    connection, sent = _connection(target), target.request(photo)
     while (started := time.perf_counter()) < until or not latencies:
-        connection.request("POST", target.path, body, headers)
-        response = connection.getresponse()
-        response.read()
-        if response.status == 200:
+        if _answered(target, connection, sent):
             latencies.append(time.perf_counter() - started)
         else:
             refused += 1
             time.sleep(0.05)
     connection.close()
     return latencies, refused
+
+
+def _connection(target: Target) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
+
+
+def _answered(
+    target: Target, connection: http.client.HTTPConnection, sent: tuple[bytes, dict[str, str]]
+) -> bool:
+    connection.request("POST", target.path, *sent)
+    response = connection.getresponse()
+    response.read()
+    return response.status == 200
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """Minutes of everything at once: is any answer lost, and does memory stay flat?
 
-    python -m benchmarks.soak BUNDLE [--minutes 10] [--clients 8] [--swap-s 20]
+    python -m benchmarks.soak BUNDLE [--minutes 10] [--clients 8] [--swap-s 20] [--processes 1]
 
 Starts `florilege serve` on a copy of the bundle. Clients send, in an order drawn by a seed, photos
 of three sizes, one and two at a time, broken and cut-off ones, wrong parameters, feedback, uploads
 that end in the middle, and ask for classes; meanwhile the bundle gets another calibration id and
 SIGHUP now and then. Each answer has to have the status that its request deserves (503 with
 Retry-After where the queue is full). The exit code is 1 if any other came, if a connection broke,
-or if memory grew by more than `MOST_GROWTH_MB` after the first tenth.
+or if memory grew by more than `MOST_GROWTH_MB` after the first tenth. With several processes one of
+those for photos is killed with each second bundle.
 """
 
 import argparse
 import http.client
 import json
+import os
 import random
 import shutil
 import signal
@@ -23,13 +25,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from benchmarks.server import PHOTOS, jpeg, port_of, serve
+from benchmarks.server import PHOTOS, family, jpeg, port_of, serve
 from calibration.record import CalibrationRecord
 from models.bundle import open_bundle, replace_files
 
@@ -60,13 +63,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--swap-s", type=float, default=20)
+    parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
     photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(shutil.copytree(given.bundle, Path(folder) / "bundle"))
-        process = serve(bundle, 2, "--feedback-store", str(Path(folder) / "feedback"))
+        flags = ["--feedback-store", f"{folder}/feedback", "--processes", str(given.processes)]
+        process = serve(bundle, max(2, given.processes), *flags)
         port, until = port_of(process), time.monotonic() + 60 * given.minutes
-        seen, memory, swaps = Seen(), list[float](), 0
+        seen, memory, swaps, killed = Seen(), list[float](), 0, 0
         try:
             with ThreadPoolExecutor(given.clients) as pool:
                 working = [
@@ -81,6 +86,9 @@ def main() -> None:
                         _recalibrate(bundle, f"soak-{swaps}")
                         process.send_signal(signal.SIGHUP)
                         swaps, next_swap = swaps + 1, time.monotonic() + given.swap_s
+                        if swaps % 2 and given.processes > 1:
+                            os.kill(max(family(process.pid) - {process.pid}), signal.SIGKILL)
+                            killed += 1
                 for client in working:
                     client.result()
         finally:
@@ -88,16 +96,16 @@ def main() -> None:
             code = process.wait(60)
     settled = memory[len(memory) // 10 :]
     growth = float(np.median(settled[-10:]) - np.median(settled[:10]))
-    _print(seen, swaps, memory, growth, code)
+    _print(seen, f"{swaps} bundles swapped, {killed} processes killed", memory, growth, code)
     sys.exit(1 if seen.wrong or growth > MOST_GROWTH_MB or code else 0)
 
 
-def _print(seen: Seen, swaps: int, memory: list[float], growth: float, code: int) -> None:
+def _print(seen: Seen, done: str, memory: list[float], growth: float, code: int) -> None:
     for (kind, status), count in sorted(seen.answers.items()):
         print(f"{kind:16}{status or 'left':>6}{count:8}")
     p50, p99 = np.percentile(seen.latencies, [50, 99])
     print(
-        f"{sum(seen.answers.values())} requests, {len(seen.wrong)} wrong, {swaps} bundles swapped; "
+        f"{sum(seen.answers.values())} requests, {len(seen.wrong)} wrong, {done}; "
         f"p50 {1000 * p50:.0f} ms, p99 {1000 * p99:.0f} ms; memory {memory[0]:.0f} MB at first, "
         f"{max(memory):.0f} MB at most, {growth:+.0f} MB after the first tenth; exit code {code}"
     )
@@ -181,8 +189,13 @@ def _recalibrate(path: Path, calibration_id: str) -> None:
 
 
 def _resident_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+    """Of the process and all below it; what they share counts for each."""
+    found = 0
+    for each in family(pid):
+        with suppress(OSError):
+            lines = Path(f"/proc/{each}/status").read_text().splitlines()
+            found += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    return found / 1024
 
 
 if __name__ == "__main__":

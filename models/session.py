@@ -1,6 +1,7 @@
 """Running a bundle's network with ONNX Runtime."""
 
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 
 from models.bundle.bundle import MODEL, Bundle
 from models.errors import BundleError
+from models.images import MAX_PIXELS, Header, load
 from models.runtime import CPU, demand_cuda, import_runtime, wanted_providers
 
 INPUT: Final = "image"
@@ -51,6 +53,27 @@ class Session:
         self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name
         _check_graph(self._run, bundle)
         self.dimensions = _dimensions(self._run)  # of the features; None if there are none
+
+    def look(
+        self, photo: Header, *, max_pixels: int = MAX_PIXELS, features: bool = False
+    ) -> tuple[Outputs, float]:
+        """Decode a photo and run the network on it.
+
+        Args:
+            photo: Of `models.images.read_header`.
+            max_pixels: As `models.images.load`.
+            features: As :meth:`outputs`.
+
+        Returns:
+            What the network says, and the seconds that it took without decoding.
+
+        Raises:
+            ImageError: The photo cannot be used.
+        """
+        pixels = load(photo, self.bundle.preprocess, max_pixels=max_pixels)
+        started = perf_counter()
+        outputs = self.outputs(pixels[np.newaxis], features=features)
+        return outputs, perf_counter() - started
 
     def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
         """The logits alone; arguments and errors are those of :meth:`outputs`."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic, perf_counter
 
-from models.cores import cores
 from server.afterwards.afterwards import Afterwards, Listener, Seen
 from server.answers.answer import operating_point
 from server.answers.ask import Ask
@@ -76,14 +75,18 @@ class Engine:
         self.settings = settings
         self.metrics = metrics
         self.state = State.LOADING
-        self.threads = settings.threads or cores()
+        self.threads = settings.photos_at_once
         self.queue_limit = settings.queue_limit or FEWEST
+        self._running = set[asyncio.Future[Outcome]]()
+        self._retiring = set[asyncio.Task[None]]()
         self.depth = 0  # photos submitted and not finished
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
         self.afterwards = afterwards or Afterwards((), metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
         metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.held)
+        metrics.processes.set_function(lambda: self.pipeline.processes)
+        metrics.processes_ended.set_function(lambda: self.pipeline.ended)
 
     async def start(self) -> None:
         """Answer a few made-up photos, size the queue by the time they take, and be ready."""
@@ -101,7 +104,10 @@ class Engine:
 
         Its ``listeners`` are opened once the old ones have heard all that is theirs.
         """
-        self.pipeline = pipeline
+        old, self.pipeline = self.pipeline, pipeline
+        retiring = asyncio.create_task(_retire(old, set(self._running)))
+        self._retiring.add(retiring)
+        retiring.add_done_callback(self._retiring.discard)
         self.afterwards.change(listeners)
         self._say_what_is_served()
 
@@ -125,6 +131,7 @@ class Engine:
         """Wait for the tasks that run, drop the others."""
         self.drain()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self.pipeline.close()
         self.afterwards.close()
 
     def check_ready(self) -> None:
@@ -132,6 +139,8 @@ class Engine:
         self.check_accepting()
         if self.state is State.LEAVING:
             raise _draining()
+        if not self.pipeline.processes:
+            raise Loading("the processes for photos are being started again", retry_after=1)
 
     def check_accepting(self) -> None:
         """Raise `Loading` or `Draining` unless a request that has come is answered."""
@@ -161,10 +170,12 @@ class Engine:
         except RuntimeError as error:  # the pool is shut down
             self.depth -= size
             raise _draining() from error
-        running.add_done_callback(lambda _: self._finished(size))
+        self._running.add(running)
+        running.add_done_callback(lambda _: self._finished(running, size))
         return await running
 
-    def _finished(self, size: int) -> None:
+    def _finished(self, running: asyncio.Future[Outcome], size: int) -> None:
+        self._running.discard(running)
         self.depth -= size
 
     def deadline(self) -> float:
@@ -207,6 +218,13 @@ class Engine:
         each = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here
         return result
+
+
+async def _retire(old: Pipeline, jobs: set[asyncio.Future[Outcome]]) -> None:
+    """Close a pipeline once all that may use it is done."""
+    if jobs:
+        await asyncio.wait(jobs)
+    await asyncio.to_thread(old.close)
 
 
 def _draining() -> Draining:

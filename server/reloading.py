@@ -109,15 +109,21 @@ class Reloader:
             if outcome == "swapped":
                 self.state.about = about
                 engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
+            else:
+                await asyncio.to_thread(new.close)
             log.info("%s", _said(old, new))
         engine.metrics.reloads.labels(outcome).inc()
 
     def _opened(self) -> tuple[Pipeline, About]:
         """The bundle that is there now, ready to answer at once."""
         pipeline = pipeline_of(self.engine.settings)
-        if pipeline.model != self.engine.pipeline.model:
-            warm_up(pipeline)
-        return pipeline, About(pipeline, self.engine.settings)
+        try:
+            if pipeline.model != self.engine.pipeline.model:
+                warm_up(pipeline)
+            return pipeline, About(pipeline, self.engine.settings)
+        except BaseException:
+            pipeline.close()
+            raise
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
@@ -133,6 +139,7 @@ def pipeline_of(settings: Settings) -> Pipeline:
         max_pixels=settings.max_pixels,
         max_decoding_pixels=settings.max_decoding_pixels,
         lists=settings.lists,
+        processes=settings.threads_of_processes,
     )
 
 

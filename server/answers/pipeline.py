@@ -13,7 +13,8 @@ from calibration.record.reading import open_reference, read_record
 from calibration.rejection.reference import Reference
 from models.bundle import Bundle, open_bundle
 from models.classes import ClassTable
-from models.images import MAX_PIXELS, ImageError, UnsupportedImage, load, read_header
+from models.errors import BundleError
+from models.images import MAX_PIXELS, ImageError, UnsupportedImage, read_header
 from models.images import ImageTooLarge as TooManyPixels
 from models.session import Outputs, Session
 from server.answers.answer import answer, judge
@@ -21,6 +22,7 @@ from server.answers.ask import Ask
 from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
 from server.answers.lists import Lists, open_list
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
+from server.processes import Order, Processes
 from server.schemas import Answer, Model
 
 
@@ -33,8 +35,12 @@ class Stages:
     def add(self, stage: str, since: float) -> float:
         """Count the time from ``since`` until now to a stage; returns now."""
         now = perf_counter()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - since
+        self.count(stage, now - since)
         return now
+
+    def count(self, stage: str, seconds: float) -> None:
+        """Count some seconds to a stage."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +60,7 @@ class Pipeline:
 
     bundle: Bundle
     record: CalibrationRecord
-    session: Session
+    session: Session | Processes
     model: Model
     lists: Lists  # what a request may restrict its answer to
     reference: Reference | None = None  # of features, where the record's rejection needs them
@@ -85,6 +91,21 @@ class Pipeline:
             which = number if len(photos) > 1 else None
             rows.append(self.outputs(photo, which, stages=stages, check=check))
         return self.decide(rows, ask, request_id, stages=stages)
+
+    @property
+    def processes(self) -> int:
+        """How many look at photos at this moment; this one counts where it does so itself."""
+        return self.session.working if isinstance(self.session, Processes) else 1
+
+    @property
+    def ended(self) -> int:
+        """How many of its processes have ended by themselves."""
+        return self.session.ended if isinstance(self.session, Processes) else 0
+
+    def close(self) -> None:
+        """End its processes, once nobody uses it any more."""
+        if isinstance(self.session, Processes):
+            self.session.close()
 
     def decide(
         self,
@@ -147,14 +168,15 @@ class Pipeline:
         try:
             header = read_header(photo)
             size = pixels_to_hold(header, target=preprocess.resize_side, max_pixels=self.max_pixels)
+            features = features or self.reference is not None
             with self.budget.hold(size, check):
-                pixels = load(header, preprocess, max_pixels=self.max_pixels)
+                outputs, forward_s = self.session.look(
+                    header, max_pixels=self.max_pixels, features=features
+                )
         except ImageError as error:
             raise image_problem(error, number) from error
-        started = stages.add("decode", started)
-        features = features or self.reference is not None
-        outputs = self.session.outputs(pixels[np.newaxis], features=features)
-        stages.add("forward", started)
+        stages.add("decode", started + forward_s)
+        stages.count("forward", forward_s)
         return outputs
 
 
@@ -175,8 +197,12 @@ def open_pipeline(
     max_pixels: int = MAX_PIXELS,
     max_decoding_pixels: int = MAX_DECODING_PIXELS,
     lists: Sequence[str] = (),
+    processes: Sequence[int] = (),
 ) -> Pipeline:
-    """Open and verify a bundle, and load its network; ``lists`` are words for `open_list`.
+    """Open and verify a bundle, and load its network.
+
+    ``lists`` are words for `open_list`. With ``processes``, the number of threads of each, these
+    load it instead of this one.
 
     Raises:
         BundleError: It is damaged, or was never calibrated.
@@ -186,15 +212,25 @@ def open_pipeline(
     bundle = open_bundle(path)
     record = read_record(bundle)
     opened = [open_list(word, bundle.classes) for word in lists]
-    session = Session(bundle, device=device, threads=1)
     rejection = record.rejection
     needed = None if rejection is None else rejection.reference_sha256
+    session: Session | Processes
+    if processes:
+        session = Processes(Order(bundle, device), processes)
+    else:
+        session = Session(bundle, device=device, threads=1)
+    try:
+        reference = open_reference(bundle, needed, session.dimensions)
+    except BundleError:
+        if isinstance(session, Processes):
+            session.close()
+        raise
     return Pipeline(
         bundle=bundle,
         record=record,
         session=session,
         lists=Lists.of(bundle.classes, record).adding(opened),
-        reference=open_reference(bundle, needed, session.dimensions),
+        reference=reference,
         model=Model(
             name=bundle.name,
             version=bundle.version,

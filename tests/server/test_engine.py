@@ -214,10 +214,13 @@ def test_the_service_time_follows_what_is_measured(bundle: Path) -> None:
 
 
 def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
-    def work(*_: Any, **named: Any) -> None:
-        time.sleep(0.02)
+    class Slow:
+        def __call__(self, *_: Any, **named: Any) -> None:
+            time.sleep(0.02)
 
-    engine = Engine(cast(Pipeline, work), Settings(bundle=bundle, threads=1), Metrics())
+        def close(self) -> None: ...
+
+    engine = Engine(cast(Pipeline, Slow()), Settings(bundle=bundle, threads=1), Metrics())
     engine.service_s = 0.0
     began = time.perf_counter()
     asyncio.run(engine.submit(Job([b""] * 5, Ask(), "r", deadline=math.inf)))

@@ -264,11 +264,11 @@ def test_a_server_that_is_not_warm_yet_says_so(bundle: Path) -> None:
 
 
 def test_a_bug_tells_the_client_nothing_but_the_request_id(
-    bundle: Path, caplog: pytest.LogCaptureFixture
+    bundle: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = create_app(Settings(bundle=bundle))
-    with TestClient(app) as client:
-        app.state.engine.pipeline = None  # whatever breaks inside
+    with TestClient(app) as client, monkeypatch.context() as patch:
+        patch.setattr(app.state.engine, "pipeline", None)  # whatever breaks inside
         response = client.post("/v1/identify", content=PHOTO)
         document = check(response, 500, "internal_error")
     assert "None" not in document["detail"]

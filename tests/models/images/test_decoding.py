@@ -29,7 +29,7 @@ from models.images import (
     load,
     read_header,
 )
-from models.images.headers import _DEEPEST
+from models.images.headers import _DEEPEST, _scans
 from models.images.headers import orientation as orientation_of
 from models.images.sniff import sniff
 from tests.models.pictures import (
@@ -581,6 +581,14 @@ def test_a_jpeg_of_endless_scans_is_refused() -> None:
     last = data.rindex(b"\xff\xda")
     with pytest.raises(DamagedImage, match="scans"):
         load(data[:last] + data[last:-2] * 100 + data[-2:], SMALL)
+
+
+def test_scans_are_counted_wherever_they_begin() -> None:
+    generator = np.random.default_rng(0)
+    for length in (1, 2, 3, 4, 257, 258):
+        data = generator.choice([0x00, 0xDA, 0xFF], length).astype(np.uint8).tobytes()
+        for start in range(length):
+            assert _scans(data, start) == data.count(b"\xff\xda", start)
 
 
 @pytest.mark.parametrize(

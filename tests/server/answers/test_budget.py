@@ -15,7 +15,6 @@ from PIL import Image, JpegImagePlugin
 from models import images
 from models.images import Header, read_header
 from server.answers import budget as module
-from server.answers import pipeline
 from server.answers.budget import MAX_DECODING_PIXELS, NOT_COUNTED, PixelBudget, pixels_to_hold
 from server.errors import QueueTimeout
 from server.settings import Settings
@@ -239,7 +238,7 @@ def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(
 
     large, small = picture(300, 300), picture(40, 40, "JPEG")
     with Running(Settings(bundle=bundle, threads=3, max_decoding_pixels=100_000)) as running:
-        monkeypatch.setattr(pipeline, "load", slow_for_large)
+        monkeypatch.setattr("models.session.load", slow_for_large)
         budget = running.engine.pipeline.budget
         with ThreadPoolExecutor(2) as pool:
             answers = [pool.submit(post, large) for _ in range(2)]
