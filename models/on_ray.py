@@ -7,6 +7,7 @@ Only this module and `server.on_ray` import Ray, and only when they are asked fo
 import logging
 import os
 import pickle
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
@@ -173,19 +174,27 @@ def _cluster(ray: ModuleType, workers: Workers) -> Generator[None, None, None]:
     }
     with redirect_stdout(sys.stderr):
         try:
+            _reach(address)
             ray.init(
                 address=address or "local",
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 **({} if address else alone),
             )
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             where = f"at RAY_ADDRESS={address}" if address else "on this machine"
             raise UsageError(f"--ray: there is no Ray {where}: {error}") from error
         try:
             yield
         finally:
             ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """Raise ``OSError`` where nobody listens: Ray would try for many minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _shape(ray: ModuleType, workers: Workers) -> tuple[int, int]:
