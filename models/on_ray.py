@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
 
@@ -92,7 +93,7 @@ def spread(
         begun = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Begun).remote()
         done = asked.map_batches(
             _Worker,
-            fn_constructor_args=(ray.put(open_work), begun, threads, os.getcwd()),
+            fn_constructor_args=(ray.put(open_work), begun, threads, str(Path.cwd())),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=number),
             num_cpus=threads,

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +39,29 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "00" / "003.png").write_bytes(garden.DULL)
     (folder / "09" / "037.png").write_text("no picture")
     return folder
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manifest of photos that take some 20 ms each; the third is none."""
+    folder = tmp_path_factory.mktemp("slow")
+    for index in range(4):
+        (folder / f"{index}.png").write_bytes(garden.photo(index, side=600))
+    (folder / "none.png").write_text("no picture")
+    names = ["0.png", "1.png", "none.png", *(f"{index % 4}.png" for index in range(197))]
+    (folder / "slow.csv").write_text("\n".join(["path", *names]))
+    return folder / "slow.csv"
+
+
+@contextmanager
+def started(*what: Any) -> Iterator[subprocess.Popen[str]]:
+    """A run on Ray that is over when the block is, its pipes read to the end."""
+    with start(*what, "--ray", "--workers", "2") as job:
+        try:
+            yield job
+        finally:
+            job.kill()
+            job.communicate()
 
 
 def start(bundle: Path, photos: Path, output: Path, *flags: str) -> subprocess.Popen[str]:
@@ -109,45 +134,46 @@ def test_files_are_those_of_the_local_run(
 
 
 @needs_ray
-def test_a_job_that_is_killed_goes_on_here_or_there_and_loses_nothing(
-    bundle: Path, photos: Path, tmp_path: Path
+def test_a_job_that_is_killed_goes_on_and_loses_nothing(
+    bundle: Path, slow: Path, tmp_path: Path
 ) -> None:
     whole, output = tmp_path / "whole.csv", tmp_path / "sets.csv"
-    ended(start(bundle, photos, whole))
+    ended(start(bundle, slow, whole))
     before = set(_workers())
-    job = start(bundle, photos, output, "--ray", "--workers", "2")
-    wait_for(lambda: finished(output) > 10)
-    job.kill()
-    job.communicate()
+    with started(bundle, slow, output) as job:
+        wait_for(lambda: finished(output) > 10)
+        job.kill()
     kept = finished(output)
-    assert 10 < kept < 120
+    assert 10 < kept < 200
     wait_for(lambda: set(_workers()) <= before)  # nobody works on for nothing
-    assert f"resuming after {kept}" in ended(
-        start(bundle, photos, output, "--ray", "--workers", "2", "--resume")
-    )
+    again = ended(start(bundle, slow, output, "--ray", "--workers", "2", "--resume"))
+    assert f"resuming after {kept}" in again
     assert output.read_bytes() == whole.read_bytes()
 
 
 @needs_ray
-def test_a_killed_worker_loses_nothing(bundle: Path, photos: Path, tmp_path: Path) -> None:
+def test_killed_workers_lose_nothing(bundle: Path, slow: Path, tmp_path: Path) -> None:
     whole, output = tmp_path / "whole.jsonl", tmp_path / "sets.jsonl"
-    ended(start(bundle, photos, whole))
+    ended(start(bundle, slow, whole))
     before = set(_workers())
-    job = start(bundle, photos, output, "--ray", "--workers", "2")
+    job = start(bundle, slow, output, "--ray", "--workers", "2")
     wait_for(lambda: finished(output) > 10)
-    for victim in set(_workers()) - before:
+    victims = set(_workers()) - before
+    assert len(victims) == 2
+    for victim in victims:
         os.kill(victim, signal.SIGKILL)
+    assert finished(output) < 200
     ended(job)
     assert output.read_bytes() == whole.read_bytes()
 
 
 @needs_ray
-def test_ctrl_c_ends_it_and_says_how_to_go_on(bundle: Path, photos: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_it_and_says_how_to_go_on(bundle: Path, slow: Path, tmp_path: Path) -> None:
     output = tmp_path / "sets.csv"
-    job = start(bundle, photos, output, "--ray", "--workers", "2")
-    wait_for(lambda: finished(output) > 5)
-    job.send_signal(signal.SIGINT)
-    _, err = job.communicate(timeout=60)
+    with started(bundle, slow, output) as job:
+        wait_for(lambda: finished(output) > 10)
+        job.send_signal(signal.SIGINT)
+        _, err = job.communicate(timeout=90)
     assert job.returncode == 130, err
     assert "repeat the command with --resume" in err
 
