@@ -2,10 +2,11 @@
 
     python -m benchmarks.spreading BUNDLE PHOTOS... [--photos 1200] [--workers 1,2,4] [--rounds 3]
 
-Processor seconds are those of all processes, Ray's own included, between the first fifth of the
-photos and the last tenth: starting Ray is not in them. On a machine with fewer cores than workers
-they alone can tell whether more workers do less work for each second of a core. `local` is the
-command without Ray, in one thread. Numbers are medians of the rounds, taken in turns.
+Processor seconds are those between the first fifth of the photos and the last tenth: starting Ray
+is not in them. Those of the workers are the work; the others are the process that writes and Ray's
+own, which also costs when nothing is done. On a machine with fewer cores than workers they alone
+can tell whether more workers do less work for each second of a core. `local` is the command without
+Ray, in one thread. Numbers are medians of the rounds, taken in turns.
 """
 
 import argparse
@@ -28,7 +29,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Cost(NamedTuple):
     """Of one photo, in ms."""
 
-    processor: float
+    workers: float  # processor time
+    others: float
     clock: float
 
 
@@ -50,15 +52,16 @@ def main() -> None:
     for _ in range(wanted.rounds):
         for way, flags in ways.items():
             found[way].append(_cost(wanted.bundle, photos, flags))
-            print(f"{way}: {found[way][-1].processor:.2f} ms", file=sys.stderr, flush=True)
-    one = next(way for way in ways if way != "local")
-    base = statistics.median(cost.processor for cost in found[one])
-    print("| workers | processor, ms a photo | photos per processor second, of one worker's | "
-          "clock, ms a photo |\n|---|---|---|---|")  # fmt: skip
-    for way, costs in found.items():
-        processor = statistics.median(cost.processor for cost in costs)
-        clock = statistics.median(cost.clock for cost in costs)
-        print(f"| {way} | {processor:.2f} | {base / processor:.3f} | {clock:.2f} |")
+            print(way, *(f"{part:.2f}" for part in found[way][-1]), file=sys.stderr, flush=True)
+    middle = {way: [statistics.median(part) for part in zip(*costs, strict=True)]
+              for way, costs in found.items()}  # fmt: skip
+    one = middle[wanted.workers.split(",")[0]]
+    print("| workers | worker, ms a photo | others | clock | per worker's second | per second |")
+    print("|---|---|---|---|---|---|")
+    for way, (workers, others, clock) in middle.items():
+        shares = one[0] / workers, (one[0] + one[1]) / (workers + others)
+        print(f"| {way} | {workers:.2f} | {others:.2f} | {clock:.2f} | {shares[0]:.3f} | "
+              f"{shares[1]:.3f} |")  # fmt: skip
 
 
 def _cost(bundle: Path, photos: list[str], flags: tuple[str, ...]) -> Cost:
@@ -80,22 +83,41 @@ def _cost(bundle: Path, photos: list[str], flags: tuple[str, ...]) -> Cost:
         said = process.stderr.read()
         if process.wait() not in (0, 6):
             raise SystemExit(said)
-    (photos_then, used_then, then), (photos_now, used_now, now) = marks
-    number = photos_now - photos_then
-    return Cost(1000 * (used_now - used_then) / number, 1000 * (now - then) / number)
+    then, now = marks
+    number = now.photos - then.photos
+    return Cost(*(1000 * (now[part] - then[part]) / number for part in (1, 2, 3)))
 
 
-def _mark(process: subprocess.Popen[str], output: Path, photos: int) -> tuple[int, float, float]:
-    """Photos, processor seconds and time, once so many photos are done."""
-    used = dict[int, float]()
+class Mark(NamedTuple):
+    """How far a run has come."""
+
+    photos: int
+    workers: float  # processor seconds
+    others: float
+    clock: float
+
+
+def _mark(process: subprocess.Popen[str], output: Path, photos: int) -> Mark:
+    """How far it has come once so many photos are done."""
     journal = output.with_name(f"{output.name}.run")
     while process.poll() is None:
-        used |= dict(_used(process.pid))
         done = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
         if done >= photos:
-            return done, sum(used.values()), time.monotonic()
+            used = dict(_used(process.pid))
+            workers = sum(used[number] for number in used if _is_worker(number)) or used.pop(
+                process.pid
+            )
+            others = sum(seconds for number, seconds in used.items() if not _is_worker(number))
+            return Mark(done, workers, others, time.monotonic())
         time.sleep(0.1)
     raise SystemExit("the run ended too soon")
+
+
+def _is_worker(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes().startswith(b"ray::MapWorker")
+    except OSError:
+        return False
 
 
 def _used(root: int) -> Iterator[tuple[int, float]]:

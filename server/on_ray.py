@@ -18,7 +18,7 @@ ONE_EACH: Final = ("feedback_store", "watch_state")
 """Settings that name what one process alone may write."""
 
 
-def application(arguments: dict[str, str]) -> Any:
+def application(arguments: dict[str, Any]) -> Any:
     """A Ray Serve application; ``arguments`` are the settings of `florilege serve`, by name.
 
     A replica has one thread unless ``threads`` says otherwise, and a core for each. How many
@@ -31,7 +31,8 @@ def application(arguments: dict[str, str]) -> Any:
     demand_ray()
     from ray import serve
 
-    settings = Settings(**{"threads": 1, **arguments})
+    given: dict[str, Any] = {"threads": 1, **arguments}
+    settings = Settings(**given)
     if shared := [name for name in ONE_EACH if getattr(settings, name) is not None]:
         raise UsageError(
             f"{', '.join(shared)}: each process needs its own, and replicas of Ray Serve would "

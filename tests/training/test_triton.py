@@ -33,8 +33,7 @@ def parsed(folder: Path) -> Any:
     definition = pytest.importorskip(
         "tritonclient.grpc.model_config_pb2", reason="pip install 'tritonclient[grpc]'"
     )
-    from google.protobuf import text_format
-
+    text_format = pytest.importorskip("google.protobuf.text_format")
     return text_format.Parse((folder / CONFIG).read_text(), definition.ModelConfig())
 
 
