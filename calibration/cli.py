@@ -36,6 +36,7 @@ from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
 from models.files import check_writable, files_beside, write_atomic
 from models.flags import flags_of
+from models.on_ray import Workers, demand_ray
 from models.terminal import command, conclude, print_table, warn
 
 WITH_SCORES = {"--scores", "--correct-prior", "--approve", "--device", "--json", "--config"}
@@ -75,6 +76,12 @@ def calibrate(
         bool, typer.Option(help="With --scores: put the new thresholds into the bundle.")
     ] = False,
     device: Device = "auto",
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Run the network on a Ray cluster (RAY_ADDRESS), or here.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="With --ray: processes of all machines together.")
+    ] = None,
     all_rules: AllRules = False,
     as_json: AsJson = False,
 ) -> None:
@@ -103,7 +110,15 @@ def calibrate(
     if correct_prior or approve:
         raise UsageError("--correct-prior and --approve go with --scores LOG")
     writer = nullcontext if report is None else _report(report)
-    record = calibrate_bundle(bundle, data, split, device=device, report=writer, **dict(settings))
+    record = calibrate_bundle(
+        bundle,
+        data,
+        split,
+        device=device,
+        workers=_workers(ray, workers),
+        report=writer,
+        **dict(settings),
+    )
     for caution in cautions(record):
         warn(caution)
     shown = summary(record)
@@ -193,6 +208,16 @@ def evaluate(
             *([] if report is None else [f"the report is {report}"]),
             then=[("serve", bundle)],
         )
+
+
+def _workers(ray: bool, number: int | None) -> Workers | None:
+    """Who runs the network; None for this process."""
+    if not ray:
+        if number is not None:
+            raise UsageError("--workers goes with --ray")
+        return None
+    demand_ray()
+    return Workers(number=number)
 
 
 def _flags_given(ctx: typer.Context) -> set[str]:

@@ -19,6 +19,7 @@ from data.parts import Part
 from models.bundle.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserved
 from models.classes import ClassTable
 from models.errors import UsageError
+from models.on_ray import Workers
 from models.progress import progress
 from models.region_lists import read_lists
 from models.session import Session
@@ -34,6 +35,7 @@ def calibrate_bundle(
     split: str = "val",
     *,
     device: str = "auto",
+    workers: Workers | None = None,
     report: Callable[[CalibrationRecord], AbstractContextManager[object]] = nullcontext,
     **settings: Any,
 ) -> CalibrationRecord:
@@ -44,6 +46,7 @@ def calibrate_bundle(
         data: What ``--data`` takes.
         split: Name of the split, or a part of it such as ``test:0-0.3``.
         device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes of Ray that run the network; the record is the same.
         report: Writes a report on the record: entered before the bundle changes, so that a failure
             leaves the bundle as it was, and left afterwards.
         settings: The fields of :class:`calibration.offline.settings.CalibrationSettings`, such as
@@ -65,8 +68,9 @@ def calibrate_bundle(
         plan, training = _plan(session, data, part, settings)
         photos = photos_for(bundle, data, split)
         chosen, papers = chose_checkpoint(bundle, part.name), read_papers(bundle)
-        known = None if training is None else known_features(session, training)
-        with closing(outputs_of(session, photos, features=known is not None)) as outputs:
+        known = None if training is None else known_features(session, training, workers)
+        wanted = known is not None
+        with closing(outputs_of(session, photos, features=wanted, workers=workers)) as outputs:
             reference = None if known is None else known.reference(outputs)
             rows = passes(outputs, plan) * len(outputs.labels)
             with progress(rows, "choosing thresholds") as advance:

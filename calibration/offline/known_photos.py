@@ -18,6 +18,7 @@ from data.dataset import Split, split_name
 from data.parts import Part, select
 from data.sources import open_dataset
 from models.errors import DataError, UsageError
+from models.on_ray import Workers
 from models.session import Session
 
 TRAIN = "train"
@@ -69,9 +70,9 @@ def training_photos(
     return (COMBINED if method == DEFAULT_METHOD else method), photos
 
 
-def known_features(session: Session, photos: Split) -> Known:
+def known_features(session: Session, photos: Split, workers: Workers | None = None) -> Known:
     """Features of training photos, computed as the server computes them."""
-    with closing(outputs_of(session, photos, features=True)) as outputs:
+    with closing(outputs_of(session, photos, features=True, workers=workers)) as outputs:
         blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
         return Known(np.concatenate(blocks), outputs.photos)
 

@@ -1,8 +1,4 @@
-"""What the network says about the photos of a split: computed, kept in files, read in blocks.
-
-Photos go through decoder and network one at a time, as they do in the server: by the same code that
-answers requests, and not in a batch, which could change a last digit.
-"""
+"""What the network says about the photos of a split: kept in files, read in blocks."""
 
 import hashlib
 import tempfile
@@ -15,6 +11,7 @@ from typing import IO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.offline.looking import looks
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from data.dataset import Split
@@ -22,9 +19,8 @@ from data.parts import Part
 from data.sources import open_dataset
 from models.bundle import Bundle, open_bundle
 from models.bundle.bundle import MODEL
-from models.cores import in_order
 from models.errors import DataError
-from models.images import ImageError, load
+from models.on_ray import Workers
 from models.progress import progress
 from models.session import Session
 
@@ -127,13 +123,16 @@ class SplitOutputs:
         return np.frombuffer(file.read(count * width * 4), np.float32).reshape(count, width)
 
 
-def outputs_of(session: Session, split: Split, *, features: bool = False) -> SplitOutputs:
+def outputs_of(
+    session: Session, split: Split, *, features: bool = False, workers: Workers | None = None
+) -> SplitOutputs:
     """Run every photo of a split through the network, in as many threads as there are cores.
 
     Args:
         session: The network.
         split: The photos; labels index the classes of its bundle.
         features: Whether to keep features too; the graph must give them.
+        workers: Processes of Ray that do it instead; the outputs are the same.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -152,7 +151,7 @@ def outputs_of(session: Session, split: Split, *, features: bool = False) -> Spl
         observations=split.observations,
     )
     try:
-        _fill(found, session, split, features)
+        _fill(found, session, split, features, workers)
     except BaseException:
         found.close()
         raise
@@ -202,32 +201,21 @@ def bundle_outputs(
         yield BundleOutputs(bundle, record, outputs, photos)
 
 
-def _fill(found: SplitOutputs, session: Session, split: Split, features: bool) -> None:
+def _fill(
+    found: SplitOutputs, session: Session, split: Split, features: bool, workers: Workers | None
+) -> None:
     """Append the outputs of every photo; refuse the split where some cannot be read."""
-
-    def look(row: int) -> tuple[bytes, dict[str, FloatRows]] | str:
-        try:
-            content = split.read(row)
-            image = load(content, session.bundle.preprocess)
-        except (OSError, ImageError) as error:
-            return f"{split.names[row]}: {error}"
-        said = session.outputs(image[np.newaxis], features=features)
-        outputs = dict(said.logits)
-        if said.features is not None:
-            outputs[FEATURES] = said.features
-        return hashlib.sha256(content).digest(), outputs
-
     failures, digest, ids = list[str](), hashlib.sha256(), session.bundle.classes.ids
-    with progress(len(split), f"scoring {split.name}") as advance:
-        for label, seen in zip(split.labels, in_order(look, range(len(split))), strict=True):
+    seen = looks(session, split, features=features, workers=workers)
+    with closing(seen), progress(len(split), f"scoring {split.name}") as advance:
+        for label, look in zip(split.labels, seen, strict=True):
             advance(1)
-            if isinstance(seen, str):
-                failures.append(seen)
+            if isinstance(look, str):
+                failures.append(look)
             elif not failures:
-                photo, outputs = seen
-                found.append(outputs)
-                found.photos.append(photo)
-                digest.update(photo + ids[label].encode() + b"\0")
+                found.append(look.outputs)
+                found.photos.append(look.photo)
+                digest.update(look.photo + ids[label].encode() + b"\0")
     if failures:
         shown = "\n".join(f"  {failure}" for failure in failures[:NAMES_SHOWN])
         more = len(failures) - NAMES_SHOWN

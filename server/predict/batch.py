@@ -9,6 +9,7 @@ from pathlib import Path
 
 from models.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
 from models.files import check_writable, write_atomic
+from models.on_ray import demand_ray
 from models.runtime import installed
 from models.terminal import say
 from server.answers.ask import Ask
@@ -18,6 +19,7 @@ from server.predict.embeddings import Embeddings
 from server.predict.files import Predicted, check_calibrated, predict_all
 from server.predict.growing import Asked, Growing, Tally
 from server.predict.inputs import Observation, shown
+from server.predict.on_ray import predict_on_ray
 from server.predict.settings import Batch, Format
 
 _TEXT: dict[str, Callable[[Predicted], str]] = {
@@ -31,13 +33,16 @@ def check_outputs(batch: Batch) -> None:
     """Refuse, before any work, files that cannot be written.
 
     Raises:
-        UsageError: A file that cannot be written, or Parquet without the extra `report`.
+        UsageError: A file that cannot be written, Parquet without the extra `report`, or Ray
+            without its own.
     """
     for flag, path in (("--output", batch.output), ("--embeddings", batch.embeddings)):
         if path is not None:
             _check_file(flag, path)
     if batch.form == "parquet":
         parquet.demand_pyarrow()
+    if batch.ray:
+        demand_ray()
 
 
 def _check_file(flag: str, path: Path) -> None:
@@ -86,13 +91,11 @@ def predict_batch(
             stack.enter_context(closing(embeddings))
             if growing is None:  # nobody can go on with these
                 stack.callback(embeddings.part.unlink, missing_ok=True)
-        found = predict_all(
-            pipeline,
-            observations[finished:],
-            ask,
-            threads=batch.threads,
-            features=embeddings is not None,
-        )
+        left, features = observations[finished:], embeddings is not None
+        if batch.ray:
+            found = predict_on_ray(pipeline, left, ask, batch, features=features)
+        else:
+            found = predict_all(pipeline, left, ask, threads=batch.threads, features=features)
         told = _told(stack.enter_context(closing(found)), embeddings)
         if growing is None:
             _print(_counted(told, tally), batch)

@@ -76,8 +76,15 @@ def predict_all(
     ``features`` are given of all of them.
     """
     answers = in_order(
-        lambda one: _predict(pipeline, one, ask, features), observations, threads=threads
+        lambda one: predict_one(pipeline, one, ask, features), observations, threads=threads
     )
+    yield from watched(answers, observations)
+
+
+def watched(
+    answers: Generator[Predicted], observations: Sequence[Observation]
+) -> Generator[Predicted]:
+    """The same, showing progress."""
     total = sum(len(one.photos) for one in observations)
     with closing(answers), progress(total, "predicting") as advance:
         for answer in answers:
@@ -85,7 +92,8 @@ def predict_all(
             advance(len(answer.observation.photos))
 
 
-def _predict(pipeline: Pipeline, one: Observation, ask: Ask, features: bool) -> Predicted:
+def predict_one(pipeline: Pipeline, one: Observation, ask: Ask, features: bool) -> Predicted:
+    """Answer one observation; what is wrong with a photo is part of it."""
     failed: list[tuple[Path, Problem]] = []
     seen: list[Outputs | None] = []
     for path in one.photos if features else one.photos[:_MOST]:

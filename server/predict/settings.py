@@ -35,7 +35,11 @@ class Batch(FlagSettings):
     device: Device = "auto"
     """Where the network runs."""
     threads: int | None = Field(default=None, ge=1)
-    """Photos worked on at once; default: the cores."""
+    """Photos worked on at once; default: the cores, with --ray one for each worker."""
+    ray: bool = False
+    """Spread the photos over the machines of a Ray cluster (RAY_ADDRESS), or over this one."""
+    workers: int | None = Field(default=None, ge=1)
+    """With --ray: processes of all machines together; default: as many as the cores hold."""
 
     @property
     def form(self) -> Format:
@@ -47,6 +51,10 @@ class Batch(FlagSettings):
     def _goes_together(self) -> Self:
         if self.form == "parquet" and self.output is None:
             raise ValueError("parquet cannot be printed: name a file with -o")
+        if self.workers is not None and not self.ray:
+            raise ValueError("--workers goes with --ray: without it, --threads says how many")
+        if self.ray and self.output is None:
+            raise ValueError("--ray is for many photos: name a file for the answers with -o")
         if self.resume and self.output is None:
             raise ValueError("--resume goes on with a file: name it with -o, as in the first run")
         if self.resume and self.form == "table":
