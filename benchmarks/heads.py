@@ -33,6 +33,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from benchmarks.learning import fitting
 from calibration.metrics import top_k_accuracy
@@ -40,7 +41,7 @@ from calibration.rules.rules import average_k
 from calibration.scores import SCORE_KINDS, scores
 from data.dataset import Split
 from data.sources import open_dataset
-from models.backbones import build
+from models.backbones import Network, build
 from models.backbones.weights import open_weights, warm_start
 from models.heads import CosineHead, TwoHead, build_head, by_head
 from models.runtime import silence_telemetry
@@ -50,7 +51,7 @@ from training.frozen.features import FrozenBackbone
 from training.frozen.lda import SHARES, SHRINKAGES, Discriminant
 from training.frozen.store import Features, folder_name
 from training.losses import LOSSES
-from training.objective import make_objective
+from training.objective import Objective, make_objective
 from training.optimisation.optimiser import make_optimiser, rate_share, set_rate
 from training.settings import resolve
 
@@ -59,6 +60,8 @@ CHOOSING: Final = (2, 3, 5)
 DECAYS: Final = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
 RATES: Final = (0.1, 0.03, 0.3)
 BATCH: Final = 128
+MULTI_LABEL_RATE: Final = 3.0
+ROWS_AT_ONCE: Final = 256
 FIRST_SEED: Final = 100  # settings are searched with seed 0
 WITH_LDA: Final = ("cross_entropy+lda", "generalised_cross_entropy+lda")
 BASELINES: Final = (
@@ -131,8 +134,7 @@ class Bench:
     def measure(self, name: str, noise: float, seeds: int) -> dict[str, Any]:
         """Choose the settings of a loss, or of ``LOSS+lda``, train it from every seed, measure."""
         began = time.monotonic()
-        held_out = np.random.default_rng(0).permutation(len(self.train.labels)) % 5 == 0
-        kept, chosen_on = (np.flatnonzero(rows) for rows in (~held_out, held_out))
+        kept, chosen_on = a_fifth_apart(len(self.train.labels))
         noisy = self.train._replace(labels=self.noisy[noise, 0])
         loss, _, lda = name.partition("+")
         rows, judged = noisy.only(kept), self.train.only(chosen_on)
@@ -196,37 +198,69 @@ class Bench:
         self, loss: str, setting: Setting, rows: Rows, test: Rows, *, seed: int
     ) -> dict[str, NDArray[np.float32]]:
         """Train a head and give its logits on ``test`` by head."""
+        head = self.trained_head(loss, setting, rows, seed=seed)
+        return logits_of(head, test.features)
+
+    def trained_head(self, loss: str, setting: Setting, rows: Rows, *, seed: int) -> Network:
+        """A head trained on features, as a network without a backbone."""
         torch.manual_seed(seed)
-        counts = np.maximum(np.bincount(rows.labels, minlength=self.classes), 1)
-        objective = make_objective(
-            loss, setting.parameters, head="auto", class_counts=counts.tolist()
-        )
+        objective = self.objective(loss, setting, rows)
         layer = build_head(objective.head, rows.features.shape[1], self.classes)
         if isinstance(layer, TwoHead) and objective.loss_fn.average_k:
             layer.start_multi_label_at(objective.loss_fn.average_k)
         if isinstance(layer, CosineHead) and objective.scale is not None:
             layer.scale.fill_(objective.scale)
-        head = torch.nn.ModuleDict({"head": layer})
+        network = Network(nn.Identity(), layer, head_name=objective.head)
         config = OptimiserConfig(
-            learning_rate=setting.rate, weight_decay=setting.weight_decay, multi_label_rate=3.0
+            learning_rate=setting.rate,
+            weight_decay=setting.weight_decay,
+            multi_label_rate=MULTI_LABEL_RATE,
         )
-        optimiser, labels = make_optimiser(head, config), torch.from_numpy(rows.labels)
-        steps, step = -(-len(labels) // BATCH), 0
-        for _ in range(self.epochs):
-            for batch in torch.split(torch.randperm(len(labels)), BATCH):
-                share = rate_share(
-                    ScheduleConfig(), step=step, steps_per_epoch=steps, epochs=self.epochs
-                )
-                set_rate(optimiser, setting.rate * share)
-                value = objective(layer(rows.features[batch]), labels[batch], batch)
-                optimiser.zero_grad()
-                torch.autograd.backward(value)
-                optimiser.step()
-                step += 1
-        layer.eval()
-        with torch.inference_mode():
-            outputs = by_head(objective.head, layer(test.features))
-        return {name: logits.numpy() for name, logits in outputs.items()}
+        train(network, objective, rows, config, batch_size=BATCH, epochs=self.epochs)
+        return network
+
+    def objective(self, loss: str, setting: Setting, rows: Rows) -> Objective:
+        """A loss as it trains on these rows."""
+        counts = np.maximum(np.bincount(rows.labels, minlength=self.classes), 1)
+        return make_objective(loss, setting.parameters, head="auto", class_counts=counts.tolist())
+
+
+def train(
+    network: Network,
+    objective: Objective,
+    rows: Rows,
+    config: OptimiserConfig,
+    *,
+    batch_size: int,
+    epochs: int,
+) -> None:
+    """Train what a network makes of rows, in an order of torch's random state, by a cosine."""
+    optimiser, labels = make_optimiser(network, config), torch.from_numpy(rows.labels)
+    steps, step = -(-len(labels) // batch_size), 0
+    network.train()
+    for _ in range(epochs):
+        for batch in torch.split(torch.randperm(len(labels)), batch_size):
+            share = rate_share(ScheduleConfig(), step=step, steps_per_epoch=steps, epochs=epochs)
+            set_rate(optimiser, config.learning_rate * share)
+            value = objective(network(rows.features[batch]), labels[batch], batch)
+            optimiser.zero_grad()
+            torch.autograd.backward(value)
+            optimiser.step()
+            step += 1
+
+
+@torch.inference_mode()
+def logits_of(network: Network, inputs: torch.Tensor) -> dict[str, NDArray[np.float32]]:
+    """Logits by head."""
+    network.eval()
+    found = [by_head(network.head_name, network(part)) for part in inputs.split(ROWS_AT_ONCE)]
+    return {head: torch.cat([part[head] for part in found]).numpy() for head in found[0]}
+
+
+def a_fifth_apart(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of train to train on while settings are chosen, and those that choose."""
+    held_out = np.random.default_rng(0).permutation(rows) % 5 == 0
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
 def accuracy_of(chosen: Chosen) -> float:
@@ -301,12 +335,9 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     standard = [
         (torch.from_numpy(each.values[each.rows]) - mean) / deviation for each in (train, test)
     ]
-    noisy = {}
-    seeds = [0, *range(FIRST_SEED, FIRST_SEED + given.seeds)]
-    for rate, seed in itertools.product(rates, seeds):
-        joint = "," if ":" in source else ":"
-        changed = f"{source}{joint}noise={rate},noise_seed={seed}" if rate else source
-        noisy[rate, seed] = open_dataset(changed, splits=["train"]).split("train").labels[rows]
+    noisy = {
+        key: labels_of[rows] for key, labels_of in noisy_labels(source, rates, given.seeds).items()
+    }
     return Bench(
         Rows(standard[0], train.split.labels[rows]),
         Rows(standard[1], labels),
@@ -314,6 +345,18 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
         len(dataset.classes),
         given.epochs,
     )
+
+
+def noisy_labels(
+    source: str, rates: Sequence[float], seeds: int
+) -> dict[tuple[float, int], NDArray[np.int64]]:
+    """Labels of train by rate of noise and seed: 0 for a search, then `FIRST_SEED` on."""
+    found = {}
+    joint = "," if ":" in source else ":"
+    for rate, seed in itertools.product(rates, [0, *range(FIRST_SEED, FIRST_SEED + seeds)]):
+        changed = f"{source}{joint}noise={rate},noise_seed={seed}" if rate else source
+        found[rate, seed] = open_dataset(changed, splits=["train"]).split("train").labels
+    return found
 
 
 def _arguments() -> argparse.Namespace:
@@ -360,7 +403,7 @@ def tables(rows: list[dict[str, Any]]) -> str:
 
 def _average_k(row: dict[str, Any]) -> str:
     means, at_three = np.mean(row["average_k"], axis=0), [k[2] for k in row["average_k"]]
-    return " / ".join(f"{value:.1f}" for value in means) + f" ({_error(at_three):.1f})"
+    return " / ".join(f"{value:.1f}" for value in means) + f" ({error(at_three):.1f})"
 
 
 def _top_k(row: dict[str, Any]) -> str:
@@ -378,10 +421,11 @@ def _settings(row: dict[str, Any]) -> str:
 
 def _gain(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     apart = np.array(ours["average_k"]) - np.array(theirs["average_k"])  # (seeds, sizes)
-    return " / ".join(f"{v.mean():+.1f} ± {_error(v):.1f}" for v in apart[:, 1:].T)
+    return " / ".join(f"{v.mean():+.1f} ± {error(v):.1f}" for v in apart[:, 1:].T)
 
 
-def _error(values: Sequence[float] | NDArray[np.float64]) -> float:
+def error(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """The standard error of their mean."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
