@@ -14,7 +14,10 @@ several seeds of weights, order and noise. Figures are of the clean test photos,
 average-K accuracy with `min_size` 1 and the threshold from the scores of the test photos themselves
 (it needs no labels), so that every method has sets of exactly K on average, and top-K accuracy.
 ``LOSS+lda`` adds the linear discriminant of the features, as `training.frozen.lda` does, as much of
-it as the same fifth of train says. The folder keeps what is done, so a second call continues.
+it as the same fifth of train says. ``blend`` is the head of `training.frozen.blend`: of
+``MEMBERS``, each searched and trained for its share of the epochs, so that no method trains for
+longer; the same fifth chooses share and sharpness. The folder keeps what is done, so a second call
+continues.
 
 With ``--fresh ROWS``, DATA has a ``fraction`` and both train and test are other photos: of those it
 leaves out of train, ROWS are the new test, and as many as it keeps are the new train. So what was
@@ -25,7 +28,7 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -47,8 +50,10 @@ from models.heads import CosineHead, TwoHead, build_head, by_head
 from models.runtime import silence_telemetry
 from training.config import OptimiserConfig, ScheduleConfig
 from training.device import choose
+from training.frozen.blend import SHARES, SHARPNESS, Candidate, candidates
 from training.frozen.features import FrozenBackbone
-from training.frozen.lda import SHARES, SHRINKAGES, Discriminant
+from training.frozen.lda import SHARES as OF_DISCRIMINANT
+from training.frozen.lda import SHRINKAGES, Discriminant, Linear
 from training.frozen.store import Features, folder_name
 from training.losses import LOSSES
 from training.objective import Objective, make_objective
@@ -64,6 +69,10 @@ MULTI_LABEL_RATE: Final = 3.0
 ROWS_AT_ONCE: Final = 256
 FIRST_SEED: Final = 100  # settings are searched with seed 0
 WITH_LDA: Final = ("cross_entropy+lda", "generalised_cross_entropy+lda")
+BLEND: Final = "blend"
+MEMBERS: Final = ("generalised_cross_entropy", "assume_negative")
+OURS: Final = (*WITH_LDA, BLEND)
+LogitsBySeed = Callable[[int], NDArray[np.float32]]
 BASELINES: Final = (
     *("cross_entropy", "generalised_cross_entropy"),
     *("two_head_average_k", "assume_negative"),
@@ -132,12 +141,81 @@ class Bench:
     epochs: int
 
     def measure(self, name: str, noise: float, seeds: int) -> dict[str, Any]:
-        """Choose the settings of a loss, or of ``LOSS+lda``, train it from every seed, measure."""
+        """Choose the settings of a loss, of ``LOSS+lda`` or of the blend, train, measure."""
         began = time.monotonic()
+        if name == BLEND:
+            row, logits_by = self.blend(noise)
+        else:
+            row, logits_by = self.one(name, noise)
+        of = (logits_by(seed) for seed in range(FIRST_SEED, FIRST_SEED + seeds))
+        by_seed = [accuracies(logits, self.test.labels, row["score_kind"]) for logits in of]
+        return {
+            "loss": name,
+            "noise": noise,
+            **row,
+            "seconds": round(time.monotonic() - began, 1),
+            "average_k": [each[0] for each in by_seed],
+            "top_k": [each[1] for each in by_seed],
+        }
+
+    def one(self, name: str, noise: float) -> tuple[dict[str, Any], LogitsBySeed]:
+        """What is chosen for a loss, or for ``LOSS+lda``, and its logits on test."""
+        loss, _, lda = name.partition("+")
+        chosen = self.choose(loss, noise)
+        added = self.discriminant(loss, chosen, *self.split(noise)) if lda else None
+
+        def logits_by(seed: int) -> NDArray[np.float32]:
+            rows = self.train._replace(labels=self.noisy[noise, seed])
+            logits = self.fit(loss, chosen.setting, rows, self.test, seed=seed)[chosen.served[0]]
+            if added is not None:
+                layer = Discriminant(rows.as_features(), self.classes).layer(added[0])
+                logits = logits + added[1] * layer.logits(self.test.features)
+            return logits
+
+        served = {"head": chosen.served[0], "score_kind": chosen.served[1]}
+        return {**chosen.setting._asdict(), **served, "lda": added}, logits_by
+
+    def blend(self, noise: float) -> tuple[dict[str, Any], LogitsBySeed]:
+        """What is chosen for the blend, and its logits on test."""
+        shorter = replace(self, epochs=self.epochs // len(MEMBERS))
+        settings = {loss: shorter.choose(loss, noise).setting for loss in MEMBERS}
+
+        def blends(rows: Rows, seed: int) -> Iterator[Candidate]:
+            heads = [shorter.linear(loss, settings[loss], rows, seed=seed) for loss in MEMBERS]
+            return candidates(heads, rows.as_features())
+
+        rows, judged = self.split(noise)
+        found = list[float]()
+        for each in blends(rows, 0):
+            logits = each.head.logits(judged.features)
+            found.append(mean_of(figures({"it": logits}, judged.labels)["it", "softmax"]))
+        best = found.index(max(found))
+
+        def logits_by(seed: int) -> NDArray[np.float32]:
+            rows = self.train._replace(labels=self.noisy[noise, seed])
+            chosen = next(itertools.islice(blends(rows, seed), best, None))
+            return chosen.head.logits(self.test.features)
+
+        share, sharpness = tuple(itertools.product(SHARES, SHARPNESS))[best]
+        row = {"members": {loss: setting._asdict() for loss, setting in settings.items()}}
+        row |= {"share": share, "sharpness": sharpness, "head": "linear", "score_kind": "softmax"}
+        return row, logits_by
+
+    def linear(self, loss: str, setting: Setting, rows: Rows, *, seed: int) -> Linear:
+        """A linear head trained on features."""
+        layer = self.trained_head(loss, setting, rows, seed=seed).head
+        assert isinstance(layer, nn.Linear)
+        return Linear(layer.weight.detach(), layer.bias.detach())
+
+    def split(self, noise: float) -> tuple[Rows, Rows]:
+        """Train without a fifth, its labels noisy, and that fifth, its labels clean."""
         kept, chosen_on = a_fifth_apart(len(self.train.labels))
         noisy = self.train._replace(labels=self.noisy[noise, 0])
-        loss, _, lda = name.partition("+")
-        rows, judged = noisy.only(kept), self.train.only(chosen_on)
+        return noisy.only(kept), self.train.only(chosen_on)
+
+    def choose(self, loss: str, noise: float) -> Chosen:
+        """The settings of a loss."""
+        rows, judged = self.split(noise)
 
         def best(tried: Iterable[Setting]) -> Chosen:
             found = []
@@ -156,29 +234,7 @@ class Bench:
             others = (now._replace(parameters={**now.parameters, key: v}) for v in values[1:])
             chosen = max(chosen, best(others), key=accuracy_of)
         others = (chosen.setting._replace(rate=rate) for rate in RATES[1:])
-        chosen = max(chosen, best(others), key=accuracy_of)
-        added = self.discriminant(loss, chosen, rows, judged) if lda else None
-        by_seed: dict[str, list[list[float]]] = {"average_k": [], "top_k": []}
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-            rows = self.train._replace(labels=self.noisy[noise, seed])
-            logits = self.fit(loss, chosen.setting, rows, self.test, seed=seed)[chosen.served[0]]
-            if added is not None:
-                layer = Discriminant(rows.as_features(), self.classes).layer(added[0])
-                logits = logits + added[1] * layer.logits(self.test.features)
-            by_k = figures({"it": logits}, self.test.labels)["it", chosen.served[1]]
-            by_seed["average_k"].append([100 * by_k[k] for k in SIZES])
-            top = [top_k_accuracy(logits, self.test.labels, k) for k in SIZES]
-            by_seed["top_k"].append([100 * value for value in top])
-        return {
-            "loss": name,
-            "noise": noise,
-            **chosen.setting._asdict(),
-            "head": chosen.served[0],
-            "score_kind": chosen.served[1],
-            "lda": added,
-            "seconds": round(time.monotonic() - began, 1),
-            **by_seed,
-        }
+        return max(chosen, best(others), key=accuracy_of)
 
     def discriminant(
         self, loss: str, chosen: Chosen, rows: Rows, judged: Rows
@@ -188,7 +244,7 @@ class Bench:
         discriminant, found = Discriminant(rows.as_features(), self.classes), []
         for shrinkage in SHRINKAGES:
             ours = discriminant.layer(shrinkage).logits(judged.features)
-            for share in SHARES:
+            for share in OF_DISCRIMINANT:
                 by_k = figures({"it": logits + share * ours}, judged.labels)["it", chosen.served[1]]
                 found.append((mean_of(by_k), (shrinkage, share)))
         best = max(found)
@@ -279,6 +335,15 @@ def fitting_size(loss: str) -> dict[str, float]:
     return {name: int(k) if name == "k" else float(k) for name, k in pairs}
 
 
+def accuracies(
+    logits: NDArray[np.float32], labels: NDArray[np.int64], kind: str
+) -> tuple[list[float], list[float]]:
+    """Average-K and top-K accuracy, percent by `SIZES`."""
+    by_k = figures({"it": logits}, labels)["it", kind]
+    top = [100 * top_k_accuracy(logits, labels, k) for k in SIZES]
+    return [100 * by_k[k] for k in SIZES], top
+
+
 def figures(
     logits: Mapping[str, NDArray[np.float32]], labels: NDArray[np.int64]
 ) -> dict[tuple[str, str], dict[int, float]]:
@@ -366,7 +431,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--backbone", default="timm:tf_efficientnet_lite0")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--losses", default=",".join([*LOSSES, *WITH_LDA]))
+    parser.add_argument("--losses", default=",".join([*LOSSES, *OURS]))
     parser.add_argument("--noise", default="0,0.2,0.5")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=20)
@@ -394,7 +459,7 @@ def tables(rows: list[dict[str, Any]]) -> str:
             text.append(f"| `{loss}` | {cells} |")
     text += ["\nGain in average-K accuracy at K = 2 / 3 / 5 over the same seeds\n"]
     text.append(head.replace("loss", "gain of, over", 1) + "|---" * len(noises) + "|")
-    for ours, theirs in itertools.product(WITH_LDA, BASELINES):
+    for ours, theirs in itertools.product(OURS, BASELINES):
         both = [(of.get((ours, noise)), of.get((theirs, noise))) for noise in noises]
         cells = " | ".join("" if a is None or b is None else _gain(a, b) for a, b in both)
         text.append(f"| `{ours}`, `{theirs}` | {cells} |")
@@ -411,12 +476,21 @@ def _top_k(row: dict[str, Any]) -> str:
 
 
 def _settings(row: dict[str, Any]) -> str:
-    chosen = {key: row["parameters"][key] for key in SEARCHED.get(row["loss"].split("+")[0], {})}
-    chosen |= {"weight decay": row["weight_decay"], "rate": row["rate"]}
+    if row["loss"] == BLEND:
+        members = "; ".join(
+            f"{loss} {_chosen(loss, each)}" for loss, each in row["members"].items()
+        )
+        return f"share {row['share']:g}, sharpness {row['sharpness']:g}; {members}"
+    said = _chosen(row["loss"].split("+")[0], row)
     if row["lda"]:
-        chosen |= {"share": row["lda"][1], "shrinkage": row["lda"][0]}
-    said = ", ".join(f"{key} {value:g}" for key, value in chosen.items())
+        said += f", share {row['lda'][1]:g}, shrinkage {row['lda'][0]:g}"
     return f"{said}, {row['head']}, {row['score_kind']}"
+
+
+def _chosen(loss: str, setting: Mapping[str, Any]) -> str:
+    chosen = {key: setting["parameters"][key] for key in SEARCHED.get(loss, {})}
+    chosen |= {"weight decay": setting["weight_decay"], "rate": setting["rate"]}
+    return ", ".join(f"{key} {value:g}" for key, value in chosen.items())
 
 
 def _gain(ours: dict[str, Any], theirs: dict[str, Any]) -> str:

@@ -43,6 +43,10 @@ class Linear:
         """The sum of this layer and a share of another."""
         return Linear(self.weight + share * other.weight, self.bias + share * other.bias)
 
+    def times(self, factor: float) -> "Linear":
+        """This layer with its logits multiplied."""
+        return Linear(factor * self.weight, factor * self.bias)
+
 
 @dataclass(frozen=True)
 class Added:
