@@ -13,8 +13,8 @@ accuracy at K = 2, 3 and 5. Then the head is trained on all of train, with noisy
 several seeds of weights, order and noise. Figures are of the clean test photos, in percent:
 average-K accuracy with `min_size` 1 and the threshold from the scores of the test photos themselves
 (it needs no labels), so that every method has sets of exactly K on average, and top-K accuracy.
-``LOSS+lda`` adds the linear discriminant of the features, as `training.frozen.lda` does, as much of
-it as the same fifth of train says. ``blend`` is the head of `training.frozen.blend`: of
+``LOSS+lda`` adds the linear discriminant of the features, as much of it as the same fifth of train
+says. ``blend`` is the head of `training.frozen.blend`: of
 ``MEMBERS``, each searched and trained for its share of the epochs, so that no method trains for
 longer; the same fifth chooses share and sharpness. The folder keeps what is done, so a second call
 continues.
@@ -52,8 +52,7 @@ from training.config import OptimiserConfig, ScheduleConfig
 from training.device import choose
 from training.frozen.blend import SHARES, SHARPNESS, Candidate, candidates
 from training.frozen.features import FrozenBackbone
-from training.frozen.lda import SHARES as OF_DISCRIMINANT
-from training.frozen.lda import SHRINKAGES, Discriminant, Linear
+from training.frozen.lda import Discriminant, Linear
 from training.frozen.store import Features, folder_name
 from training.losses import LOSSES
 from training.objective import Objective, make_objective
@@ -68,6 +67,8 @@ BATCH: Final = 128
 MULTI_LABEL_RATE: Final = 3.0
 ROWS_AT_ONCE: Final = 256
 FIRST_SEED: Final = 100  # settings are searched with seed 0
+SHRINKAGES: Final = (0.1, 0.4)
+ADDED: Final = (0.01, 0.03, 0.1, 0.3)
 WITH_LDA: Final = ("cross_entropy+lda", "generalised_cross_entropy+lda")
 BLEND: Final = "blend"
 MEMBERS: Final = ("generalised_cross_entropy", "assume_negative")
@@ -239,12 +240,12 @@ class Bench:
     def discriminant(
         self, loss: str, chosen: Chosen, rows: Rows, judged: Rows
     ) -> tuple[float, float] | None:
-        """Shrinkage and share of the discriminant, chosen as for a run on `val`."""
+        """Shrinkage and share of the discriminant; None if no share helps."""
         logits = self.fit(loss, chosen.setting, rows, judged, seed=0)[chosen.served[0]]
         discriminant, found = Discriminant(rows.as_features(), self.classes), []
         for shrinkage in SHRINKAGES:
             ours = discriminant.layer(shrinkage).logits(judged.features)
-            for share in OF_DISCRIMINANT:
+            for share in ADDED:
                 by_k = figures({"it": logits + share * ours}, judged.labels)["it", chosen.served[1]]
                 found.append((mean_of(by_k), (shrinkage, share)))
         best = max(found)
