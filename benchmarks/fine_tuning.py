@@ -82,6 +82,8 @@ def cut(backbone: nn.Module, last: int, side: int) -> Cut:
     Raises:
         ValueError: It is no chain: the two parts do not give what the whole does.
     """
+    if not hasattr(backbone, "global_pool"):
+        raise ValueError(f"{type(backbone).__name__} has no global_pool to cut before")
     front, tail = copy.deepcopy(backbone).eval(), copy.deepcopy(backbone).eval()
     found = blocks(backbone)
     for part, names in ((tail, found[:-last]), (front, [*found[-last:], ["global_pool"]])):
@@ -258,7 +260,7 @@ def _tails(given: argparse.Namespace, noises: Sequence[float]) -> Tails:
 
 
 def _photos(kept: Features, tail: nn.Module, shape: tuple[int, ...]) -> Photos:
-    maps = torch.from_numpy(kept.values[kept.rows]).unflatten(1, shape)
+    maps = torch.from_numpy(kept.values[kept.rows]).reshape(-1, *shape)
     maps = maps.contiguous(memory_format=torch.channels_last)
     features = logits_of(Network(tail, nn.Identity(), head_name="linear"), maps)["linear"]
     labels = kept.split.labels

@@ -198,7 +198,9 @@ class Bench:
             return chosen.head.logits(self.test.features)
 
         share, sharpness = tuple(itertools.product(SHARES, SHARPNESS))[best]
-        row = {"members": {loss: setting._asdict() for loss, setting in settings.items()}}
+        row: dict[str, Any] = {
+            "members": {loss: setting._asdict() for loss, setting in settings.items()}
+        }
         row |= {"share": share, "sharpness": sharpness, "head": "linear", "score_kind": "softmax"}
         return row, logits_by
 
@@ -310,7 +312,9 @@ def train(
 def logits_of(network: Network, inputs: torch.Tensor) -> dict[str, NDArray[np.float32]]:
     """Logits by head."""
     network.eval()
-    found = [by_head(network.head_name, network(part)) for part in inputs.split(ROWS_AT_ONCE)]
+    found = [
+        by_head(network.head_name, network(part)) for part in torch.split(inputs, ROWS_AT_ONCE)
+    ]
     return {head: torch.cat([part[head] for part in found]).numpy() for head in found[0]}
 
 

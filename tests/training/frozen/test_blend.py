@@ -28,7 +28,8 @@ def _logits_oracle(layer: Linear, values: NDArray[np.float64]) -> NDArray[np.flo
     """Logits around the mean of their row, one at a time."""
     weight, bias = layer.weight.double().numpy(), layer.bias.double().numpy()
     logits = np.array([[weight[c] @ row + bias[c] for c in range(len(bias))] for row in values])
-    return logits - logits.mean(1)[:, None]
+    centred: NDArray[np.float64] = logits - logits.mean(1)[:, None]
+    return centred
 
 
 def test_a_blend_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
