@@ -243,8 +243,8 @@ def _head(row: dict[str, Any]) -> Head:
 
 def _tails(given: argparse.Namespace, noises: Sequence[float]) -> Tails:
     dataset = open_dataset(given.data, splits=["train", "test"])
-    flags = {"data": given.data, "backbone": given.backbone, "image_size": given.image_size}
-    size = resolve(flags).preprocess
+    names = ("data", "backbone", "weights", "image_size")
+    size = resolve({name: getattr(given, name) for name in names}).preprocess
     network = build(given.backbone, len(dataset.classes), "linear", image_size=size.image_size)
     warm_start(network, open_weights(given.weights, given.backbone))
     front, tail, shape = cut(network.backbone, given.last, size.image_size)

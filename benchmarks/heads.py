@@ -385,8 +385,8 @@ def main() -> None:
 def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     source = given.data.partition(":")[0] if given.fresh else given.data
     dataset = open_dataset(source, splits=["train", "test"])
-    flags = {"data": given.data, "backbone": given.backbone, "image_size": given.image_size}
-    size = resolve(flags).preprocess
+    names = ("data", "backbone", "weights", "image_size")
+    size = resolve({name: getattr(given, name) for name in names}).preprocess
     network = build(given.backbone, len(dataset.classes), "linear", image_size=size.image_size)
     warm_start(network, open_weights(given.weights, given.backbone))
     folder = given.out / "features" / folder_name(given.backbone, network.backbone, size)
