@@ -16,9 +16,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibration.offline.drawing import BLUE, GREEN, OCHRE, RUST, STYLE
+from calibration.offline.drawing import BLUE, GREEN, INK, OCHRE, RUST, STYLE
 
 NAMED: Final = {
+    "blend": (INK, "-", "v"),
     "generalised_cross_entropy+lda": (GREEN, "-", "o"),
     "generalised_cross_entropy": (GREEN, "--", "o"),
     "cross_entropy+lda": (BLUE, "-", "s"),

@@ -203,9 +203,9 @@ class TrainConfig(Group):
     features: Text | None = None
     """Folder of kept features, for any number of runs and networks; null is `features` beside the
     run folder."""
-    lda: bool = False
-    """Add a linear discriminant of the kept features to a linear head trained on them, as much of
-    it as helps on `val`."""
+    blend: bool = False
+    """Blend a linear head trained on kept features with one of `assume_negative` and with their
+    linear discriminant, as does most for the sets on `val`."""
     unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
     """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
     everything."""

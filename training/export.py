@@ -18,7 +18,7 @@ from models.errors import BundleError
 from models.export import export_onnx
 from models.heads import output_names
 from training.config import TrainConfig
-from training.frozen.lda import note_of
+from training.frozen.blend import note_of
 from training.history import best_row
 from training.metric import metric_of
 from training.objective import head_of
@@ -55,7 +55,7 @@ def export_run(run: Path, out: Path) -> Bundle:
         raise BundleError(f"{run} has no best.safetensors: train it first, or --resume it")
     load_into(network, read_weights(folder.best), origin=str(folder.best))
     preprocess, began_with = config.preprocess, folder.read_provenance()
-    row, lda = best_row(folder), note_of(folder.best)
+    row, blended = best_row(folder), note_of(folder.best)
     with reserved(out), tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "model.onnx"
         mean, std = preprocess.mean, preprocess.std
@@ -67,8 +67,12 @@ def export_run(run: Path, out: Path) -> Bundle:
             "classes.json": classes.to_json().encode(),
             "preprocess.json": preprocess.to_json().encode(),
             "metrics.json": _json(row),
-            "MODEL_CARD.md": model_card(run.name, config, classes, row, began_with, lda).encode(),
-            "provenance.json": _json(_provenance(config, classes, row, parity, began_with, lda)),
+            "MODEL_CARD.md": model_card(
+                run.name, config, classes, row, began_with, blended
+            ).encode(),
+            "provenance.json": _json(
+                _provenance(config, classes, row, parity, began_with, blended)
+            ),
             "config.yaml": to_yaml(config).encode(),
             "weights.safetensors": folder.best,
         }
@@ -84,7 +88,7 @@ def _provenance(
     row: dict[str, Any],
     parity: dict[str, Any],
     began_with: Provenance | None,
-    lda: str | None,
+    blended: str | None,
 ) -> dict[str, Any]:
     counts = classes.counts
     return {
@@ -100,7 +104,7 @@ def _provenance(
         "loss": dict(config.loss),
         "seed": config.seed,
         "parity": {**parity, "between": f"torch {torch.__version__} and ONNX Runtime, on the CPU"},
-        "lda": lda,
+        "blend": blended,
         "libraries": {name: _version(name) for name in _LIBRARIES},
     }
 
@@ -122,7 +126,7 @@ def model_card(
     classes: ClassTable,
     row: Mapping[str, Any],
     began_with: Provenance | None = None,
-    lda: str | None = None,
+    blended: str | None = None,
 ) -> str:
     """The card in Markdown.
 
@@ -132,12 +136,12 @@ def model_card(
         classes: The classes it tells apart.
         row: Figures of the exported epoch; empty if none was trained.
         began_with: The weights that training started from, if any.
-        lda: What was added to the head, if anything; see ``training.frozen.lda``.
+        blended: What was done to the head, if anything; see ``training.frozen.blend``.
     """
     counts, wanted = classes.counts, config.preprocess
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"
-    head = f"\n- Head: {lda}." if lda else ""
+    head = f"\n- Head: {blended}." if blended else ""
     return f"""# {name}
 
 A `{config.backbone}` network that tells {len(classes)} classes apart{spread}. It answers a

@@ -24,8 +24,8 @@ from training.alike import facts
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
 from training.device import Compute, choose
+from training.frozen.blend import blend
 from training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
-from training.frozen.lda import add_discriminant
 from training.frozen.store import Features, folder_name
 from training.loading import Sources, open_sources
 from training.loop import Run, Say
@@ -175,8 +175,8 @@ def _finish(run: Run, frozen: tuple[Features, Features] | None) -> None:
     config, folder = run.config, run.folder
     if not folder.best.is_file():
         checkpoint.save_weights(folder.best, run.state())
-    if config.lda and frozen is not None and run.objective.head == "linear":
-        run.say(add_discriminant(folder.best, *frozen) or "a linear discriminant does not help")
+    if config.blend and frozen is not None and run.objective.head == "linear":
+        run.say(blend(folder.best, *frozen, config))
     write_report(folder, config, run.position.history)
 
 

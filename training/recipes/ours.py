@@ -23,7 +23,7 @@ _FROZEN: Final[Mapping[str, Any]] = {
     "freeze": "backbone",
     "weights": "pretrained",
     "loss": {"name": "generalised_cross_entropy", "q": 0.5},  # field labels; docs/results.md
-    "lda": True,
+    "blend": True,
     "epochs": 20,
     "optimiser": {"learning_rate": 0.1, "weight_decay": 0.02, "multi_label_rate": 3.0},
 }

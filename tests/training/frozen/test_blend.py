@@ -1,0 +1,102 @@
+"""Blended heads: by their formula, once, better than either where labels are wrong."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+
+from tests.training.frozen.small import classes_of
+from tests.training.small import small_config, write_photos
+from training.export import export_run
+from training.frozen import lda
+from training.frozen.blend import SHARES, SHARPNESS, accuracy, blend, candidates, note_of, partner
+from training.frozen.lda import Discriminant, Linear
+from training.train import train_run
+
+
+def _head(seed: int) -> Linear:
+    random = torch.manual_seed(seed)
+    return Linear(torch.randn(4, 6, generator=random), torch.randn(4, generator=random))
+
+
+def _logits_oracle(layer: Linear, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logits around the mean of their row, one at a time."""
+    weight, bias = layer.weight.double().numpy(), layer.bias.double().numpy()
+    logits = np.array([[weight[c] @ row + bias[c] for c in range(len(bias))] for row in values])
+    centred: NDArray[np.float64] = logits - logits.mean(1)[:, None]
+    return centred
+
+
+def test_a_blend_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lda, "ROWS_AT_ONCE", 7)
+    train, heads = classes_of(60, seed=0), [_head(1), _head(2)]
+    values = train.values.astype(np.float64)
+    ours = [_logits_oracle(head, values) for head in heads]
+    theirs = _logits_oracle(Discriminant(train, 4).layer(0.4), values)
+    sizes = [np.sqrt((logits**2).mean()) for logits in (*ours, theirs)]
+    brought = theirs * (sizes[0] + sizes[1]) / 2 / sizes[2]
+    found = list(candidates(heads, train))
+    assert [each[1:] for each in found] == list(itertools.product(SHARES, SHARPNESS))
+    for each in found:
+        wanted = (1 - each.share) * (ours[0] + ours[1]) / 2 + each.share * brought
+        np.testing.assert_allclose(
+            _logits_oracle(each.head, values), each.sharpness * wanted, rtol=1e-4, atol=1e-4
+        )
+
+
+def test_its_first_choice_stands_where_all_are_as_good() -> None:
+    assert (SHARES[0], SHARPNESS[0]) == (0.25, 1.0)  # what the figures in docs/results.md rest on
+
+
+def test_it_repairs_a_head_that_learnt_little(tmp_path: Path) -> None:
+    train, val = classes_of(400, seed=2, wrong=0.4), classes_of(300, seed=3)
+    weights, other = tmp_path / "best.safetensors", torch.ones(2)
+    poor = 0.05 * torch.randn(4, 6, generator=torch.manual_seed(0))
+    state = {"head.weight": poor, "head.bias": torch.zeros(4), "other": other}
+    save_file(state, str(weights))
+    assert note_of(weights) is None
+    config = small_config(tmp_path, epochs=3)
+    done = blend(weights, train, val, config)
+    assert note_of(weights) == done
+    before, after = (
+        float(part.split(" %")[0]) for part in done.split("over K, ")[1].split(" and ")
+    )
+    assert after > before + 2
+    content = weights.read_bytes()
+    assert blend(weights, train, val, config) == done
+    assert weights.read_bytes() == content  # it is done once
+
+
+def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
+    train, val = classes_of(400, seed=2), classes_of(300, seed=3)
+    config = small_config(tmp_path, epochs=8, batch_size=16)
+    best = accuracy(Discriminant(classes_of(5000, seed=4), 4).layer(0.1), val)
+    found = partner(train, 4, config)
+    assert accuracy(found, val) > best - 0.05
+    again = partner(train, 4, config)
+    assert torch.equal(found.weight, again.weight)
+    assert torch.equal(found.bias, again.bias)
+
+
+def test_a_run_says_what_it_blended_and_its_papers_repeat_it(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", train=14, val=8)
+    train_run(small_config(photos, epochs=0), tmp_path / "start", say=lambda _: None)
+    said: list[str] = []
+    config = small_config(
+        photos,
+        weights=str(tmp_path / "start"),
+        freeze="backbone",
+        blend=True,
+        loss={"name": "cross_entropy"},
+        optimiser={"learning_rate": 1e-6},
+    )
+    train_run(config, tmp_path / "run", say=said.append)
+    (done,) = [line for line in said if "blended" in line]
+    bundle = export_run(tmp_path / "run", tmp_path / "bundle")
+    assert json.loads(bundle.read("provenance.json"))["blend"] == done
+    assert done in bundle.read("MODEL_CARD.md").decode()

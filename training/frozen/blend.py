@@ -1,0 +1,166 @@
+"""A linear head blended of two and of the discriminant of the features they were trained on.
+
+Heads that different losses have trained err on different photos, and the discriminant follows wrong
+labels least of all; what they have in common is right more often. Their mean is one linear layer.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from models.backbones import Network
+from models.backbones.weights import read_weights
+from models.heads import build_head
+from models.progress import progress
+from training.checkpoint import save_weights
+from training.config import TrainConfig
+from training.evaluation import REPORTED_K, ValidationOf
+from training.frozen.features import HeadOnFeatures, threads_for
+from training.frozen.lda import Discriminant, Linear, blocks_of
+from training.frozen.store import Features
+from training.loading import TrainingBatches
+from training.metric import Metric
+from training.objective import make_objective
+from training.optimisation.optimiser import make_optimiser, rate_share, set_rate
+
+NOTE: Final = "blend"
+"""What the header of a file of weights says of a blend that they hold."""
+PARTNER: Final = "assume_negative"
+PARTNERS_DECAY: Final = 0.005
+SHRINKAGE: Final = 0.4
+SHARES: Final = (0.25, 0.1, 0.5)
+SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)
+
+
+class Candidate(NamedTuple):
+    """A blend."""
+
+    head: Linear
+    share: float  # of the discriminant
+    sharpness: float  # what its logits are multiplied by
+
+
+def candidates(heads: Sequence[Linear], train: Features) -> Iterator[Candidate]:
+    r"""Blends of ``heads`` and the discriminant of ``train``, those to prefer in a tie first.
+
+    .. math:: z = \tau\, \Bigl((1 - \rho)\, \bar z + \rho\, \frac{\bar\sigma}{\sigma_d} z_d\Bigr)
+
+    for :math:`\bar z` the mean of the heads' logits, :math:`z_d` those of the discriminant,
+    :math:`\sigma` the root mean square on ``train`` of logits around the mean of their photo
+    (:math:`\bar\sigma` its mean over the heads), :math:`\rho` a share and :math:`\tau` a sharpness:
+    a head that wrong labels have taught to doubt is too little sure of photos as they are.
+
+    Args:
+        heads: Trained on ``train``, for features as they are kept; at least one.
+        train: With the labels that trained the heads.
+    """
+    mean = Linear(
+        torch.stack([head.weight for head in heads]).mean(0),
+        torch.stack([head.bias for head in heads]).mean(0),
+    )
+    discriminant = Discriminant(train, len(mean.bias)).layer(SHRINKAGE)
+    level = sum(_spread(head, train) for head in heads) / len(heads)
+    scale = level / _spread(discriminant, train)
+    for share, sharpness in itertools.product(SHARES, SHARPNESS):
+        whole = mean.times(1 - share).plus(discriminant, share * scale).times(sharpness)
+        yield Candidate(whole, share, sharpness)
+
+
+def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:
+    """Blend the head in a file of weights, once, with what does most for the sets on ``val``.
+
+    Returns:
+        What was done, now or before, for the user.
+    """
+    if (before := note_of(weights)) is not None:
+        return before
+    state = read_weights(weights)
+    head = Linear(state["head.weight"], state["head.bias"])
+    found = [
+        (accuracy(each.head, val), each)
+        for each in candidates([head, partner(train, len(head.bias), config)], train)
+    ]
+    after, best = max(found, key=lambda one: one[0])
+    done = (
+        f"the head is blended with one of {PARTNER} and a linear discriminant (share "
+        f"{best.share:g}, sharpness {best.sharpness:g}): average-K accuracy on val, mean over K, "
+        f"{100 * accuracy(head, val):.2f} % before and {100 * after:.2f} % after"
+    )
+    state |= {"head.weight": best.head.weight, "head.bias": best.head.bias}
+    save_weights(weights, state, {NOTE: done})
+    return done
+
+
+def note_of(weights: Path) -> str | None:
+    """What :func:`blend` did to a file of weights; None for nothing."""
+    with safe_open(weights, "pt") as file:
+        return (file.metadata() or {}).get(NOTE)
+
+
+def partner(train: Features, classes: int, config: TrainConfig) -> Linear:
+    """A head that ``assume_negative`` trains on features, on the CPU, as the run trained its own.
+
+    Args:
+        train: What the run was trained on.
+        classes: How many there are.
+        config: Of the run: its epochs, batches, rates and seed, with a weight decay for this loss.
+    """
+    torch.manual_seed(config.seed)
+    layer = build_head("linear", train.values.shape[1], classes)
+    network = Network(nn.Identity(), layer, head_name="linear")
+    trained = HeadOnFeatures(network, train)
+    counts = np.bincount(train.split.labels, minlength=classes).tolist()
+    objective = make_objective(
+        PARTNER,
+        {},
+        head="linear",
+        class_counts=counts,
+        class_weight_power=config.class_weight_power,
+    )
+    settings = config.optimiser.model_copy(update={"weight_decay": PARTNERS_DECAY})
+    optimiser, step = make_optimiser(trained, settings), 0
+    with threads_for(trained, config.batch_size), progress(config.epochs, "blending") as advance:
+        for epoch in range(config.epochs):
+            batches = TrainingBatches(train, config, epoch=epoch)
+            for batch in map(batches.__getitem__, range(len(batches))):
+                share = rate_share(
+                    config.schedule, step=step, steps_per_epoch=len(batches), epochs=config.epochs
+                )
+                set_rate(optimiser, settings.learning_rate * share)
+                optimiser.zero_grad()
+                loss = objective(trained(batch.images), batch.labels, batch.rows)
+                torch.autograd.backward(loss)
+                optimiser.step()
+                step += 1
+            advance(1)
+    state = trained.joined(network)
+    return Linear(state["head.weight"], state["head.bias"])
+
+
+def accuracy(head: Linear, val: Features) -> float:
+    """Mean average-K accuracy over the reported K, by softmax."""
+    gathered = ValidationOf(rows=len(val), metric=Metric(name="average_k", k=REPORTED_K[-1]))
+    for rows in blocks_of(len(val)):
+        features = torch.from_numpy(val.values[val.rows[rows]])
+        gathered.update({"linear": head.logits(features)}, val.split.labels[rows])
+    by_choice = gathered.result().accuracy
+    return next(
+        float(np.mean(list(by_k.values())))
+        for served, by_k in by_choice.items()
+        if served.score_kind == "softmax"
+    )
+
+
+def _spread(layer: Linear, train: Features) -> float:
+    """Root mean square of logits around the mean of their photo."""
+    squares = 0.0
+    for rows in blocks_of(len(train)):
+        logits = layer.logits(torch.from_numpy(train.values[train.rows[rows]]))
+        squares += float(logits.var(axis=1, dtype=np.float64).sum())
+    return float(np.sqrt(squares / len(train)))
