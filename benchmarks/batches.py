@@ -4,7 +4,7 @@
                                 [--threads N] [--rounds 8]
 
 In one process and in turns: the CPU time of decoding by itself, of decoding and network, and of
-`predict` with its file, for the same hundred photos with as many threads. Other work on the machine
+`predict` with its file, for the same 300 photos with as many threads. Other work on the machine
 only ever adds to these, so the least of each is printed, and two ratios. ``ratio`` is decoding and
 network over `predict`: 1 would be a command that costs nothing. ``decode`` is decoding over what
 `predict` takes beside the network: the share of the decode limit of the cores that it reaches where
@@ -45,7 +45,7 @@ from server.predict.inputs import Observation, find_photos
 from server.predict.settings import Batch
 
 FORMATS = ("jsonl", "csv", "parquet")
-BLOCK = 100
+BLOCK = 300
 Pixels = NDArray[np.uint8]
 
 

@@ -81,16 +81,20 @@ class Reference:
             Sun, Ming, Zhu and Li, "Out-of-distribution detection with deep nearest neighbors",
             ICML 2022.
         """
-        rows = _directions(_along(self.axes, self._checked(features))).astype(np.float32)
-        return np.array([_products(self.directions, row).max() for row in rows], dtype=np.float64)
+        return self.compare(features)[0]
 
     def residual(self, features: ArrayLike) -> Floats:
         """Minus the length of what each photo's features have off the axes, shape ``(rows,)``."""
+        return self.compare(features)[1]
+
+    def compare(self, features: ArrayLike) -> tuple[Floats, Floats]:
+        """What :meth:`nearest` and :meth:`residual` give, for less than both."""
         values = self._checked(features)
         along = _along(self.axes, values)
+        rows = _directions(along).astype(np.float32)
+        nearest = np.array([_products(self.directions, row).max() for row in rows], np.float64)
         squares = np.vecdot(values, values) - np.vecdot(along, along)
-        lengths: Floats = np.sqrt(np.maximum(squares, 0))
-        return -lengths
+        return nearest, -np.sqrt(np.maximum(squares, 0))
 
     def to_bytes(self) -> bytes:
         """Two ``.npy`` arrays one after the other; equal content gives equal bytes."""

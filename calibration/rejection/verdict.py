@@ -139,11 +139,7 @@ def parts(
     They are the cosine to the nearest training photo, minus the length of what the features have
     off the axes, and minus the generalised entropy. Each misses strangers that another sees.
     """
-    columns = (
-        reference.nearest(features),
-        reference.residual(features),
-        METHODS[LOGITS_METHOD](logits, score_kind),
-    )
+    columns = (*reference.compare(features), METHODS[LOGITS_METHOD](logits, score_kind))
     return np.stack(columns, axis=1)
 
 
