@@ -92,6 +92,7 @@ SIZES = {
     "server/lines.py KEPT_BYTES": "server/test_lines.py",
     "server/memory.py LARGE_BYTES": "server/test_memory.py",
     "server/plantnet.py LONGEST_ORGAN": "server/test_plantnet.py",
+    "server/predict/files.py PORTION": "server/predict/test_files.py",
     "server/predict/parquet.py OBSERVATIONS_AT_ONCE": "server/predict/test_parquet.py",
     "server/processes.py ATTEMPTS": "server/test_processes.py",
     "server/routes.py MOST_FEEDBACK_BYTES": "server/afterwards/test_feedback.py",

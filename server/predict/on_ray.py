@@ -6,7 +6,6 @@ changes no answer. Photos are read by the workers: their paths must mean the sam
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from models.bundle.travelling import Packed, packed, unpacked
 from models.on_ray import Workers, spread
@@ -14,7 +13,7 @@ from models.runtime import CUDA
 from server.answers.ask import Ask
 from server.answers.lists import Lists
 from server.answers.pipeline import Pipeline, open_pipeline
-from server.predict.files import Predicted, predict_one, watched
+from server.predict.files import Predicted, predict_some, watched
 from server.predict.inputs import Observation
 from server.predict.settings import Batch
 
@@ -32,7 +31,7 @@ class Opener:
     def __call__(self) -> Callable[[Observation], Predicted]:
         with unpacked(self.bundle) as folder:
             pipeline = replace(open_pipeline(folder, device=self.device), lists=self.lists)
-        return partial(predict_one, pipeline, ask=self.ask, features=self.features)
+        return lambda one: predict_some(pipeline, [one], self.ask, self.features)[0]
 
 
 def predict_on_ray(

@@ -63,14 +63,14 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def stopped_at(name: str, error: BaseException) -> Iterator[None]:
     """Raise in place of the answer to a photo."""
     with pytest.MonkeyPatch.context() as patched:
-        predict = files.predict_one
+        look = files._look
 
         def stop(pipeline: Any, one: Any, *more: Any) -> Any:
             if one.photos[0].name == name:
                 raise error
-            return predict(pipeline, one, *more)
+            return look(pipeline, one, *more)
 
-        patched.setattr(files, "predict_one", stop)
+        patched.setattr(files, "_look", stop)
         yield
 
 

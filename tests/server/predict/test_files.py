@@ -23,7 +23,7 @@ from models.images.sniff import ENDINGS
 from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.cli import app
-from server.predict import batch, tables
+from server.predict import batch, files, tables
 from server.predict.files import predict_all
 from server.predict.inputs import Observation, find_photos
 from tests.server import garden
@@ -268,6 +268,38 @@ def test_answers_keep_their_order_however_many_wait(
         assert [one.answer and one.answer.results for one in found] == [
             alone[number % 4] for number in range(count)
         ]
+
+
+def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PORTION", 3)
+    done = list[str]()
+
+    def noted(name: str) -> None:
+        real = getattr(files, name)
+
+        def call(*given: Any) -> Any:
+            done.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(files, name, call)
+
+    noted("_look")
+    noted("_answer")
+    pipeline = open_pipeline(bundle, device="cpu")
+    paths = [*(photos / f"{number}.png" for number in range(4)), tmp_path / "none"]
+    for count, threads, size in ((31, 1, 3), (17, 1, 2), (15, 1, 1), (31, 2, 1)):
+        done.clear()
+        asked = [Observation((paths[number % 5],)) for number in range(count)]
+        found = list(predict_all(pipeline, asked, Ask(), threads=threads))
+        assert [one.observation for one in found] == asked
+        assert [one.problem is not None for one in found] == [
+            number % 5 == 4 for number in range(count)
+        ]
+        assert done.count("_look") == done.count("_answer") == count
+        if threads == 1:
+            assert done[: 2 * size] == ["_look"] * size + ["_answer"] * size
 
 
 def answer_of(pipeline: Pipeline, path: Path) -> Any:
