@@ -69,9 +69,9 @@ FROM base AS train
 LABEL org.opencontainers.image.description="Trains, calibrates and serves prediction sets"
 COPY --from=build-train --chown=root:root /opt/florilege /opt/florilege
 # What is downloaded or drawn up once stays beside the data: the root is read-only.
-ENV XDG_CACHE_HOME=/work/.cache \
-    MPLCONFIGDIR=/work/.cache/matplotlib
-WORKDIR /work
+ENV XDG_CACHE_HOME=/data/.cache \
+    MPLCONFIGDIR=/data/.cache/matplotlib
+WORKDIR /data
 CMD ["--help"]
 
 FROM serving AS gpu

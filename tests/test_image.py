@@ -126,7 +126,7 @@ def test_it_takes_the_road_from_pictures_to_sets(tmp_path: Path) -> None:
     """As the user who calls, in a folder of theirs."""
 
     def florilege(*words: str) -> None:
-        whose = ["--user", f"{os.getuid()}:{os.getgid()}", "--volume", f"{tmp_path}:/work"]
+        whose = ["--user", f"{os.getuid()}:{os.getgid()}", "--volume", f"{tmp_path}:/data"]
         ran(docker("run", "--rm", *LOCKED_UP, "--shm-size", "1g", *whose, IMAGE, *words))
 
     data = ["--data", "flora:train=300,val=200,test=200"]
