@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -191,9 +192,8 @@ def test_a_process_that_is_killed_takes_no_request_with_it(two: Running, tmp_pat
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(identify, range(45)))
-        assert [status for status, _ in answers] == sorted(status for status, _ in answers)
+        assert Counter(status for status, _ in answers) == {200: 40, 429: 5}
         given = [document for status, document in answers if status == 200]
-        assert (len(given), len(answers) - len(given)) == (40, 5)  # the others have 429
         said = [
             json.dumps({"request_id": each["id"], "class_id": "1001"}).encode() for each in given
         ]

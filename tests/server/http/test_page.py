@@ -15,7 +15,7 @@ import pytest
 
 from server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.running import Running, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import (
@@ -35,8 +35,8 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 ASKED = re.compile(r"/v1/(identify|feedback)")
-READY = """() => document.querySelector("tbody, .card")
-    || document.querySelector("#model").textContent.trim()"""
+READY = """document.querySelector("tbody, .card") !== null
+    || document.querySelector("#model").textContent.trim() !== ''"""
 browser = pytest.mark.browser
 PHOTO = garden.encoded(garden.pixels(0.5 * garden.COLOURS[5] + 0.5 * garden.COLOURS[6], side=200))
 FILE: "FilePayload" = {"name": "flower.png", "mimeType": "image/png", "buffer": PHOTO}
@@ -80,7 +80,7 @@ def opened(chromium: Any, running: Running) -> Iterator[Opened]:
         page.on("console", told)
         page.on("requestfailed", failed)
         page.goto(f"{url}/{path}")
-        page.wait_for_function(READY)
+        wait_until(page, READY)
         return page
 
     yield open_page
@@ -101,6 +101,11 @@ def listening(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("feedback")
     with Running(Settings(bundle=bundle, feedback_store=folder)) as running:
         yield running
+
+
+def wait_until(page: "Page", so: str) -> None:
+    """Ask the page again and again: the browser's own waiting evaluates text, which it forbids."""
+    wait_for(lambda: bool(page.evaluate(so)))
 
 
 def show(page: "Page", *photos: bytes) -> None:
@@ -484,7 +489,7 @@ def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> No
     assert page.inner_text("#list option:nth-child(2)") == "Vaud (9 species)"
     usual = shown(page)[0]
     page.select_option("#list", "Vaud")
-    page.wait_for_function("n => document.querySelectorAll('#members .card').length < n", arg=3)
+    wait_until(page, "document.querySelectorAll('#members .card').length < 3")
     assert "list=Vaud" in asked[1]
     assert "list=" not in asked[0]
     assert len(shown(page)[0]) < len(usual)
@@ -567,7 +572,7 @@ def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer
         def said(press: Callable[[], None]) -> int:
             with page.expect_response(re.compile("/v1/feedback")):
                 press()
-            page.wait_for_function("!document.querySelector('#consented').disabled")
+            wait_until(page, "!document.querySelector('#consented').disabled")
             return kept()
 
         show(page)
@@ -577,7 +582,7 @@ def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer
         assert said(lambda: page.uncheck("#consented")) == 0
         assert said(lambda: page.check("#consented")) == 1
         show(page)  # another answer: nobody has agreed to anything yet
-        page.wait_for_function("!document.querySelector('#consented').checked")
+        wait_until(page, "!document.querySelector('#consented').checked")
         page.check("#consented")
         assert kept() == 1
         assert said(lambda: page.click("text=None of these")) == 2
