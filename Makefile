@@ -9,6 +9,8 @@ LOCK ?= serve
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
+# A test starts many a process: our modules are compiled once, not by each.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"

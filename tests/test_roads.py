@@ -8,8 +8,7 @@ from models.backbones import available, side_taken
 from tests.pretrained import efficientnet_lite0
 from tests.roads import Road, refused, write_photos
 
-KINDS = (  # those of `make test`, about two minutes of one core; `make test-roads` takes all
-    "densenet121",
+KINDS = (  # those of `make test`, less than a minute of one core; `make test-roads` takes all
     "resnet50",
     "efficientnet_b0",
     "timm:mobilenetv3_small_050",
