@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
 IMAGE ?= florilege
@@ -24,11 +25,11 @@ help:
 	$(PYTHON) -m venv .venv
 	touch $@
 
-# One plain `pip install` with hashes, then the project itself in place.
+# One plain install with hashes, then the project itself in place.
 .venv/%: requirements/%.txt pyproject.toml | .venv/made
 	@echo "Installing requirements/$*.txt into .venv (torch is large: a few minutes on a slow line)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(INSTALL) --require-hashes -r $<
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 demo: .venv/train

@@ -118,7 +118,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)  # a dozen processes
 def test_the_tutorial_runs_as_it_stands(place: Path) -> None:
     text = (DOCS / "tutorial.md").read_text("utf-8")
