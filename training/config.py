@@ -237,6 +237,9 @@ class TrainConfig(Group):
     """What it then divides them by; null as for `mean`."""
     resample: Literal["bilinear", "bicubic"] | None = None
     """How evaluation resizes pictures; null is the network's own."""
+    reducing_gap: Annotated[float, Field(ge=1, le=8)] | None = None
+    """Before that it shrinks them, by whole factors, to no less than this times the size they will
+    have, JPEGs while they are decoded: 1 decodes faster, null is 2 and more exact."""
     epochs: Count = 30
     """Passes over the training pictures; 0 only writes the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)

@@ -7,6 +7,7 @@ of threads may decode at once.
 
 import io
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
@@ -58,6 +59,10 @@ class Preprocess:
     resample: str = "bilinear"  # or bicubic
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # of each channel, values in [0, 1]
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    reducing_gap: float = (
+        2.0  # before it is resized, a picture is shrunk to no less than this times
+    )
+    # the size it will have, by whole factors, a JPEG while it is decoded; at least 1
 
     def __post_init__(self) -> None:
         if type(self.image_size) is not int or not 1 <= self.image_size <= 4096:
@@ -72,11 +77,18 @@ class Preprocess:
                 raise ValueError(f"{name} must be three finite numbers, got {values!r}")
         if min(self.std) <= 0.0:
             raise ValueError(f"std must be positive, got {self.std!r}")
+        if not 1.0 <= self.reducing_gap <= 8.0:
+            raise ValueError(f"reducing_gap must be in [1, 8], got {self.reducing_gap!r}")
 
     @property
     def resize_side(self) -> int:
         """Short side, in pixels, of the whole picture at the scale of the input."""
         return round(self.image_size / self.crop_fraction)
+
+    @property
+    def reduced_side(self) -> int:
+        """Short side, in pixels, that a picture is not shrunk below before it is resized."""
+        return math.ceil(self.reducing_gap * self.resize_side)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -123,7 +135,7 @@ def load(
     Raises:
         ImageError: One of its three kinds, whatever the bytes are.
     """
-    picture = _open(data, preprocess.resize_side, max_pixels)
+    picture = _open(data, preprocess.reduced_side, max_pixels)
     # The crop is a centred square, so turning it afterwards gives the same for far less work.
     return np.array(_turned(_resized(picture, preprocess), picture.turn))
 
@@ -135,7 +147,7 @@ def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -
     no less than twice ``target``, a JPEG while it is decoded. Other arguments and errors are
     those of :func:`load`.
     """
-    picture = _open(data, target, max_pixels)
+    picture = _open(data, 2 * target, max_pixels)
     return _turned(picture.image, picture.turn)
 
 
@@ -148,13 +160,13 @@ class _Picture(NamedTuple):
     turn: int  # EXIF orientation still to be applied
 
 
-def _open(data: bytes | Header, target: int, max_pixels: int) -> _Picture:
+def _open(data: bytes | Header, least: int, max_pixels: int) -> _Picture:
     if max_pixels < 1:
         raise ValueError(f"max_pixels must be at least 1, got {max_pixels}")
     header = data if isinstance(data, Header) else read_header(data)
     _check_pixels(header.width, header.height, max_pixels)
     try:
-        return _decoded(header, target, max_pixels)
+        return _decoded(header, least, max_pixels)
     except ImageError:
         raise
     except (MemoryError, Image.DecompressionBombError) as error:  # the latter only for huge WebP
@@ -171,14 +183,14 @@ def _check_pixels(width: int, height: int, max_pixels: int) -> None:
         )
 
 
-def _decoded(header: Header, target: int, max_pixels: int) -> _Picture:
+def _decoded(header: Header, least: int, max_pixels: int) -> _Picture:
     image = _PLUGINS[header.kind](io.BytesIO(header.pixels))
     _check_pixels(*image.size, max_pixels)  # the decoder may read the header differently
-    drafted = image.draft(None, (2 * target, 2 * target)) if header.kind == "jpeg" else None
+    drafted = image.draft(None, (least, least)) if header.kind == "jpeg" else None
     image.load()
     _check_pixels(*image.size, max_pixels)
     width, height = drafted[1][2:] if drafted else image.size
-    factor = max(1, min(image.size) // (2 * target))
+    factor = max(1, min(image.size) // least)
     turn = header.orientation or orientation(image.info.get("exif") or b"")
     return _Picture(_shrunk_rgb(image, factor), width / factor, height / factor, turn)
 

@@ -110,7 +110,7 @@ class FeedbackPhotos:
 
     def _plain(self, photo: bytes, budget: PixelBudget) -> bytes:
         header, most = read_header(photo), self.max_pixels
-        with budget.hold(pixels_to_hold(header, target=SIDE, max_pixels=most)):
+        with budget.hold(pixels_to_hold(header, least=2 * SIDE, max_pixels=most)):
             return plain_jpeg(header, side=SIDE, quality=QUALITY, max_pixels=most)
 
     def _delete(self, path: Path) -> None:

@@ -71,13 +71,12 @@ class PixelBudget:
         return self.held == 0 or self.held + pixels <= self.limit
 
 
-def pixels_to_hold(header: Header, *, target: int, max_pixels: int) -> int:
-    """How many pixels decoding a picture holds, that is to be resized to side ``target``."""
+def pixels_to_hold(header: Header, *, least: int, max_pixels: int) -> int:
+    """How many pixels decoding a picture holds, that is not shrunk below a side of ``least``."""
     pixels = header.width * header.height
     if pixels > max_pixels:  # refused by the decoder
         return 0
     if not header.shrinks:
         return pixels
-    # A JPEG is shrunk while it is decoded, to no less than twice the target.
-    most = max(1, min(header.width, header.height) // (2 * target))
+    most = max(1, min(header.width, header.height) // least)
     return pixels // next(factor for factor in (8, 4, 2, 1) if factor <= most) ** 2

@@ -167,7 +167,7 @@ class Pipeline:
         started, preprocess = perf_counter(), self.bundle.preprocess
         try:
             header = read_header(photo)
-            size = pixels_to_hold(header, target=preprocess.resize_side, max_pixels=self.max_pixels)
+            size = pixels_to_hold(header, least=preprocess.reduced_side, max_pixels=self.max_pixels)
             features = features or self.reference is not None
             with self.budget.hold(size, check):
                 outputs, forward_s = self.session.look(

@@ -1,11 +1,18 @@
 """The query parameters of the interface. Unknown ones are refused, not ignored."""
 
-from fastapi import Request
-from pydantic import Field
+from typing import Any, Final
 
-from server.answers.ask import Language
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError
+from starlette.datastructures import QueryParams
+
+from server.answers.ask import Language, Question
 from server.errors import InvalidParameter
 from server.schemas import Strict
+
+REPEATED: Final = frozenset({"include", "only"})
+"""Parameters that may be given more than once: of any other a value would be ignored."""
 
 
 class NoQuery(Strict):
@@ -30,13 +37,29 @@ class ClassesQuery(ClassQuery):
 
 
 async def refuse_repeated(request: Request) -> None:
-    """`include` and `only` may be given more than once: of the others a value would be ignored.
+    """Refuse a query that gives a parameter twice which is not of `REPEATED`.
 
     Raises:
-        InvalidParameter: Another one was.
+        InvalidParameter: It does.
     """
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
-        if name in seen and name not in ("include", "only"):
+        if name in seen and name not in REPEATED:
             raise InvalidParameter(f"parameter `{name[:80]}`: it is given more than once")
         seen.add(name)
+
+
+def question_of(query: QueryParams) -> Question:
+    """What FastAPI makes of a query without repetitions for a parameter ``Annotated[Question,
+    Query()]``, in a tenth of its time.
+
+    Raises:
+        RequestValidationError: As FastAPI.
+    """
+    given: dict[str, Any] = dict(query)
+    given.update((name, query.getlist(name)) for name in REPEATED & given.keys())
+    try:
+        return Question(**given)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise RequestValidationError([{**e, "loc": ("query", *e["loc"])} for e in found]) from error

@@ -63,6 +63,7 @@ from training.config import AugmentConfig, TrainConfig, complaint
         ("mean", [0.5, 0.5, math.nan], "finite and a list of 3 numbers, or null"),
         ("std", [0.5, 0.5, 0.0], "a list of 3 numbers, or null"),
         ("resample", "nearest", "one of bilinear, bicubic, or null"),
+        ("reducing_gap", 0.5, "a number in [1, 8], or null"),
         ("epochs", -1, "a whole number >= 0"),
         ("batch_size", 1, "a whole number >= 2"),
         ("seed", -1, "a whole number in [0, 9223372036854775808)"),

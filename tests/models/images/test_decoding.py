@@ -354,6 +354,17 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_that_keeps_twice_the_target() -> 
     assert difference(load(data, SMALL), load(encode(scene(1024, 768), "png"), SMALL)) <= LOSSY
 
 
+@pytest.mark.parametrize(("gap", "factor"), [(1, 9), (1.1, 8), (2, 4), (2.1, 4), (4, 2), (8, 1)])
+def test_a_picture_is_shrunk_as_far_as_the_gap_allows(gap: float, factor: int) -> None:
+    image = scene(288, 288)
+    wanted = Preprocess(image_size=32, reducing_gap=gap)
+    box = (0, 0, 288 / factor, 288 / factor)
+    expected = image.reduce(factor).resize((32, 32), Image.Resampling.BILINEAR, box)
+    assert np.array_equal(load(encode(image, "png"), wanted), np.asarray(expected))
+    jpeg = encode(image, "jpeg", quality=100, subsampling=0)
+    assert difference(load(jpeg, wanted), np.asarray(expected)) <= 3
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("width", "height"), [(1000, 300), (301, 999), (517, 518)])
 def test_shrinking_in_two_steps_keeps_every_point_in_its_place(
@@ -798,6 +809,8 @@ def test_preprocess_survives_the_round_trip() -> None:
         ({"image_size": 9, "mean": (0.0, 0.0)}, "mean must be three"),
         ({"image_size": 9, "mean": (0.0, 0.0, float("nan"))}, "mean must be three"),
         ({"image_size": 9, "std": (1.0, 1.0, 0.0)}, "std must be positive"),
+        ({"image_size": 9, "reducing_gap": 0.9}, "reducing_gap must be in"),
+        ({"image_size": 9, "reducing_gap": float("nan")}, "reducing_gap must be in"),
     ],
 )
 def test_preprocess_refuses_what_makes_no_sense(wrong: dict[str, object], message: str) -> None:
