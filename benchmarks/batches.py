@@ -1,17 +1,18 @@
 """How much of what the processor could answer `predict` does answer, and what a kill costs it.
 
-    python -m benchmarks.batches BUNDLE PHOTOS... [--photos 2000] [--width 1600]
+    python -m benchmarks.batches BUNDLE PHOTOS... [--photos 2000] [--width 1600] [--quality 85]
                                 [--threads N] [--rounds 8]
 
-In one process and in turns: the CPU time of decoding by itself, of decoding and network, and of
-`predict` with its file, for the same 300 photos with as many threads. Other work on the machine
-only ever adds to these, so the least of each is printed, and two ratios. ``ratio`` is decoding and
-network over `predict`: 1 would be a command that costs nothing. ``decode`` is decoding over what
-`predict` takes beside the network: the share of the decode limit of the cores that it reaches where
-the network costs them nothing, as on a GPU. Photos per second are by the clock, in the best turn.
+In one process and in turns: the CPU time of decoding by itself, of decoding and network, of
+`predict` with its file, and of `predict` with a network that costs nothing (``fed``), as where a
+GPU has it, for the same 300 photos with as many threads. Other work on the machine only ever adds
+to these, so the least of each is printed, and two ratios, which would be 1 for a command that costs
+nothing: ``ratio`` is decoding and network over `predict`, ``decode`` is decoding over ``fed``. The
+last column says how many photos a second each core decodes and answers so. Photos per second are by
+the clock, in the best turn.
 
-``--width`` enlarges the photos first, as JPEG files of quality 85: those of a phone are larger than
-those of most data sets, and take longer to decode.
+``--width`` makes JPEG files of the photos first, so many pixels wide: those of a phone are larger
+than those of most data sets, and take longer to decode.
 
 At last a run is killed in the middle (SIGKILL) and resumed; its file is compared with the file of
 the run that nobody interrupted.
@@ -28,16 +29,18 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from models.cores import cores
-from models.images import load, read_header
+from models.images import Header, load, read_header
+from models.session import Outputs
 from server.answers.ask import Ask
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.predict.batch import predict_batch
@@ -64,6 +67,7 @@ def main() -> None:
     parser.add_argument("paths", nargs="+", help="photos, folders or manifests")
     parser.add_argument("--photos", type=int, default=2_000, help="repeated where there are fewer")
     parser.add_argument("--width", type=int, help="of the photos, in pixels; default: as they are")
+    parser.add_argument("--quality", type=int, default=85, help="of these JPEG files")
     parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--rounds", type=int, default=8)
     wanted = parser.parse_args()
@@ -71,7 +75,8 @@ def main() -> None:
     paths = [one.photos[0] for one in listed]
     with tempfile.TemporaryDirectory() as folder:
         if wanted.width is not None:
-            paths = [_enlarged(path, wanted.width, Path(folder)) for path in paths[:BLOCK]]
+            size, quality, to = wanted.width, wanted.quality, Path(folder)
+            paths = [_resized(path, size, quality, to) for path in paths[:BLOCK]]
         photos = list(islice(cycle(map(str, paths)), wanted.photos))
         size = np.mean([Path(photo).stat().st_size for photo in photos[:BLOCK]]) / 1000
         print(
@@ -81,35 +86,51 @@ def main() -> None:
         _killed(wanted.bundle, photos, wanted.threads, Path(folder))
 
 
-def _enlarged(photo: Path, width: int, to: Path) -> Path:
+def _resized(photo: Path, width: int, quality: int, to: Path) -> Path:
     target = to / f"{hashlib.sha256(bytes(photo)).hexdigest()}.jpg"
     with Image.open(photo) as image:
         rgb = image.convert("RGB")
-        rgb.resize((width, width * rgb.height // rgb.width)).save(target, quality=85)
+        rgb.resize((width, width * rgb.height // rgb.width)).save(target, quality=quality)
     return target
 
 
 def _formats(bundle: Path, photos: list[str], threads: int, rounds: int, to: Path) -> None:
-    print("| format | photos/s | decoding, ms | network, ms | predict, ms | ratio | decode |")
-    print("|---|---|---|---|---|---|---|")
+    heads = ("format", "photos/s", "decoding, ms", "network, ms", "predict, ms", "fed, ms")
+    print(f"| {' | '.join((*heads, 'ratio', 'decode', 'fed, photos/s a core'))} |")
+    print(9 * "|---" + "|")
     pipeline = open_pipeline(bundle, device="cpu")
     for form in FORMATS:
         turns = [
             _turn(pipeline, photos[:BLOCK], threads, to / f"turn.{form}") for _ in range(rounds)
         ]
-        seconds, decode, both, predict = np.min(turns, axis=0)
-        shown = " | ".join(f"{1000 * each:.2f}" for each in (decode, both - decode, predict))
+        seconds, decode, both, predict, fed = np.min(turns, axis=0)
+        shown = " | ".join(f"{1000 * each:.2f}" for each in (decode, both - decode, predict, fed))
         print(
             f"| {form} | {1 / seconds:.1f} | {shown} | {both / predict:.2f} "
-            f"| {decode / (predict - both + decode):.2f} |",
+            f"| {decode / fed:.2f} | {1 / fed:.0f} |",
             flush=True,
         )
 
 
+class _Elsewhere:
+    """Looks at photos as a session whose network runs elsewhere, and always finds the same."""
+
+    def __init__(self, pipeline: Pipeline, photo: Path) -> None:
+        self.provider, self.dimensions = pipeline.session.provider, pipeline.session.dimensions
+        self._preprocess = pipeline.bundle.preprocess
+        self._found = pipeline.outputs(photo.read_bytes())
+
+    def look(
+        self, photo: Header, *, max_pixels: int, features: bool = False
+    ) -> tuple[Outputs, float]:
+        load(photo, self._preprocess, max_pixels=max_pixels)
+        return self._found, 0.0
+
+
 def _turn(
     pipeline: Pipeline, photos: list[str], threads: int, output: Path
-) -> tuple[float, float, float, float]:
-    """Seconds a photo of `predict` by the clock; and of CPU time, decoding, with network, all."""
+) -> tuple[float, float, float, float, float]:
+    """Seconds a photo: `predict` by the clock; CPU time of decoding, both, `predict`, fed."""
     preprocess, features = pipeline.bundle.preprocess, pipeline.reference is not None
 
     def decode(photo: str) -> Pixels:
@@ -126,13 +147,18 @@ def _turn(
                 pass
         return (time.process_time() - before) / len(photos)
 
+    def predict(with_: Pipeline) -> tuple[float, float]:
+        observations = [Observation((Path(photo),)) for photo in photos]
+        before, begun = time.process_time(), time.perf_counter()
+        with redirect_stderr(io.StringIO()):
+            predict_batch(with_, observations, Ask(), Batch(output=output, threads=threads))
+        used = time.process_time() - before
+        return (time.perf_counter() - begun) / len(photos), used / len(photos)
+
     limits = spread(decode), spread(both)
-    observations = [Observation((Path(photo),)) for photo in photos]
-    before, begun = time.process_time(), time.perf_counter()
-    with redirect_stderr(io.StringIO()):
-        predict_batch(pipeline, observations, Ask(), Batch(output=output, threads=threads))
-    used = (time.process_time() - before) / len(photos)
-    return ((time.perf_counter() - begun) / len(photos), *limits, used)
+    elsewhere: Any = _Elsewhere(pipeline, Path(photos[0]))
+    seconds, used = predict(pipeline)
+    return (seconds, *limits, used, predict(replace(pipeline, session=elsewhere))[1])
 
 
 def _killed(bundle: Path, photos: list[str], threads: int, to: Path) -> None:
