@@ -5,10 +5,10 @@ compares with the sum of decoding and network, measured in the same run without 
 process (``alone``), and in as many at once as the server has threads (``limit``), since cores that
 work side by side share caches and memory and each photo costs more. ``ratio`` is the limit over the
 CPU time that the server took for a request: 1 would be a server that costs nothing. It does not
-suffer from other work on the machine, nor from the client, which shares the processor; ``share``
-does: it is the rate over what the cores could do. A last line for each photo is not of connections
-that ask again at once but of photos that come by chance, at 44 % of what the cores could do, and
-wait where others do.
+suffer from other work on the machine; ``share`` does: it is the rate over what the cores could do
+in the time that this client leaves them. A last line for each photo is not of connections that ask
+again at once but of photos that come by chance, at 44 % of what the cores could do, and wait where
+others do.
 
     python -m benchmarks.server BUNDLE [--seconds 6] [--threads N] [--processes N]
                                        [--against litserve,bentoml]
@@ -62,12 +62,14 @@ class Load:
         latencies: Of the answers, ascending, seconds.
         refused: Answers other than 200.
         cpu: Seconds of CPU time that the server took meanwhile.
+        client: The same of the client.
     """
 
     seconds: float
     latencies: list[float]
     refused: int
     cpu: float
+    client: float
 
     @property
     def rate(self) -> float:
@@ -78,6 +80,10 @@ class Load:
     def cpu_ms(self) -> float:
         """CPU milliseconds of the server for each answer."""
         return 1000 * self.cpu / len(self.latencies)
+
+    def share(self, could: float, most: int) -> float:
+        """The rate over that of ``most`` cores which each can do ``could`` photos a second."""
+        return self.rate / could / (most - self.client / self.seconds)
 
     def percentile(self, share: float) -> float:
         """Milliseconds within which this share was answered."""
@@ -230,7 +236,7 @@ def table(
             used = min(most, int(load_name)) if load_name.isdigit() else most
             print(f"{target.name:24}{name:8}{alone[name]:9.2f}{limit:9.2f}{load_name:>9}"
                   f"{load.rate:9.1f}{load.percentile(0.5):9.1f}{load.percentile(0.99):9.1f}"
-                  f"{load.cpu_ms:9.2f}{limit / load.cpu_ms:9.2f}{load.rate / could / used:9.2f}"
+                  f"{load.cpu_ms:9.2f}{limit / load.cpu_ms:9.2f}{load.share(could, used):9.2f}"
                   f"{load.refused:9}", flush=True)  # fmt: skip
 
 
@@ -306,18 +312,18 @@ def port_of(process: subprocess.Popen[str]) -> int:
 
 def drive(target: Target, photo: bytes, *, connections: int, seconds: float) -> Load:
     """Keep ``connections`` requests under way for some seconds."""
-    before, began = target.cpu_seconds(), time.perf_counter()
-    until = began + seconds
+    begun = _Moment(target)
+    until = begun.clock + seconds
     with ThreadPoolExecutor(connections) as pool:
         workers = [pool.submit(_ask, target, photo, until) for _ in range(connections)]
         results = [worker.result() for worker in workers]
-    return _load(target, before, began, results)
+    return begun.load_since(results)
 
 
 def arrive(target: Target, photo: bytes, *, rate: float, seconds: float) -> Load:
     """Send photos that come by chance, ``rate`` a second on average, and wait from then on."""
     generator, own, sent = np.random.default_rng(0), threading.local(), target.request(photo)
-    before, began = target.cpu_seconds(), time.perf_counter()
+    begun = _Moment(target)
 
     def ask(moment: float) -> tuple[list[float], int]:
         if not hasattr(own, "connection"):
@@ -327,22 +333,29 @@ def arrive(target: Target, photo: bytes, *, rate: float, seconds: float) -> Load
 
     with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         workers = []
-        for moment in began + np.cumsum(generator.exponential(1 / rate, int(rate * seconds))):
+        for moment in begun.clock + np.cumsum(generator.exponential(1 / rate, int(rate * seconds))):
             time.sleep(max(0.0, moment - time.perf_counter()))
             workers.append(pool.submit(ask, moment))
         results = [worker.result() for worker in workers]
-    return _load(target, before, began, results)
+    return begun.load_since(results)
 
 
-def _load(
-    target: Target, before: float, began: float, results: list[tuple[list[float], int]]
-) -> Load:
-    return Load(
-        seconds=time.perf_counter() - began,
-        latencies=sorted(latency for latencies, _ in results for latency in latencies),
-        refused=sum(refused for _, refused in results),
-        cpu=target.cpu_seconds() - before,
-    )
+class _Moment:
+    """When a load began, by the clock and in CPU time."""
+
+    def __init__(self, target: Target) -> None:
+        self.clock = time.perf_counter()
+        self._target, self._cpu, self._client = target, target.cpu_seconds(), time.process_time()
+
+    def load_since(self, results: list[tuple[list[float], int]]) -> Load:
+        """The load that ends now, from the latencies and refusals of each client."""
+        return Load(
+            seconds=time.perf_counter() - self.clock,
+            latencies=sorted(latency for latencies, _ in results for latency in latencies),
+            refused=sum(refused for _, refused in results),
+            cpu=self._target.cpu_seconds() - self._cpu,
+            client=time.process_time() - self._client,
+        )
 
 
 def _ask(target: Target, photo: bytes, until: float) -> tuple[list[float], int]:
