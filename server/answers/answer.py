@@ -67,9 +67,10 @@ def answer(
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
-    order, size = best_first(point.rank_by(scores), inside), int(inside.sum())
-    members = order[:size].tolist()
-    shown = (order.tolist() if "scores" in ask.include else members)[: ask.max_results]
+    ranked = point.rank_by(scores)
+    members = best_first(ranked, inside)
+    size, others = len(members), best_first(ranked, ~inside) if "scores" in ask.include else []
+    shown = [*members, *others][: ask.max_results]
     marginals = None
     if "marginals" in ask.include:
         marginals = _marginals(point, served, size)
@@ -116,9 +117,11 @@ def answer(
     return found, inside if restriction is None else _among_all(inside, restriction, len(classes))
 
 
-def best_first(ranked: Floats, inside: Mask) -> NDArray[np.intp]:
-    """Indices of the classes, ``(classes,)``: members first, best first, equals as they come."""
-    return np.lexsort((-ranked, ~inside))
+def best_first(ranked: Floats, some: Mask) -> list[int]:
+    """Indices of some of the classes, ``(classes,)``: best first, equals as they come."""
+    indices = np.flatnonzero(some)
+    found: list[int] = indices[np.argsort(-ranked[indices], kind="stable")].tolist()
+    return found
 
 
 def judge(
