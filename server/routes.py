@@ -96,7 +96,8 @@ FEEDBACK: dict[str, Any] = {
 }
 
 
-guarded = [Depends(check_key), Depends(refuse_repeated)]
+GUARDS = (check_key, refuse_repeated)
+guarded = [Depends(guard) for guard in GUARDS]
 router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
 feedback_router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
 operations = APIRouter()
@@ -123,8 +124,8 @@ class _Direct(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def handle(request: Request) -> Response:
-            await check_key(request)
-            await refuse_repeated(request)
+            for guard in GUARDS:
+                await guard(request)
             question = question_of(request.query_params)
             return await identify(request, question, request.app.state.engine)
 

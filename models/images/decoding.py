@@ -59,10 +59,7 @@ class Preprocess:
     resample: str = "bilinear"  # or bicubic
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # of each channel, values in [0, 1]
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    reducing_gap: float = (
-        2.0  # before it is resized, a picture is shrunk to no less than this times
-    )
-    # the size it will have, by whole factors, a JPEG while it is decoded; at least 1
+    reducing_gap: float = 2.0  # what is shrunk before it is resized keeps this times its size, >= 1
 
     def __post_init__(self) -> None:
         if type(self.image_size) is not int or not 1 <= self.image_size <= 4096:

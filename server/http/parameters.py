@@ -50,8 +50,7 @@ async def refuse_repeated(request: Request) -> None:
 
 
 def question_of(query: QueryParams) -> Question:
-    """What FastAPI makes of a query without repetitions for a parameter ``Annotated[Question,
-    Query()]``, in a tenth of its time.
+    """What FastAPI makes of a query that `refuse_repeated` lets pass, in less time.
 
     Raises:
         RequestValidationError: As FastAPI.
