@@ -4,6 +4,8 @@ import io
 import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from models import images
 from models.images import Header, read_header
 from server.answers import budget as module
 from server.answers.budget import MAX_DECODING_PIXELS, NOT_COUNTED, PixelBudget, pixels_to_hold
+from server.answers.pipeline import open_pipeline
 from server.errors import QueueTimeout
 from server.settings import Settings
 from tests.server.running import Running, wait_for
@@ -250,3 +253,20 @@ def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(
             assert [answer.result() for answer in answers] == [200, 200]
         assert inside == [90_000, 90_000]
         assert (budget.held, budget.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(("gap", "left"), [(1.0, 100 * 100), (2.0, 200 * 200)])
+def test_a_jpeg_holds_what_the_gap_of_its_bundle_leaves(
+    bundle: Path, gap: float, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, asked = open_pipeline(bundle), list[int]()
+    wanted = replace(opened.bundle.preprocess, image_size=100, crop_fraction=1.0, reducing_gap=gap)
+    pipeline = replace(opened, bundle=replace(opened.bundle, preprocess=wanted))
+
+    def hold(_: PixelBudget, pixels: int, check: object) -> nullcontext[None]:
+        asked.append(pixels)
+        return nullcontext()
+
+    monkeypatch.setattr(PixelBudget, "hold", hold)
+    pipeline.outputs(picture(400, 400, "JPEG"))
+    assert asked == [left]
