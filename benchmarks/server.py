@@ -1,16 +1,16 @@
 """How much of what the processor could answer a real server does answer, over HTTP.
 
 Starts `florilege serve` on a bundle, posts JPEGs of three sizes over 1, 8 and 32 connections, and
-compares with the sum of decoding and network, measured in the same run without any server: in one
-process (``alone``), and in as many at once as the server has threads (``limit``), since cores that
-work side by side share caches and memory and each photo costs more. ``ratio`` is the limit over the
-CPU time that the server took for a request: 1 would be a server that costs nothing. It does not
-suffer from other work on the machine; ``share`` does: it is the rate over what the cores could do
-in the time that this client leaves them. A last line for each photo is not of connections that ask
-again at once but of photos that come by chance, at 44 % of what the cores could do, and wait where
-others do.
+compares with the sum of decoding and network, measured without the server in as many processes as
+it has threads (``limit``): cores that work side by side share caches and memory. As machines change
+their speed from one second to the next, the limit is measured before and after each load, each load
+is repeated, and the medians are printed. ``ratio`` is the limit over the CPU time that the server
+took for a request: 1 would be a server that costs nothing. It does not suffer from other work on
+the machine; ``share`` does: it is the rate over what the cores could do in the time that this
+client leaves them. A last line for each photo is not of connections that ask again at once but of
+photos that come by chance, at 44 % of what the cores could do, and wait where others do.
 
-    python -m benchmarks.server BUNDLE [--seconds 6] [--threads N] [--processes N]
+    python -m benchmarks.server BUNDLE [--seconds 2] [--rounds 5] [--threads N] [--processes N]
                                        [--against litserve,bentoml]
 
 With ``--processes`` a second server works on the photos in so many processes.
@@ -35,21 +35,24 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from statistics import mean, median
 
 import numpy as np
 from PIL import Image
 
 from benchmarks import peer_servers
+from models.bundle import open_bundle
 from models.cores import cores
+from models.images import load
+from models.session import Session
 
 CONNECTIONS = (1, 8, 32)
 PHOTOS = (("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None))
 BY_CHANCE = 0.44
 """Of what the cores could do: the load at which answers should still come quickly."""
 MOST_AT_ONCE = 64
-LIMIT_S = 3.0
 READY_S = 60
 
 
@@ -94,7 +97,8 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("bundle", type=Path, nargs="?", default=Path("demo/bundle"))
-    parser.add_argument("--seconds", type=float, default=6.0, help="for each load; 12 of them")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each load")
+    parser.add_argument("--rounds", type=int, default=5, help="of each load")
     parser.add_argument("--threads", type=int, default=cores(), help="of the server")
     parser.add_argument("--processes", type=int, default=1, help="of a second server")
     parser.add_argument("--against", default="", help="litserve, bentoml, or both")
@@ -102,19 +106,30 @@ def main() -> None:
     if not wanted.bundle.is_dir():
         parser.error(f"there is no bundle {wanted.bundle}; `make demo` makes one, or name another")
     photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
-    alone, limits = (together(wanted.bundle, photos, many) for many in (1, wanted.threads))
     print(
-        f"{wanted.threads} threads, {cores()} cores; CPU ms of decoding and network by themselves:"
-        " alone, and limit: as many at once as threads"
+        f"{wanted.threads} threads, {cores()} cores; limit: CPU ms of decoding and network by"
+        f" themselves, as many at once as threads; medians of {wanted.rounds} rounds"
     )
     names = ["florilege"]
     if wanted.processes > 1:
         names.append(f"florilege, {wanted.processes} processes")
-    heads = ("alone", "limit", "conn.", "photos/s", "p50 ms", "p99 ms", "CPU ms", "ratio", "share")
-    print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in (*heads, "refused")))
-    for name in (*names, *filter(None, wanted.against.split(","))):
-        with started(name, wanted.bundle, wanted.threads, forms=bool(wanted.against)) as target:
-            table(target, photos, alone, limits, wanted.seconds, wanted.threads)
+    heads = (
+        "limit",
+        "conn.",
+        "photos/s",
+        "p50 ms",
+        "p99 ms",
+        "CPU ms",
+        "ratio",
+        "share",
+        "refused",
+    )
+    print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in heads))
+    with Limit(wanted.bundle, wanted.threads, wanted.seconds) as limit:
+        for name in (*names, *filter(None, wanted.against.split(","))):
+            with started(name, wanted.bundle, wanted.threads, forms=bool(wanted.against)) as target:
+                for photo_name, photo in photos.items():
+                    table(target, photo_name, photo, limit, wanted.seconds, wanted.rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,27 +232,36 @@ def _wait_until_it_answers(target: Target) -> None:
 
 
 def table(
-    target: Target,
-    photos: dict[str, bytes],
-    alone: dict[str, float],
-    limits: dict[str, float],
-    seconds: float,
-    threads: int,
+    target: Target, photo_name: str, photo: bytes, limit: "Limit", seconds: float, rounds: int
 ) -> None:
-    """Put a server under each load and print a line."""
-    most = min(threads, cores())
-    for name, photo in photos.items():
-        drive(target, photo, connections=2, seconds=0.5)
-        limit, could = limits[name], 1000 / limits[name]  # photos a second of one core
-        loads = [(str(many), partial(drive, connections=many)) for many in CONNECTIONS]
-        loads.append((f"{BY_CHANCE:.0%}", partial(arrive, rate=BY_CHANCE * most * could)))
-        for load_name, put in loads:
-            load = put(target, photo, seconds=seconds)
-            used = min(most, int(load_name)) if load_name.isdigit() else most
-            print(f"{target.name:24}{name:8}{alone[name]:9.2f}{limit:9.2f}{load_name:>9}"
-                  f"{load.rate:9.1f}{load.percentile(0.5):9.1f}{load.percentile(0.99):9.1f}"
-                  f"{load.cpu_ms:9.2f}{limit / load.cpu_ms:9.2f}{load.share(could, used):9.2f}"
-                  f"{load.refused:9}", flush=True)  # fmt: skip
+    """Put a server under each load with one photo, and print a line for each."""
+    most = min(limit.many, cores())
+    drive(target, photo, connections=2, seconds=0.5)
+    rate = BY_CHANCE * most * 1000 / limit(photo)
+    loads = [(str(many), partial(drive, connections=many)) for many in CONNECTIONS]
+    for load_name, put in [*loads, (f"{BY_CHANCE:.0%}", partial(arrive, rate=rate))]:
+        used = min(most, int(load_name)) if load_name.isdigit() else most
+        rows, before = [], limit(photo)
+        for _ in range(rounds):
+            load, after = put(target, photo, seconds=seconds), limit(photo)
+            rows.append(_row(load, (before + after) / 2, used))
+            before = after
+        middle = [median(column) for column in zip(*rows, strict=True)]
+        print(f"{target.name:24}{photo_name:8}{middle[0]:9.2f}{load_name:>9}{middle[1]:9.1f}"
+              f"{middle[2]:9.1f}{middle[3]:9.1f}{middle[4]:9.2f}{middle[5]:9.2f}{middle[6]:9.2f}"
+              f"{sum(row[7] for row in rows):9.0f}", flush=True)  # fmt: skip
+
+
+def _row(load: Load, limit: float, used: int) -> tuple[float, ...]:
+    times = load.percentile(0.5), load.percentile(0.99), load.cpu_ms
+    return (
+        limit,
+        load.rate,
+        *times,
+        limit / load.cpu_ms,
+        load.share(1000 / limit, used),
+        load.refused,
+    )
 
 
 def jpeg(width: int, height: int, size: int | None) -> bytes:
@@ -257,31 +281,45 @@ def jpeg(width: int, height: int, size: int | None) -> bytes:
         low, high = (low, quality - 1) if buffer.tell() > (size or 0) else (quality, high)
 
 
-def together(bundle: Path, photos: dict[str, bytes], many: int) -> dict[str, float]:
-    """Mean of `sums` of ``many`` processes that work at the same time."""
-    with ProcessPoolExecutor(many, mp_context=multiprocessing.get_context("spawn")) as pool:
-        tasks = [pool.submit(sums, bundle, photos) for _ in range(many)]
-        found = [task.result() for task in tasks]
-    return {name: sum(each[name] for each in found) / many for name in photos}
+class Limit:
+    """Decoding and network by themselves, in ``many`` processes at the same time."""
+
+    def __init__(self, bundle: Path, many: int, seconds: float) -> None:
+        self.many = many
+        self._bundle, self._seconds = bundle, seconds
+        self._pools = [  # of one process each, so that all of them work
+            ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+            for _ in range(many)
+        ]
+
+    def __enter__(self) -> "Limit":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pool in self._pools:
+            pool.shutdown()
+
+    def __call__(self, photo: bytes) -> float:
+        """CPU milliseconds that a photo takes."""
+        tasks = [pool.submit(alone, self._bundle, photo, self._seconds) for pool in self._pools]
+        return mean(task.result() for task in tasks)
 
 
-def sums(bundle: Path, photos: dict[str, bytes]) -> dict[str, float]:
-    """CPU milliseconds of decoding and network by photo, one after the other in one thread."""
-    from models.bundle import open_bundle
-    from models.images import load
-    from models.session import Session
+def alone(bundle: Path, photo: bytes, seconds: float) -> float:
+    """CPU milliseconds of decoding and network, one after the other in one thread."""
+    session = _opened(bundle)
+    preprocess = session.bundle.preprocess
+    session.logits(load(photo, preprocess)[np.newaxis])
+    rounds, started, until = 0, time.process_time(), time.monotonic() + seconds
+    while time.monotonic() < until:
+        session.logits(load(photo, preprocess)[np.newaxis])
+        rounds += 1
+    return 1000 * (time.process_time() - started) / rounds
 
-    opened = open_bundle(bundle)
-    session = Session(opened, device="cpu", threads=1)
-    found = {}
-    for name, photo in photos.items():
-        session.logits(load(photo, opened.preprocess)[np.newaxis])
-        rounds, started, until = 0, time.process_time(), time.monotonic() + LIMIT_S
-        while time.monotonic() < until:
-            session.logits(load(photo, opened.preprocess)[np.newaxis])
-            rounds += 1
-        found[name] = 1000 * (time.process_time() - started) / rounds
-    return found
+
+@cache
+def _opened(bundle: Path) -> Session:
+    return Session(open_bundle(bundle), device="cpu", threads=1)
 
 
 def serve(bundle: Path, threads: int, *flags: str) -> subprocess.Popen[str]:

@@ -25,6 +25,7 @@ from server.predict.batch import check_outputs, predict_batch
 from server.predict.inputs import find_photos, shown
 from server.predict.settings import Batch
 from server.reloading import ignore_hangups
+from server.scheduling import schedule_as_batch
 from server.serve import bind, make_server
 from server.settings import Settings
 
@@ -44,6 +45,7 @@ def serve(
     ignore_hangups()
     log_to_stderr(settings.log_format, settings.log_level)
     return_large_blocks()
+    schedule_as_batch()
     listening = bind(host, port)
     make_server(create_app(settings)).run(sockets=[listening])
 
