@@ -20,7 +20,7 @@ from server.answers.pipeline import open_pipeline
 from server.app import create_app
 from server.doctor import examine, print_report
 from server.logs import log_to_stderr
-from server.memory import return_large_blocks
+from server.memory import tune_malloc
 from server.predict.batch import check_outputs, predict_batch
 from server.predict.inputs import find_photos, shown
 from server.predict.settings import Batch
@@ -44,7 +44,7 @@ def serve(
     """Answer photos over HTTP, and show a page for people at /."""
     ignore_hangups()
     log_to_stderr(settings.log_format, settings.log_level)
-    return_large_blocks()
+    tune_malloc()
     schedule_as_batch()
     listening = bind(host, port)
     make_server(create_app(settings)).run(sockets=[listening])
@@ -78,7 +78,7 @@ def predict(
     if not observations:
         places = ", ".join("standard input" if path == "-" else path for path in paths)
         raise DataError(f"no photos found under {places}")
-    return_large_blocks()
+    tune_malloc()
     pipeline = open_pipeline(bundle, device=batch.device)
     if question.list is not None and question.list not in pipeline.lists.by_name:
         opened = open_list(question.list, pipeline.bundle.classes)

@@ -16,14 +16,14 @@ from models.errors import FlorilegeError
 from models.images import Header, ImageError
 from models.session import Outputs, Session
 from server.lines import Line
-from server.memory import return_large_blocks
+from server.memory import tune_malloc
 
 
 def main(lines: list[Line]) -> None:
     """Open what the first line orders, say so, and look at photos until the lines are closed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    return_large_blocks()
+    tune_malloc()
     try:
         order = lines[0].receive()
         session = Session(order.bundle, device=order.device, threads=1)

@@ -1,4 +1,4 @@
-"""Large blocks go back to the system also after others of their size were freed."""
+"""Large blocks go back to the system whatever was freed before, smaller ones are kept."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from server import memory
 
 PROGRAM = """
 import ctypes, sys
-from server.memory import LARGE_BYTES, return_large_blocks
+from server.memory import LARGE_BYTES, tune_malloc
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
@@ -17,7 +17,7 @@ class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "a o s mapped mapped_bytes u f x y k".split()]
 libc.mallinfo2.restype = Info
 if sys.argv[1] == "set":
-    assert return_large_blocks()
+    assert tune_malloc()
 libc.free(libc.malloc(16 << 20))  # from now on, unless told otherwise, glibc keeps such blocks
 before = libc.mallinfo2().mapped_bytes
 kept = libc.malloc(16 << 20)
@@ -37,6 +37,32 @@ def test_a_large_block_is_a_mapping_of_its_own_where_that_is_set(word: str, retu
     assert (done.stdout.strip(), done.stderr) == (returned, "")
 
 
+PAGES = """
+import ctypes, resource
+from server.memory import KEPT_BYTES, LARGE_BYTES, tune_malloc
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+assert tune_malloc()
+size = LARGE_BYTES - 1024
+def take():
+    blocks = [libc.malloc(size) for _ in range(KEPT_BYTES // LARGE_BYTES - 1)]
+    for block in blocks:
+        ctypes.memset(block, 1, size)
+    for block in blocks:
+        libc.free(block)
+take()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+take()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
+def test_memory_of_one_photo_is_there_for_the_next() -> None:
+    done = subprocess.run([sys.executable, "-c", PAGES], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100  # of 3,072 pages
+
+
 def test_other_systems_have_no_such_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert memory.return_large_blocks() is False
+    assert memory.tune_malloc() is False
