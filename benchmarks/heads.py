@@ -2,7 +2,7 @@
 
     python -m benchmarks.heads DATA --weights FILE [--backbone NAME] [--image-size N] [--out FOLDER]
                                [--losses NAME,NAME] [--noise 0,0.2,0.5] [--seeds N] [--epochs N]
-                               [--fresh ROWS]
+                               [--fresh ROWS [--after N]]
 
 DATA is a source as ``florilege train`` takes it. Features are computed once, as by
 ``--freeze backbone``, and kept in the folder.
@@ -14,14 +14,14 @@ several seeds of weights, order and noise. Figures are of the clean test photos,
 average-K accuracy with `min_size` 1 and the threshold from the scores of the test photos themselves
 (it needs no labels), so that every method has sets of exactly K on average, and top-K accuracy.
 ``LOSS+lda`` adds the linear discriminant of the features, as much of it as the same fifth of train
-says. ``blend`` is the head of `training.frozen.blend`: of
-``MEMBERS``, each searched and trained for its share of the epochs, so that no method trains for
-longer; the same fifth chooses share and sharpness. The folder keeps what is done, so a second call
-continues.
+says. ``blend`` is the head of `training.frozen.blend`: of ``MEMBERS``, each searched and trained
+for half the epochs, so that no method trains for longer; the same fifth chooses the share of the
+second and the sharpness. The folder keeps what is done, so a second call continues.
 
 With ``--fresh ROWS``, DATA has a ``fraction`` and both train and test are other photos: of those it
-leaves out of train, ROWS are the new test, and as many as it keeps are the new train. So what was
-settled with the test photos in view can be judged once more on photos nobody has looked at.
+leaves out of train, ROWS are the new test, and as many as it keeps are the new train, or all that
+are left. So what was settled with the test photos in view can be judged once more on photos nobody
+has looked at; ``--after N`` leaves out the first N, which such a run has used.
 """
 
 import argparse
@@ -50,7 +50,7 @@ from models.heads import CosineHead, TwoHead, build_head, by_head
 from models.runtime import silence_telemetry
 from training.config import OptimiserConfig, ScheduleConfig
 from training.device import choose
-from training.frozen.blend import SHARES, SHARPNESS, Candidate, candidates
+from training.frozen.blend import PARTNERS, SHARPNESS, Candidate, candidates
 from training.frozen.features import FrozenBackbone
 from training.frozen.lda import Discriminant, Linear
 from training.frozen.store import Features, folder_name
@@ -182,8 +182,8 @@ class Bench:
         settings = {loss: shorter.choose(loss, noise).setting for loss in MEMBERS}
 
         def blends(rows: Rows, seed: int) -> Iterator[Candidate]:
-            heads = [shorter.linear(loss, settings[loss], rows, seed=seed) for loss in MEMBERS]
-            return candidates(heads, rows.as_features())
+            own, other = (shorter.linear(loss, settings[loss], rows, seed=seed) for loss in MEMBERS)
+            return candidates(own, other, rows.as_features())
 
         rows, judged = self.split(noise)
         found = list[float]()
@@ -197,11 +197,12 @@ class Bench:
             chosen = next(itertools.islice(blends(rows, seed), best, None))
             return chosen.head.logits(self.test.features)
 
-        share, sharpness = tuple(itertools.product(SHARES, SHARPNESS))[best]
+        partners, sharpness = tuple(itertools.product(PARTNERS, SHARPNESS))[best]
         row: dict[str, Any] = {
             "members": {loss: setting._asdict() for loss, setting in settings.items()}
         }
-        row |= {"share": share, "sharpness": sharpness, "head": "linear", "score_kind": "softmax"}
+        row |= {"partners": partners, "sharpness": sharpness}
+        row |= {"head": "linear", "score_kind": "softmax"}
         return row, logits_by
 
     def linear(self, loss: str, setting: Setting, rows: Rows, *, seed: int) -> Linear:
@@ -397,7 +398,8 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     if given.fresh:
         used = set(open_dataset(given.data, splits=["train"]).split("train").names)
         left = np.array([row for row, name in enumerate(train.split.names) if name not in used])
-        asked, rows = np.split(np.random.default_rng(0).permutation(left), [given.fresh])
+        order = np.random.default_rng(0).permutation(left)[given.after :]
+        asked, rows = np.split(order, [given.fresh])
         rows, labels = rows[: len(used)], train.split.labels[asked]
         test = replace(train, rows=train.rows[asked])
     train = replace(train, rows=train.rows[rows])
@@ -441,6 +443,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--fresh", type=int, default=0)
+    parser.add_argument("--after", type=int, default=0)
     return parser.parse_args()
 
 
@@ -485,7 +488,7 @@ def _settings(row: dict[str, Any]) -> str:
         members = "; ".join(
             f"{loss} {_chosen(loss, each)}" for loss, each in row["members"].items()
         )
-        return f"share {row['share']:g}, sharpness {row['sharpness']:g}; {members}"
+        return f"partner's share {row['partners']:g}, sharpness {row['sharpness']:g}; {members}"
     said = _chosen(row["loss"].split("+")[0], row)
     if row["lda"]:
         said += f", share {row['lda'][1]:g}, shrinkage {row['lda'][0]:g}"

@@ -163,7 +163,7 @@ VALUES = {
     "training/augment.py": "DRAWS",
     "training/chance.py": "_GOLDEN",
     "training/checkpoint.py": "FORMAT",
-    "training/frozen/blend.py": "PARTNERS_DECAY SHRINKAGE",
+    "training/frozen/blend.py": "PARTNERS_DECAY SHARE SHRINKAGE",
     "training/frozen/store.py": "ID_BYTES",
     "training/int8.py": "PHOTOS TIMED",
     "training/triton.py": "MOST_AT_ONCE WAIT_US",

@@ -1,11 +1,11 @@
 """A linear head blended of two and of the discriminant of the features they were trained on.
 
 Heads that different losses have trained err on different photos, and the discriminant follows wrong
-labels least of all; what they have in common is right more often. Their mean is one linear layer.
+labels least of all; what they have in common is right more often. Together they are one layer.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,7 +34,10 @@ NOTE: Final = "blend"
 PARTNER: Final = "assume_negative"
 PARTNERS_DECAY: Final = 0.005
 SHRINKAGE: Final = 0.4
-SHARES: Final = (0.25, 0.1, 0.5)
+SHARE: Final = 0.25
+"""Of the discriminant."""
+PARTNERS: Final = (0.5, 0.25)
+"""The partner's share of the two heads."""
 SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)
 
 
@@ -42,34 +45,33 @@ class Candidate(NamedTuple):
     """A blend."""
 
     head: Linear
-    share: float  # of the discriminant
-    sharpness: float  # what its logits are multiplied by
+    partners: float  # share of the partner in the two heads
+    sharpness: float  # what the logits are multiplied by
 
 
-def candidates(heads: Sequence[Linear], train: Features) -> Iterator[Candidate]:
-    r"""Blends of ``heads`` and the discriminant of ``train``, those to prefer in a tie first.
+def candidates(own: Linear, other: Linear, train: Features) -> Iterator[Candidate]:
+    r"""Blends of two heads and the discriminant of ``train``, those to prefer in a tie first.
 
-    .. math:: z = \tau\, \Bigl((1 - \rho)\, \bar z + \rho\, \frac{\bar\sigma}{\sigma_d} z_d\Bigr)
+    .. math:: z = \tau\, \Bigl((1 - \rho) \bigl((1 - \pi) z_1 + \pi z_2\bigr)
+        + \rho\, \frac{\sigma_1 + \sigma_2}{2 \sigma_d} z_d\Bigr)
 
-    for :math:`\bar z` the mean of the heads' logits, :math:`z_d` those of the discriminant,
-    :math:`\sigma` the root mean square on ``train`` of logits around the mean of their photo
-    (:math:`\bar\sigma` its mean over the heads), :math:`\rho` a share and :math:`\tau` a sharpness:
-    a head that wrong labels have taught to doubt is too little sure of photos as they are.
+    for logits :math:`z_1` of ``own``, :math:`z_2` of ``other`` and :math:`z_d` of the discriminant,
+    :math:`\sigma` the root mean square on ``train`` of such logits around the mean of their photo,
+    :math:`\rho` a quarter, :math:`\pi` the share of the partner, a half or a quarter, and
+    :math:`\tau` a sharpness: a head that wrong labels have taught to doubt is too little sure of
+    photos as they are.
 
     Args:
-        heads: Trained on ``train``, for features as they are kept; at least one.
-        train: With the labels that trained the heads.
+        own: Trained on ``train``, for features as they are kept.
+        other: Its partner, of another loss.
+        train: With the labels that trained both.
     """
-    mean = Linear(
-        torch.stack([head.weight for head in heads]).mean(0),
-        torch.stack([head.bias for head in heads]).mean(0),
-    )
-    discriminant = Discriminant(train, len(mean.bias)).layer(SHRINKAGE)
-    level = sum(_spread(head, train) for head in heads) / len(heads)
-    scale = level / _spread(discriminant, train)
-    for share, sharpness in itertools.product(SHARES, SHARPNESS):
-        whole = mean.times(1 - share).plus(discriminant, share * scale).times(sharpness)
-        yield Candidate(whole, share, sharpness)
+    discriminant = Discriminant(train, len(own.bias)).layer(SHRINKAGE)
+    level = (_spread(own, train) + _spread(other, train)) / 2
+    brought = discriminant.times(SHARE * level / _spread(discriminant, train))
+    for share, sharpness in itertools.product(PARTNERS, SHARPNESS):
+        heads = own.times((1 - SHARE) * (1 - share)).plus(other, (1 - SHARE) * share)
+        yield Candidate(heads.plus(brought, 1.0).times(sharpness), share, sharpness)
 
 
 def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:
@@ -84,12 +86,13 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
     head = Linear(state["head.weight"], state["head.bias"])
     found = [
         (accuracy(each.head, val), each)
-        for each in candidates([head, partner(train, len(head.bias), config)], train)
+        for each in candidates(head, partner(train, len(head.bias), config), train)
     ]
     after, best = max(found, key=lambda one: one[0])
     done = (
-        f"the head is blended with one of {PARTNER} and a linear discriminant (share "
-        f"{best.share:g}, sharpness {best.sharpness:g}): average-K accuracy on val, mean over K, "
+        f"the head is blended with one of {PARTNER} (share {best.partners:g}) and a linear "
+        f"discriminant ({SHARE:g}, sharpness {best.sharpness:g}): average-K accuracy on val, mean "
+        f"over K, "
         f"{100 * accuracy(head, val):.2f} % before and {100 * after:.2f} % after"
     )
     state |= {"head.weight": best.head.weight, "head.bias": best.head.bias}

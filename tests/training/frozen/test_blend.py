@@ -14,7 +14,16 @@ from tests.training.frozen.small import classes_of
 from tests.training.small import small_config, write_photos
 from training.export import export_run
 from training.frozen import lda
-from training.frozen.blend import SHARES, SHARPNESS, accuracy, blend, candidates, note_of, partner
+from training.frozen.blend import (
+    PARTNERS,
+    SHARE,
+    SHARPNESS,
+    accuracy,
+    blend,
+    candidates,
+    note_of,
+    partner,
+)
 from training.frozen.lda import Discriminant, Linear
 from training.train import train_run
 
@@ -34,23 +43,28 @@ def _logits_oracle(layer: Linear, values: NDArray[np.float64]) -> NDArray[np.flo
 
 def test_a_blend_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lda, "ROWS_AT_ONCE", 7)
-    train, heads = classes_of(60, seed=0), [_head(1), _head(2)]
+    train, own, other = classes_of(60, seed=0), _head(1), _head(2)
     values = train.values.astype(np.float64)
-    ours = [_logits_oracle(head, values) for head in heads]
+    ours = [_logits_oracle(head, values) for head in (own, other)]
     theirs = _logits_oracle(Discriminant(train, 4).layer(0.4), values)
     sizes = [np.sqrt((logits**2).mean()) for logits in (*ours, theirs)]
     brought = theirs * (sizes[0] + sizes[1]) / 2 / sizes[2]
-    found = list(candidates(heads, train))
-    assert [each[1:] for each in found] == list(itertools.product(SHARES, SHARPNESS))
+    found = list(candidates(own, other, train))
+    assert [each[1:] for each in found] == list(itertools.product(PARTNERS, SHARPNESS))
     for each in found:
-        wanted = (1 - each.share) * (ours[0] + ours[1]) / 2 + each.share * brought
+        both = (1 - each.partners) * ours[0] + each.partners * ours[1]
+        wanted = (1 - SHARE) * both + SHARE * brought
         np.testing.assert_allclose(
             _logits_oracle(each.head, values), each.sharpness * wanted, rtol=1e-4, atol=1e-4
         )
 
 
 def test_its_first_choice_stands_where_all_are_as_good() -> None:
-    assert (SHARES[0], SHARPNESS[0]) == (0.25, 1.0)  # what the figures in docs/results.md rest on
+    assert (SHARE, PARTNERS[0], SHARPNESS[0]) == (
+        0.25,
+        0.5,
+        1.0,
+    )  # what the figures in docs/results.md rest on
 
 
 def test_it_repairs_a_head_that_learnt_little(tmp_path: Path) -> None:
