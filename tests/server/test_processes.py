@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -247,6 +248,9 @@ def test_the_others_end_with_the_one_that_listens(bundle: Path) -> None:
         assert ask(serving.port)[0] == 200
         others = children(serving.process.pid)
         assert len(others) == 3
+        if sys.platform == "linux":
+            policies = {os.sched_getscheduler(pid) for pid in (serving.process.pid, *others)}
+            assert policies == {os.SCHED_BATCH}
         for pid in others:  # as supervisors do
             os.kill(pid, signal.SIGTERM)
             os.kill(pid, signal.SIGINT)
