@@ -1,11 +1,13 @@
 """Which loss for a head on frozen features? Every loss, clean and noisy labels, several seeds.
 
-    python -m benchmarks.heads DATA --weights FILE [--backbone NAME] [--image-size N] [--out FOLDER]
-                               [--losses NAME,NAME] [--noise 0,0.2,0.5] [--seeds N] [--epochs N]
-                               [--fresh ROWS [--after N]]
+    python -m benchmarks.heads DATA [DATA ...] --weights FILE [--backbone NAME] [--image-size N]
+                               [--out FOLDER] [--losses NAME,NAME] [--noise 0,0.2,0.5] [--seeds N]
+                               [--epochs N] [--fresh ROWS [--after N]]
 
-DATA is a source as ``florilege train`` takes it. Features are computed once, as by
-``--freeze backbone``, and kept in the folder.
+DATA is a source as ``florilege train`` takes it. Of several, such as the same photos cut otherwise
+(``--redraws`` of `benchmarks.photo_sets`), each is searched and trained for itself, and figures are
+over all of them and their seeds. Features are computed once, as by ``--freeze backbone``, and kept
+in the folder.
 
 For each loss and noise rate: a fifth of train, its labels clean, chooses the weight decay, the
 learning rate, the parameters listed in ``SEARCHED``, the head and the score kind, by mean average-K
@@ -370,24 +372,35 @@ def main() -> None:
     given = _arguments()
     given.out.mkdir(parents=True, exist_ok=True)
     rates = [float(rate) for rate in given.noise.split(",")]
-    bench = _bench(given, rates)
     done = given.out / "results.jsonl"
     rows = [json.loads(line) for line in done.read_text().splitlines()] if done.exists() else []
-    known = {(row["loss"], row["noise"]) for row in rows}
-    for rate, loss in itertools.product(rates, given.losses.split(",")):
-        if (loss, rate) not in known:
-            rows.append(bench.measure(loss, rate, given.seeds))
-            with done.open("a") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
-            print(f"{loss}, noise {rate:g}: {rows[-1]['seconds']} s", flush=True)
-    print(tables(rows))
+    known = {(row["data"], row["loss"], row["noise"]) for row in rows}
+    for data in given.data:
+        bench = _bench(data, given, rates)
+        for rate, loss in itertools.product(rates, given.losses.split(",")):
+            if (data, loss, rate) not in known:
+                rows.append({"data": data, **bench.measure(loss, rate, given.seeds)})
+                with done.open("a") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
+                print(f"{data}, {loss}, noise {rate:g}: {rows[-1]['seconds']} s", flush=True)
+    print(tables(joined(rows)))
 
 
-def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
-    source = given.data.partition(":")[0] if given.fresh else given.data
+def joined(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each loss and rate of noise: the figures of all data, the settings of the first."""
+    found = dict[tuple[str, float], dict[str, Any]]()
+    for row in rows:
+        whole = found.setdefault((row["loss"], row["noise"]), {**row, "average_k": [], "top_k": []})
+        for figure in ("average_k", "top_k"):
+            whole[figure] += row[figure]
+    return list(found.values())
+
+
+def _bench(data: str, given: argparse.Namespace, rates: list[float]) -> Bench:
+    source = data.partition(":")[0] if given.fresh else data
     dataset = open_dataset(source, splits=["train", "test"])
-    names = ("data", "backbone", "weights", "image_size")
-    size = resolve({name: getattr(given, name) for name in names}).preprocess
+    names = ("backbone", "weights", "image_size")
+    size = resolve({"data": data, **{name: getattr(given, name) for name in names}}).preprocess
     network = build(given.backbone, len(dataset.classes), "linear", image_size=size.image_size)
     warm_start(network, open_weights(given.weights, given.backbone))
     folder = given.out / "features" / folder_name(given.backbone, network.backbone, size)
@@ -396,7 +409,7 @@ def _bench(given: argparse.Namespace, rates: list[float]) -> Bench:
     rows = np.arange(len(train))  # of train, that train the heads
     labels = test.split.labels
     if given.fresh:
-        used = set(open_dataset(given.data, splits=["train"]).split("train").names)
+        used = set(open_dataset(data, splits=["train"]).split("train").names)
         left = np.array([row for row, name in enumerate(train.split.names) if name not in used])
         order = np.random.default_rng(0).permutation(left)[given.after :]
         asked, rows = np.split(order, [given.fresh])
@@ -433,7 +446,7 @@ def noisy_labels(
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("data")
+    parser.add_argument("data", nargs="+")
     parser.add_argument("--weights", required=True)
     parser.add_argument("--backbone", default="timm:tf_efficientnet_lite0")
     parser.add_argument("--image-size", type=int)

@@ -3,6 +3,7 @@
 Run ``python -m benchmarks.photo_sets FOLDER --out SET``, then name ``SET/photos.csv`` as data. The
 folder holds ``images.tar``, ``index.csv`` (columns ``path``, ``fine``, ``coarse`` and ``split``; a
 path is that of a member) and ``classes.json`` (the names that ``fine`` and ``coarse`` count into).
+With ``--redraws N``, ``SET/photos-1.csv`` to ``SET/photos-N.csv`` cut the same photos otherwise.
 """
 
 import json
@@ -12,6 +13,7 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from data.dataset import SPLITS, split_name
@@ -25,11 +27,14 @@ OUTSIDE = "ood"  # the part that shows none of the classes; a folder beside the 
 def main(
     folder: Annotated[Path, typer.Argument(help="With images.tar, index.csv and classes.json.")],
     out: Annotated[Path, typer.Option(help="Folder to write the photos and photos.csv into.")],
+    redraws: Annotated[int, typer.Option(help="How many manifests cut the photos anew.")] = 0,
 ) -> None:
     """Unpack a set of photos into class folders with a manifest that knows their groups."""
     table = manifest(folder)
     unpack(folder, out)
     write_table(out / MANIFEST, table)
+    for seed in range(1, redraws + 1):
+        write_table(out / f"photos-{seed}.csv", redrawn(table, seed))
     rows = Counter(table["split"])
     counts = ", ".join(f"{name} {rows[name]:,}" for name in SPLITS)
     groups = f"{len(set(table['class_id']))} classes in {len(set(table['group']))} groups"
@@ -57,6 +62,16 @@ def manifest(folder: Path) -> Table:
         for column, cell in zip(("path", "class_id", "group", "split"), row, strict=True):
             columns[column].append(cell)
     return columns
+
+
+def redrawn(table: Table, seed: int) -> Table:
+    """The manifest with the splits dealt out anew; each keeps its number of photos of a class."""
+    random, classes = np.random.default_rng(seed), np.array(table["class_id"])
+    splits = np.array(table["split"])
+    for name in dict.fromkeys(table["class_id"]):
+        rows = np.flatnonzero(classes == name)
+        splits[rows] = splits[random.permutation(rows)]
+    return {**table, "split": splits.tolist()}
 
 
 def unpack(folder: Path, out: Path) -> None:

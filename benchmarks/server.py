@@ -11,7 +11,11 @@ client leaves them. A last line for each photo is not of connections that ask ag
 photos that come by chance, at 44 % of what the cores could do, and wait where others do.
 
     python -m benchmarks.server BUNDLE [--seconds 2] [--rounds 5] [--threads N] [--processes N]
-                                       [--against litserve,bentoml]
+                                       [--against litserve,bentoml] [--device cuda]
+
+With ``--device cuda`` the limit is that of decoding alone, ``ratio`` says how much of the server's
+CPU time that is, and ``share`` is the rate over what the cores could decode or, where that is less,
+over what the GPU alone does in batches of the largest size, which is printed first.
 
 With ``--processes`` a second server works on the photos in so many processes.
 
@@ -22,7 +26,7 @@ as many processes as there are threads (`benchmarks.peer_servers`). Then photos 
 import argparse
 import http.client
 import io
-import multiprocessing
+import math
 import os
 import re
 import signal
@@ -32,21 +36,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 import numpy as np
 from PIL import Image
 
 from benchmarks import peer_servers
-from models.bundle import open_bundle
+from benchmarks.server_limit import Limit, rate_of_gpu
 from models.cores import cores
-from models.images import load
-from models.session import Session
 
 CONNECTIONS = (1, 8, 32)
 PHOTOS = (("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None))
@@ -84,9 +86,12 @@ class Load:
         """CPU milliseconds of the server for each answer."""
         return 1000 * self.cpu / len(self.latencies)
 
-    def share(self, could: float, most: int) -> float:
-        """The rate over that of ``most`` cores which each can do ``could`` photos a second."""
-        return self.rate / could / (most - self.client / self.seconds)
+    def share(self, could: float, most: int, gpu: float) -> float:
+        """The rate over that of ``most`` cores which each can do ``could`` photos a second.
+
+        ``gpu`` is the rate that the network alone allows.
+        """
+        return self.rate / min(could * (most - self.client / self.seconds), gpu)
 
     def percentile(self, share: float) -> float:
         """Milliseconds within which this share was answered."""
@@ -102,6 +107,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=cores(), help="of the server")
     parser.add_argument("--processes", type=int, default=1, help="of a second server")
     parser.add_argument("--against", default="", help="litserve, bentoml, or both")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of our servers")
     wanted = parser.parse_args()
     if not wanted.bundle.is_dir():
         parser.error(f"there is no bundle {wanted.bundle}; `make demo` makes one, or name another")
@@ -125,9 +131,11 @@ def main() -> None:
         "refused",
     )
     print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in heads))
-    with Limit(wanted.bundle, wanted.threads, wanted.seconds) as limit:
+    gpu = rate_of_gpu(wanted.bundle, wanted.seconds) if wanted.device == "cuda" else math.inf
+    with Limit(wanted.bundle, wanted.threads, wanted.seconds, gpu) as limit:
         for name in (*names, *filter(None, wanted.against.split(","))):
-            with started(name, wanted.bundle, wanted.threads, forms=bool(wanted.against)) as target:
+            forms, device = bool(wanted.against), wanted.device
+            with started(name, wanted.bundle, wanted.threads, forms=forms, device=device) as target:
                 for photo_name, photo in photos.items():
                     table(target, photo_name, photo, limit, wanted.seconds, wanted.rounds)
 
@@ -180,11 +188,12 @@ def family(pid: int) -> set[int]:
 
 
 @contextmanager
-def started(name: str, bundle: Path, threads: int, *, forms: bool) -> Iterator[Target]:
+def started(name: str, bundle: Path, threads: int, *, forms: bool, device: str) -> Iterator[Target]:
     """Start a server, yield it once it answers, and stop it."""
     ours = re.fullmatch(r"florilege(?:, (\d+) processes)?", name)
     if ours:
-        process = serve(bundle, threads, "--processes", ours[1] or "1")
+        flags = ["--device", device, "--processes", ours[1] or "1"]
+        process = serve(bundle, *flags, *(["--threads", str(threads)] if device == "cpu" else []))
         port, path, field = port_of(process), "/v1/identify", "images" if forms else None
     else:
         port, path, field = free_port(), "/predict", "photo"
@@ -232,19 +241,19 @@ def _wait_until_it_answers(target: Target) -> None:
 
 
 def table(
-    target: Target, photo_name: str, photo: bytes, limit: "Limit", seconds: float, rounds: int
+    target: Target, photo_name: str, photo: bytes, limit: Limit, seconds: float, rounds: int
 ) -> None:
     """Put a server under each load with one photo, and print a line for each."""
     most = min(limit.many, cores())
     drive(target, photo, connections=2, seconds=0.5)
-    rate = BY_CHANCE * most * 1000 / limit(photo)
+    rate = BY_CHANCE * min(most * 1000 / limit(photo), limit.gpu)
     loads = [(str(many), partial(drive, connections=many)) for many in CONNECTIONS]
     for load_name, put in [*loads, (f"{BY_CHANCE:.0%}", partial(arrive, rate=rate))]:
         used = min(most, int(load_name)) if load_name.isdigit() else most
         rows, before = [], limit(photo)
         for _ in range(rounds):
             load, after = put(target, photo, seconds=seconds), limit(photo)
-            rows.append(_row(load, (before + after) / 2, used))
+            rows.append(_row(load, (before + after) / 2, used, limit.gpu))
             before = after
         middle = [median(column) for column in zip(*rows, strict=True)]
         print(f"{target.name:24}{photo_name:8}{middle[0]:9.2f}{load_name:>9}{middle[1]:9.1f}"
@@ -252,14 +261,14 @@ def table(
               f"{sum(row[7] for row in rows):9.0f}", flush=True)  # fmt: skip
 
 
-def _row(load: Load, limit: float, used: int) -> tuple[float, ...]:
+def _row(load: Load, limit: float, used: int, gpu: float) -> tuple[float, ...]:
     times = load.percentile(0.5), load.percentile(0.99), load.cpu_ms
     return (
         limit,
         load.rate,
         *times,
         limit / load.cpu_ms,
-        load.share(1000 / limit, used),
+        load.share(1000 / limit, used, gpu),
         load.refused,
     )
 
@@ -281,52 +290,11 @@ def jpeg(width: int, height: int, size: int | None) -> bytes:
         low, high = (low, quality - 1) if buffer.tell() > (size or 0) else (quality, high)
 
 
-class Limit:
-    """Decoding and network by themselves, in ``many`` processes at the same time."""
-
-    def __init__(self, bundle: Path, many: int, seconds: float) -> None:
-        self.many = many
-        self._bundle, self._seconds = bundle, seconds
-        self._pools = [  # of one process each, so that all of them work
-            ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-            for _ in range(many)
-        ]
-
-    def __enter__(self) -> "Limit":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for pool in self._pools:
-            pool.shutdown()
-
-    def __call__(self, photo: bytes) -> float:
-        """CPU milliseconds that a photo takes."""
-        tasks = [pool.submit(alone, self._bundle, photo, self._seconds) for pool in self._pools]
-        return mean(task.result() for task in tasks)
-
-
-def alone(bundle: Path, photo: bytes, seconds: float) -> float:
-    """CPU milliseconds of decoding and network, one after the other in one thread."""
-    session = _opened(bundle)
-    preprocess = session.bundle.preprocess
-    session.logits(load(photo, preprocess)[np.newaxis])
-    rounds, started, until = 0, time.process_time(), time.monotonic() + seconds
-    while time.monotonic() < until:
-        session.logits(load(photo, preprocess)[np.newaxis])
-        rounds += 1
-    return 1000 * (time.process_time() - started) / rounds
-
-
-@cache
-def _opened(bundle: Path) -> Session:
-    return Session(open_bundle(bundle), device="cpu", threads=1)
-
-
-def serve(bundle: Path, threads: int, *flags: str) -> subprocess.Popen[str]:
+def serve(bundle: Path, *flags: str) -> subprocess.Popen[str]:
     """Start a server on a free port."""
-    command = [sys.executable, "-m", "florilege", "serve", str(bundle), "--device", "cpu"]
+    command = [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", "0"]
     return subprocess.Popen(
-        [*command, "--port", "0", "--threads", str(threads), *flags],
+        [*command, *flags],
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -69,7 +69,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(shutil.copytree(given.bundle, Path(folder) / "bundle"))
         flags = ["--feedback-store", f"{folder}/feedback", "--processes", str(given.processes)]
-        process = serve(bundle, max(2, given.processes), *flags)
+        process = serve(
+            bundle, "--device", "cpu", "--threads", str(max(2, given.processes)), *flags
+        )
         port, until = port_of(process), time.monotonic() + 60 * given.minutes
         seen, memory, swaps, killed = Seen(), list[float](), 0, 0
         try:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from models.bundle.bundle import MODEL, Bundle
 from models.errors import BundleError
 from models.images import MAX_PIXELS, Header, load
-from models.runtime import CPU, demand_cuda, import_runtime, wanted_providers
+from models.runtime import CPU, CUDA, demand_cuda, import_runtime, wanted_providers
 
 INPUT: Final = "image"
 FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions); may be absent
@@ -90,7 +90,7 @@ class Session:
             ValueError: Another dtype or shape, no image, or features that the graph does not give.
             BundleError: The network gives infinite or undefined numbers.
         """
-        side, classes = self.bundle.preprocess.image_size, len(self.bundle.classes)
+        side = self.bundle.preprocess.image_size
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (side, side, 3):
             raise ValueError(
                 f"images must be uint8 of shape (batch, {side}, {side}, 3),"
@@ -102,12 +102,20 @@ class Session:
             raise ValueError("features must be False: this graph gives none")
         wanted = [*self.heads.values(), *([FEATURES] if features else [])]
         found = self._run.run(wanted, {INPUT: np.ascontiguousarray(images)})
-        logits = dict(zip(self.heads, found, strict=False))  # features come after all heads
+        return self.checked(dict(zip(wanted, found, strict=True)), len(images), features=features)
+
+    def checked(self, found: Mapping[str, Floats], rows: int, *, features: bool) -> Outputs:
+        """What the graph's outputs, by their names, say about some pictures.
+
+        Raises:
+            BundleError: They are infinite or undefined numbers, or not as many as there should be.
+        """
+        logits = {head: found[output] for head, output in self.heads.items()}
         for head, values in logits.items():
-            _check(f"head {head}", values, (len(images), classes))
+            _check(f"head {head}", values, (rows, len(self.bundle.classes)))
         if features:
-            _check(FEATURES, found[-1], (len(images), self.dimensions))
-        return Outputs(logits, found[-1] if features else None)
+            _check(FEATURES, found[FEATURES], (rows, self.dimensions))
+        return Outputs(logits, found[FEATURES] if features else None)
 
 
 def _check(output: str, values: Floats, shape: tuple[int, int | None]) -> None:
@@ -123,9 +131,18 @@ def _check(output: str, values: Floats, shape: tuple[int, int | None]) -> None:
 
 
 def open_graph(
-    content: bytes, *, threads: int, providers: Sequence[str] = (CPU,), quiet: bool = False
+    content: bytes,
+    *,
+    threads: int,
+    providers: Sequence[str] = (CPU,),
+    quiet: bool = False,
+    replayed: bool = False,
 ) -> Any:
-    """A graph in ONNX Runtime whose idle threads do not spin; ``quiet`` logs nothing."""
+    """A graph in ONNX Runtime whose idle threads do not spin; ``quiet`` logs nothing.
+
+    On a GPU it computes in float32 proper, not in TF32, whose 10 bits of mantissa would move scores
+    past thresholds that were calibrated elsewhere. ``replayed`` is for `models.fixed_batch`.
+    """
     runtime = import_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -135,7 +152,9 @@ def open_graph(
         options.log_severity_level = 4  # errors are raised all the same
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    return runtime.InferenceSession(content, options, providers=list(providers))
+    cuda = {"use_tf32": "0", "enable_cuda_graph": str(int(replayed))}
+    named = [(CUDA, cuda) if name == CUDA else name for name in providers]
+    return runtime.InferenceSession(content, options, providers=named)
 
 
 def _load(bundle: Bundle, providers: list[str], threads: int) -> Any:

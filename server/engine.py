@@ -1,7 +1,6 @@
 """Working on photos: as many threads as cores, a bounded queue, no work for clients that left.
 
-One task is decode, network and set together. Batching gains at most 8 % on a CPU and lets one
-slow or bad photo hold up its neighbours, so there is none.
+One task is decode, network and set together; on a GPU the network waits for `server.batching`.
 """
 
 import asyncio
@@ -75,7 +74,7 @@ class Engine:
         self.settings = settings
         self.metrics = metrics
         self.state = State.LOADING
-        self.threads = settings.photos_at_once
+        self.threads = settings.threads or settings.photos_at_once + pipeline.gathering
         self.queue_limit = settings.queue_limit or FEWEST
         self._running = set[asyncio.Future[Outcome]]()
         self._retiring = set[asyncio.Task[None]]()

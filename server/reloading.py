@@ -140,6 +140,7 @@ def pipeline_of(settings: Settings) -> Pipeline:
         max_decoding_pixels=settings.max_decoding_pixels,
         lists=settings.lists,
         processes=settings.threads_of_processes,
+        batches=True,
     )
 
 

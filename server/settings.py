@@ -28,7 +28,7 @@ class Settings(flags.FlagSettings):
     device: Device = "auto"
     """cpu or cuda; auto takes a GPU where one works."""
     threads: int | None = Field(default=None, ge=1)
-    """Photos worked on at once; by default one for each core."""
+    """Photos worked on at once; by default one for each core, and on a GPU 32 more."""
     processes: Count = 1
     """Processes that photos are worked on in; more than one run beside the one that listens."""
     max_body_bytes: Count = 32 * MEBIBYTE

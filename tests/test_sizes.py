@@ -155,6 +155,7 @@ VALUES = {
     "server/afterwards/watching.py": "SAVE_EVERY_S",
     "server/answers/budget.py": "CHECK_EVERY_S",
     "server/answers/plantnet.py": "UNLIMITED",
+    "server/batching.py": "CLOSE",
     "server/http/about.py": "MAX_AGE_S",
     "server/http/edge.py": "LINGER_S",
     "server/memory.py": "M_MMAP_THRESHOLD M_TRIM_THRESHOLD",

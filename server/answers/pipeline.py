@@ -16,11 +16,13 @@ from models.classes import ClassTable
 from models.errors import BundleError
 from models.images import MAX_PIXELS, ImageError, UnsupportedImage, read_header
 from models.images import ImageTooLarge as TooManyPixels
+from models.runtime import CUDA
 from models.session import Outputs, Session
 from server.answers.answer import answer, judge
 from server.answers.ask import Ask
 from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
 from server.answers.lists import Lists, open_list
+from server.batching import LARGEST, Batching, in_batches
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
 from server.processes import Order, Processes
 from server.schemas import Answer, Model
@@ -60,7 +62,7 @@ class Pipeline:
 
     bundle: Bundle
     record: CalibrationRecord
-    session: Session | Processes
+    session: Session | Batching | Processes
     model: Model
     lists: Lists  # what a request may restrict its answer to
     reference: Reference | None = None  # of features, where the record's rejection needs them
@@ -102,9 +104,14 @@ class Pipeline:
         """How many of its processes have ended by themselves."""
         return self.session.ended if isinstance(self.session, Processes) else 0
 
+    @property
+    def gathering(self) -> int:
+        """How many photos may wait for the network at once, beside those that are decoded."""
+        return LARGEST if isinstance(self.session, Batching) else 0
+
     def close(self) -> None:
-        """End its processes, once nobody uses it any more."""
-        if isinstance(self.session, Processes):
+        """End its threads and processes, once nobody uses it any more."""
+        if not isinstance(self.session, Session):
             self.session.close()
 
     def decide(
@@ -198,11 +205,12 @@ def open_pipeline(
     max_decoding_pixels: int = MAX_DECODING_PIXELS,
     lists: Sequence[str] = (),
     processes: Sequence[int] = (),
+    batches: bool = False,
 ) -> Pipeline:
     """Open and verify a bundle, and load its network.
 
     ``lists`` are words for `open_list`. With ``processes``, the number of threads of each, these
-    load it instead of this one.
+    load it instead of this one. With ``batches`` a GPU runs the network on whatever is ready.
 
     Raises:
         BundleError: It is damaged, or was never calibrated.
@@ -214,15 +222,17 @@ def open_pipeline(
     opened = [open_list(word, bundle.classes) for word in lists]
     rejection = record.rejection
     needed = None if rejection is None else rejection.reference_sha256
-    session: Session | Processes
+    session: Session | Batching | Processes
     if processes:
         session = Processes(Order(bundle, device), processes)
     else:
         session = Session(bundle, device=device, threads=1)
+        if batches and session.provider == CUDA:
+            session = in_batches(session)
     try:
         reference = open_reference(bundle, needed, session.dimensions)
     except BundleError:
-        if isinstance(session, Processes):
+        if not isinstance(session, Session):
             session.close()
         raise
     return Pipeline(

@@ -1,5 +1,7 @@
 """The benchmark of heads measures a loss, one with the discriminant, and the blend."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -40,3 +42,17 @@ def test_no_method_trains_for_longer_than_another(monkeypatch: pytest.MonkeyPatc
     ours.measure("blend", 0.0, 1)
     assert set(trained) == {2}
     assert len(heads.MEMBERS) == 2
+
+
+def test_rows_of_several_data_become_one_with_the_figures_of_all() -> None:
+    def row(data: str, loss: str, at: float) -> dict[str, Any]:
+        figures = {"average_k": [[at] * 4, [at + 1] * 4], "top_k": [[at + 2] * 4, [at + 3] * 4]}
+        return {"data": data, "loss": loss, "noise": 0.5, "rate": at, **figures}
+
+    rows = [row("a", "focal", 10), row("a", "ldam", 20), row("b", "focal", 30)]
+    focal, ldam = heads.joined(rows)
+    assert (focal["loss"], focal["rate"], ldam["loss"]) == ("focal", 10, "ldam")
+    assert [seed[0] for seed in focal["average_k"]] == [10, 11, 30, 31]
+    assert [seed[0] for seed in focal["top_k"]] == [12, 13, 32, 33]
+    assert [seed[0] for seed in ldam["average_k"]] == [20, 21]
+    assert len(rows[0]["average_k"]) == 2  # what was read stays as it was

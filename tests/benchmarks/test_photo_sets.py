@@ -1,13 +1,14 @@
 import io
 import json
 import tarfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from benchmarks.photo_sets import main, manifest, place, unpack
+from benchmarks.photo_sets import main, manifest, place, redrawn, unpack
 from data.sources import open_dataset
 from models.errors import DataError
 from tests.data.pictures import png
@@ -74,3 +75,27 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
 def test_no_photo_is_written_outside_the_folder(path: str) -> None:
     with pytest.raises(DataError, match="leads out"):
         place(path)
+
+
+def test_a_redraw_deals_the_photos_of_each_class_out_anew() -> None:
+    counts = {("elm", "train"): 30, ("elm", "test"): 10, ("ash", "train"): 4, ("ash", "val"): 8}
+    keys = [key for key, count in counts.items() for _ in range(count)]
+    table = {
+        "path": [f"{number}.png" for number in range(len(keys))],
+        "class_id": [name for name, _ in keys],
+        "split": [split for _, split in keys],
+    }
+    one, again, other = redrawn(table, 1), redrawn(table, 1), redrawn(table, 2)
+    assert one == again
+    assert one["split"] != other["split"] != table["split"]
+    for found in (one, other):
+        assert (found["path"], found["class_id"]) == (table["path"], table["class_id"])
+        assert Counter(zip(found["class_id"], found["split"], strict=True)) == counts
+
+
+def test_the_command_writes_as_many_redraws_as_asked_for(tmp_path: Path) -> None:
+    main(_handed_on(tmp_path / "given"), tmp_path / "set", redraws=2)
+    for name in ("photos", "photos-1", "photos-2"):
+        dataset = open_dataset(str(tmp_path / "set" / f"{name}.csv"))
+        assert [len(split) for split in dataset.splits.values()] == [3, 1, 1]
+    assert not (tmp_path / "set/photos-3.csv").exists()

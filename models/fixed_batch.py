@@ -1,0 +1,73 @@
+"""A network at one batch size: buffers that stay in their place, so that a GPU can replay it.
+
+Launching each kernel by itself takes the host longer than a GPU takes to compute small batches; a
+CUDA graph launches all at once, but only with the addresses and shapes it was captured with.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from models.runtime import CUDA, import_runtime
+from models.session import FEATURES, INPUT, Floats, Session
+
+
+class FixedBatch:
+    """Runs up to ``size`` pictures at once; by one thread, always the same.
+
+    Args:
+        session: Whose network it is.
+        graph: The same, opened with `open_graph` for this alone.
+        size: Pictures it has room for.
+    """
+
+    def __init__(self, session: Session, graph: Any, size: int) -> None:
+        runtime, side = import_runtime(), session.bundle.preprocess.image_size
+        device = "cuda" if graph.get_providers()[0] == CUDA else "cpu"
+        self.size = size
+        self._graph, self._binding = graph, graph.io_binding()
+        self._pixels = np.zeros((size, side, side, 3), np.uint8)
+        if device == "cuda":
+            lock_pages(self._pixels, runtime.cuda_version)
+        new = runtime.OrtValue.ortvalue_from_shape_and_type
+        self._input = new(self._pixels.shape, np.uint8, device)
+        self._binding.bind_ortvalue_input(INPUT, self._input)
+        widths = dict.fromkeys(session.heads.values(), len(session.bundle.classes))
+        if session.dimensions is not None:
+            widths[FEATURES] = session.dimensions
+        self._outputs = {
+            name: new((size, width), np.float32, device) for name, width in widths.items()
+        }
+        for name, value in self._outputs.items():
+            self._binding.bind_ortvalue_output(name, value)
+        self._options = runtime.RunOptions()
+        self._options.add_run_config_entry("gpu_graph_id", str(size))
+
+    def run(self, pictures: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Floats]:
+        """All outputs by name, (pictures, width), with features where the graph gives them.
+
+        Args:
+            pictures: uint8, each ``(image_size, image_size, 3)``, one to ``size`` of them.
+        """
+        for row, picture in enumerate(pictures):
+            self._pixels[row] = picture
+        self._input.update_inplace(self._pixels)
+        self._graph.run_with_iobinding(self._binding, self._options)
+        return {
+            name: value.numpy()[: len(pictures)].copy() for name, value in self._outputs.items()
+        }
+
+
+def lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> bool:
+    """Keep an array where it is in memory, from where a GPU copies it faster; False if refused."""
+    try:
+        runtime = ctypes.CDLL(f"libcudart.so.{cuda_version.partition('.')[0]}")
+        refused = runtime.cudaHostRegister(
+            ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), ctypes.c_uint(0)
+        )
+    except (OSError, AttributeError):
+        return False
+    return not refused
