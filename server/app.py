@@ -25,7 +25,7 @@ from server.http.traces import open_traces
 from server.metrics import Metrics
 from server.plantnet import plantnet_router
 from server.reloading import Reloader, pipeline_of
-from server.routes import feedback_router, operations, router
+from server.routes import Straight, feedback_router, operations, router
 from server.settings import Settings
 
 
@@ -78,6 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(plantnet_router)
     app.include_router(operations)
     app.include_router(page_router())
+    app.add_middleware(Straight)  # the innermost; the last one added is the outermost
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -8,7 +8,7 @@ batches gain at most 8 % there, and one slow photo would hold up its neighbours.
 import logging
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter
@@ -57,7 +57,7 @@ class Batching:
     def __init__(self, session: Session, *, replayed: bool) -> None:
         self.session, self.provider = session, session.provider
         self.dimensions = session.dimensions
-        self._decoding = threading.BoundedSemaphore(cores())  # the other threads wait for batches
+        self._decoding = ThreadPoolExecutor(cores(), thread_name_prefix="decode")
         self._decoded: SimpleQueue[_Waiting | None] = SimpleQueue()
         opened = Future[None]()
         # One thread opens and runs it all: a captured graph belongs to the thread that captured it.
@@ -69,8 +69,8 @@ class Batching:
         self, photo: Header, *, max_pixels: int, features: bool = False
     ) -> tuple[Outputs, float]:
         """As `Session.look`; the seconds are those until the photo's batch was done."""
-        with self._decoding:
-            pixels = load(photo, self.session.bundle.preprocess, max_pixels=max_pixels)
+        preprocess = self.session.bundle.preprocess
+        pixels = self._decoding.submit(load, photo, preprocess, max_pixels=max_pixels).result()
         started, waiting = perf_counter(), _Waiting(pixels)
         self._decoded.put(waiting)
         outputs = self.session.checked(waiting.row.result(), 1, features=features)

@@ -1,13 +1,13 @@
 """All routes. The docstrings are what `/openapi.json` says about them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
-from fastapi.routing import APIRoute
 from pydantic import ValidationError
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from models.classes import ClassInfo
 from server.afterwards.feedback import Feedback
@@ -44,6 +44,7 @@ from server.http.answering import answered
 from server.http.body import read_body
 from server.http.cached import Cached
 from server.http.description import OF_ALL, refusals
+from server.http.handlers import on_invalid_query, on_problem
 from server.http.keys import check_key
 from server.http.parameters import ClassesQuery, ClassQuery, NoQuery, question_of, refuse_repeated
 from server.schemas import (
@@ -56,6 +57,7 @@ from server.schemas import (
     ModelCard,
 )
 
+IDENTIFY = "/v1/identify"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MOST_FEEDBACK_BYTES = 8192
 MOST_OF_A_KEY = 200
@@ -118,25 +120,8 @@ EngineOf = Annotated[Engine, Depends(_engine)]
 AboutOf = Annotated[About, Depends(_about)]
 
 
-class _Direct(APIRoute):
-    """`identify` as FastAPI describes and guards it, but asked directly: reading so many
-    parameters as dependencies takes FastAPI longer than deciding the set."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        async def handle(request: Request) -> Response:
-            for guard in GUARDS:
-                await guard(request)
-            question = question_of(request.query_params)
-            return await identify(request, question, request.app.state.engine)
-
-        return handle
-
-
-identifying = APIRouter(route_class=_Direct)
-
-
-@identifying.post(
-    "/v1/identify",
+@router.post(
+    IDENTIFY,
     response_model=Answer,
     openapi_extra=PHOTOS,
     responses=refusals(
@@ -164,7 +149,33 @@ async def identify(
     )
 
 
-router.include_router(identifying)
+class Straight:
+    """Brings photos to `identify` past the framework's routing, dependencies and middleware, which
+    take the interpreter longer than deciding the set; everything else goes through them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if (scope["type"], scope.get("path"), scope.get("method")) != ("http", IDENTIFY, "POST"):
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = _identify_route
+        request = Request(scope, receive)
+        try:
+            for guard in GUARDS:
+                await guard(request)
+            question = question_of(request.query_params)
+            response = await identify(request, question, request.app.state.engine)
+        except Problem as problem:
+            response = await on_problem(request, problem)
+        except RequestValidationError as error:
+            response = await on_invalid_query(request, error)
+        await response(scope, receive, send)
+
+
+_identify_route = next(route for route in router.routes if getattr(route, "path", None) == IDENTIFY)
 
 
 @router.get("/v1/model", response_model=ModelCard)

@@ -8,9 +8,10 @@ import asyncio
 import logging
 import re
 import uuid
+from collections.abc import Mapping
 from time import monotonic, perf_counter
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,6 +38,13 @@ SAFETY = {
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
 }
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+_SAFETY = _raw(SAFETY)
 
 
 def new_request_id(headers: Headers) -> str:
@@ -80,10 +88,11 @@ class _Exchange:
         if self.method == "HEAD":  # what GET would answer; the HTTP server leaves out the body
             scope = {**scope, "method": "GET"}
         self.scope, self._receive, self._send = scope, receive, send
-        self.request_id = new_request_id(Headers(scope=scope))
+        headers = Headers(scope=scope)
+        self.request_id = new_request_id(headers)
         scope.setdefault("state", {})["request_id"] = self.request_id
         self.status: int | None = None
-        self.body_ended = not _announces_body(Headers(scope=scope))
+        self.body_ended = not _announces_body(headers)
         self.closes = False
 
     async def run(self) -> None:
@@ -117,7 +126,7 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.closes = not self.body_ended and self.status in REFUSED_EARLY
-            self._add_headers(MutableHeaders(scope=message))
+            self._add_headers(message)
             await self._send(message)
         elif self.closes and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
@@ -126,12 +135,13 @@ class _Exchange:
         else:
             await self._send(message)
 
-    def _add_headers(self, headers: MutableHeaders) -> None:
-        headers["X-Request-Id"] = self.request_id
-        for name, value in {**SAFETY, **self.scope["state"].get("rate_limit", {})}.items():
-            headers.setdefault(name, value)
+    def _add_headers(self, message: Message) -> None:
+        own = {"X-Request-Id": self.request_id, **self.scope["state"].get("rate_limit", {})}
         if self.closes:
-            headers["Connection"] = "close"
+            own["Connection"] = "close"
+        given = list(message["headers"])
+        names = {name for name, _ in given}
+        message["headers"] = given + [h for h in (*_SAFETY, *_raw(own)) if h[0] not in names]
 
     async def _linger(self) -> None:
         """Read on for a moment: closing on unread bytes would reset the connection, and a client
@@ -149,8 +159,8 @@ class _Exchange:
         route = getattr(self.scope.get("route"), "path", "unknown")
         method = self.method if self.method in METHODS else "other"
         status = "client_left" if self.status is None else str(self.status)
-        self.metrics.http_requests.labels(route, method, status).inc()
-        self.metrics.http_seconds.labels(route).observe(seconds)
+        self.metrics.of(self.metrics.http_requests, route, method, status).inc()
+        self.metrics.of(self.metrics.http_seconds, route).observe(seconds)
         failed = self.status is not None and self.status >= 500
         if failed or self.access_log:
             self._say(route, method, seconds, logging.WARNING if failed else logging.INFO)
