@@ -57,7 +57,7 @@ class Batching:
     def __init__(self, session: Session, *, replayed: bool) -> None:
         self.session, self.provider = session, session.provider
         self.dimensions = session.dimensions
-        self._decoding = ThreadPoolExecutor(cores(), thread_name_prefix="decode")
+        self._decoding = ThreadPoolExecutor(cores(), "decode")  # first come, first served
         self._decoded: SimpleQueue[_Waiting | None] = SimpleQueue()
         opened = Future[None]()
         # One thread opens and runs it all: a captured graph belongs to the thread that captured it.
@@ -77,7 +77,8 @@ class Batching:
         return outputs, perf_counter() - started
 
     def close(self) -> None:
-        """End its thread; nobody may be looking any more."""
+        """End its threads; nobody may be looking any more."""
+        self._decoding.shutdown()
         self._decoded.put(None)
         self._thread.join()
 
