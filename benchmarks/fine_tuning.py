@@ -33,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from benchmarks.heads import (
+from benchmarks.head_bench import (
     FIRST_SEED,
     MULTI_LABEL_RATE,
     SIZES,

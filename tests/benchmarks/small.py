@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from benchmarks.heads import FIRST_SEED, Bench, Rows
+from benchmarks.head_bench import FIRST_SEED, Bench, Rows
 
 CLASSES = 8
 NOISE = 0.5

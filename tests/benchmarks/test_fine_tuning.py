@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import fine_tuning, heads
+from benchmarks import fine_tuning, head_bench
 from benchmarks.fine_tuning import Head, Photos, Tails, Tuning, cut, tables
-from benchmarks.heads import FIRST_SEED, SIZES, Rows, Setting
+from benchmarks.head_bench import FIRST_SEED, SIZES, Rows, Setting
 from models.backbones import Network, build
 from models.backbones.small_networks import tiny
 from tests.benchmarks.small import NOISE, bench, rows
@@ -57,7 +57,7 @@ def _tails() -> Tails:
 
 
 def test_head_and_blocks_move_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "BATCH", 32)
+    monkeypatch.setattr(head_bench, "BATCH", 32)
     tails = _tails()
     before = copy.deepcopy(tails.blocks.state_dict())
     start = tails.start(HEAD, tails.train, seed=0)
@@ -72,7 +72,7 @@ def test_head_and_blocks_move_and_nothing_else(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_measured_stands_in_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "BATCH", 32)
+    monkeypatch.setattr(head_bench, "BATCH", 32)
     monkeypatch.setattr(fine_tuning, "RATES", (0.003, 0.01))
     tails, measured = _tails(), []
     tuning = tails.choose(HEAD, NOISE)
