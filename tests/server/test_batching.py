@@ -14,12 +14,15 @@ from models.bundle import open_bundle
 from models.errors import BundleError, FlorilegeError
 from models.fixed_batch import FixedBatch
 from models.images import DamagedImage, load, read_header
+from models.runtime import CPU
 from models.session import Session, open_graph
 from server import batching
 from server.answers import pipeline as pipelines
 from server.answers.ask import Ask
 from server.answers.pipeline import open_pipeline
 from server.batching import LARGEST, SIZES, Batching, in_batches
+from server.engine import Engine
+from server.metrics import Metrics
 from server.reloading import pipeline_of
 from server.settings import Settings
 from tests.server import garden
@@ -259,11 +262,22 @@ def test_a_processor_is_served_without(bundle: Path) -> None:
     assert pipeline.gathering == 0
 
 
+def test_threads_that_are_asked_for_are_all_there_are_on_a_gpu_too(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines, "CUDA", CPU)
+    settings = Settings(bundle=bundle, device="cpu", threads=3)
+    engine = Engine(pipeline_of(settings), settings, Metrics())
+    engine.close()
+    assert isinstance(engine.pipeline.session, Batching)
+    assert engine.threads == 3
+
+
 def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = open_pipeline(bundle, device="cpu")
-    monkeypatch.setattr(pipelines, "CUDA", expected.session.provider)
+    monkeypatch.setattr(pipelines, "CUDA", CPU)
     monkeypatch.setattr(batching, "cores", lambda: 2)
     with Running(Settings(bundle=bundle, device="cpu")) as running:
         engine = running.engine
