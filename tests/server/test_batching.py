@@ -14,7 +14,7 @@ from models.bundle import open_bundle
 from models.errors import BundleError, FlorilegeError
 from models.fixed_batch import FixedBatch
 from models.images import DamagedImage, load, read_header
-from models.runtime import CPU
+from models.runtime import CPU, installed_wheels
 from models.session import Session, open_graph
 from server import batching
 from server.answers import pipeline as pipelines
@@ -297,6 +297,24 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
             [each.score for each in theirs.results], rel=1e-4
         )
     assert not engine.pipeline.session._thread.is_alive()
+
+
+@pytest.mark.gpu
+def test_a_gpu_replays_batches_that_agree_with_the_processor(
+    bundle: Path, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    if "onnxruntime-gpu" not in installed_wheels():
+        pytest.skip("onnxruntime-gpu is not installed")
+    batches = in_batches(Session(open_bundle(bundle), device="cuda"))
+    assert isinstance(batches, Batching)
+    assert not caplog.messages  # neither batches nor replay were refused
+    with ThreadPoolExecutor(16) as pool:
+        looks = [pool.submit(batches.look, photo, max_pixels=MOST) for photo in 8 * PHOTOS]
+        found = [each.result()[0].logits for each in looks]
+    batches.close()
+    for photo, ours in zip(8 * PHOTOS, found, strict=True):
+        for head, values in session.look(photo)[0].logits.items():
+            np.testing.assert_allclose(ours[head], values, rtol=1e-3, atol=1e-3)
 
 
 def test_sizes_ascend_so_that_every_number_of_photos_fits_one() -> None:
