@@ -20,7 +20,7 @@ KEY = bearer("k")
 ASKED: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "", {"content": PHOTO}),
     ("POST", "", FORM),
-    ("POST", "?k=2&include=scores&include=rejection", {"content": PHOTO}),
+    ("POST", "?k=2&include=scores&include=rollup", {"content": PHOTO}),
     ("POST", "?lang=fr", {"content": PHOTO, "headers": {"Accept-Language": "de"}}),
     ("POST", "", {"content": PHOTO, "headers": {"X-Request-Id": "mine", "Origin": "https://a.b"}}),
     ("POST", "?k=2&k=3", {"content": PHOTO}),
