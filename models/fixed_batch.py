@@ -5,6 +5,7 @@ CUDA graph launches all at once, but only with the addresses and shapes it was c
 """
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,12 +63,14 @@ class FixedBatch:
 
 
 def lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> bool:
-    """Keep an array where it is in memory, from where a GPU copies it faster; False if refused."""
+    """Keep an array where it is in memory, from where a GPU copies it faster, as long as there is
+    the array; False if refused."""
+    address = ctypes.c_void_p(array.ctypes.data)
     try:
         runtime = ctypes.CDLL(f"libcudart.so.{cuda_version.partition('.')[0]}")
-        refused = runtime.cudaHostRegister(
-            ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), ctypes.c_uint(0)
-        )
+        if runtime.cudaHostRegister(address, ctypes.c_size_t(array.nbytes), ctypes.c_uint(0)):
+            return False
+        weakref.finalize(array, runtime.cudaHostUnregister, address)  # before its memory is freed
     except (OSError, AttributeError):
         return False
-    return not refused
+    return True

@@ -100,7 +100,8 @@ def test_a_gpu_computes_in_float32_and_captures_where_it_is_to_be_replayed(
 def test_pages_are_locked_by_the_cuda_runtime_of_the_wheel(
     monkeypatch: pytest.MonkeyPatch, code: int, locked: bool
 ) -> None:
-    opened, asked, array = list[str](), list[tuple[Any, ...]](), np.zeros(6, np.uint8)
+    opened, asked, freed = list[str](), list[tuple[Any, ...]](), list[int | None]()
+    array = np.zeros(6, np.uint8)
 
     def library(name: str) -> SimpleNamespace:
         opened.append(name)
@@ -109,12 +110,19 @@ def test_pages_are_locked_by_the_cuda_runtime_of_the_wheel(
             asked.append((address.value, size.value, flags.value))
             return code
 
-        return SimpleNamespace(cudaHostRegister=register)
+        return SimpleNamespace(
+            cudaHostRegister=register,
+            cudaHostUnregister=lambda address: freed.append(address.value),
+        )
 
     monkeypatch.setattr(ctypes, "CDLL", library)
     assert lock_pages(array, "13.0") is locked
     assert opened == ["libcudart.so.13"]
-    assert asked == [(array.ctypes.data, 6, 0)]
+    address = array.ctypes.data
+    assert asked == [(address, 6, 0)]
+    assert not freed
+    del array
+    assert freed == [address] * locked
 
 
 def test_pages_stay_as_they_are_where_there_is_no_cuda_runtime() -> None:
