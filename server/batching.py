@@ -141,10 +141,8 @@ def _opened(session: Session, replayed: bool) -> list[FixedBatch]:
 def _compare(session: Session, batch: FixedBatch, seed: int) -> None:
     side, random = session.bundle.preprocess.image_size, np.random.default_rng(seed)
     pictures = random.integers(0, 256, (batch.size, side, side, 3), dtype=np.uint8)
-    found, singles = (
-        batch.run(list(pictures)),
-        [session.logits(each[np.newaxis]) for each in pictures],
-    )
+    found = batch.run(list(pictures))
+    singles = [session.logits(each[np.newaxis]) for each in pictures]
     for head, output in session.heads.items():
         expected = np.concatenate([single[head] for single in singles])
         furthest = float(np.abs(found[output] - expected).max())
