@@ -1,19 +1,23 @@
 """Which entries of a batch become pseudo-labels: a fixed number, the largest of all ranks.
 
 Only values decide and no gradient flows, so under ``torch.distributed`` each rank sends just the
-few values that may be among the largest, never a row.
+few values that may be among the largest, never a row. The shapes of all tensors follow from those
+of the batch: what was chosen is told by a mask, and no step waits for a GPU.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
+CHUNK = 32  # the fewest values whose maximum a CPU finds quickly
+
 Scope: TypeAlias = Literal["global", "local"]
+Rows = TypeVar("Rows", int, Tensor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,16 +25,19 @@ class Candidates:
     """The chosen entries of this rank, and how many all ranks chose together."""
 
     indices: Tensor
-    """Flat positions in this rank's keys, int64 ``(chosen here,)``."""
+    """Flat positions in this rank's keys that might be chosen, int64, in order."""
 
-    total: int
-    """Entries chosen by all ranks."""
+    kept: Tensor
+    """Whether each was, bool."""
+
+    total: Tensor
+    """Entries chosen by all ranks, int64."""
 
     sent: Tensor
     """The largest values of all ranks, for a window of recent batches."""
 
 
-def candidate_count(average_k: float, rows: int) -> int:
+def candidate_count(average_k: float, rows: Rows) -> Rows:
     """``(K - 1) * rows`` rounded half up, in exact decimal arithmetic.
 
     Example:
@@ -49,61 +56,77 @@ def world_size(scope: Scope) -> int:
 
 
 def select(
-    keys: Tensor, count: int, *, ranks: int = 1, recent: Sequence[Tensor] = ()
+    keys: Tensor, count: Tensor, at_most: int, *, ranks: int = 1, recent: Sequence[Tensor] = ()
 ) -> Candidates:
     """Choose the ``count`` largest of all keys, with ties by batch, rank and position.
 
     Args:
         keys: Flat values of this rank; ``-inf`` is never chosen.
-        count: Entries to choose over all ranks and recent batches together.
+        count: Entries to choose over all ranks and recent batches together, int64.
+        at_most: A number that ``count`` does not exceed, the same on all ranks.
         ranks: Size of the process group that chooses together.
         recent: The largest values of earlier batches, oldest first: they compete, but only
             entries of ``keys`` are chosen.
     """
-    indices = largest(keys, count)
+    indices = largest(keys, at_most)
     values = keys[indices]
-    gathered = _gather(values, count, ranks) if ranks > 1 else [values]
-    own = dist.get_rank() if ranks > 1 else 0
-    taken = share(list(recent) + gathered, count)[len(recent) :]
-    return Candidates(indices=indices[: taken[own]], total=sum(taken), sent=torch.cat(gathered))
+    gathered = _gather(values, at_most, ranks) if ranks > 1 else [values]
+    own = len(recent) + (dist.get_rank() if ranks > 1 else 0)
+    bound, above, ties = share([*recent, *gathered], count)
+    kept = (values > bound) | first(values == bound, ties[own])
+    total = (above + ties)[len(recent) :].sum()
+    return Candidates(indices=indices, kept=kept, total=total, sent=torch.cat(gathered))
 
 
-def share(groups: Sequence[Tensor], count: int) -> list[int]:
-    """How many of its largest values each group may keep so that ``count`` are kept in all."""
-    pool = torch.cat([group[group > -torch.inf] for group in groups])
-    count = min(count, pool.numel())
-    if count == 0:
-        return [0] * len(groups)
-    threshold = pool.topk(count, sorted=False).values.amin()
-    above = [int((group > threshold).sum()) for group in groups]
-    left = count - sum(above)
-    taken = []
-    for group, more in zip(groups, above, strict=True):
-        ties = min(left, int((group == threshold).sum()))
-        left -= ties
-        taken.append(more + ties)
-    return taken
+def share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A bound for the ``count`` largest of all groups, earlier groups first in a tie.
+
+    Returns:
+        The bound, and for each group how many of its values are kept above it and how many of
+        those that equal it, int64 ``(groups,)``. ``-inf`` is never kept.
+    """
+    pool = torch.cat([*groups, groups[0].new_full((1,), -torch.inf)])
+    count = torch.minimum(count, (pool > -torch.inf).sum())
+    # of nothing to choose, the bound is above everything
+    ranked = torch.cat([pool.new_full((1,), torch.inf), pool.sort(descending=True).values])
+    bound = ranked.gather(0, count[None])
+    above = torch.stack([(group > bound).sum() for group in groups])
+    ties = torch.stack([(group == bound).sum() for group in groups])
+    before = above.sum() + ties.cumsum(0) - ties
+    return bound, above, torch.minimum(ties, (count - before).clamp_min(0))
 
 
 def largest(keys: Tensor, count: int) -> Tensor:
-    """Positions of the ``count`` largest values above ``-inf``, largest first, ties by position.
+    """Positions of the ``count`` largest values in order of position; the first in a tie.
 
-    The maxima of small chunks give a bound that few other entries reach, so only those few are
-    sorted: five times faster on a CPU than ``topk`` over the whole batch.
+    The largest lie within the ``count`` chunks whose maxima are largest, so that few are ranked.
+    All of ``keys`` if they are no more than ``count``.
     """
-    bound = _lower_bound(keys, count).clamp_min(torch.finfo(keys.dtype).min)
-    passed = (keys >= bound).nonzero().flatten()
-    order = keys[passed].sort(descending=True, stable=True).indices
-    return passed[order[:count]]
+    count = min(count, keys.numel())
+    width = max(CHUNK, int((keys.numel() / max(1, count)) ** 0.5))
+    if keys.numel() < 2 * width * count:
+        return _largest(keys, count)
+    whole = keys.numel() // width * width
+    best = _largest(keys[:whole].view(-1, width).amax(1), count)
+    within = torch.arange(width, device=keys.device)
+    rest = torch.arange(whole, keys.numel(), device=keys.device)
+    few = torch.cat([(best[:, None] * width + within).flatten(), rest])
+    return few[_largest(keys[few], count)]
 
 
-def _lower_bound(keys: Tensor, count: int) -> Tensor:
-    """A value that at least ``count`` keys reach: that many chunks have a maximum there."""
-    width = keys.numel() // (4 * count) if count else 0
-    if width < 2:
-        return keys.new_full((), -torch.inf)
-    whole = keys[: keys.numel() // width * width].view(width, -1)
-    return whole.amax(0).topk(count, sorted=False).values.amin()
+def _largest(keys: Tensor, count: int) -> Tensor:
+    if not count:
+        return torch.empty(0, dtype=torch.int64, device=keys.device)
+    bound = keys.topk(count, sorted=False).values.amin()
+    above = keys > bound
+    found = (above | first(keys == bound, count - above.sum())).cumsum(0)
+    wanted = torch.arange(1, count + 1, device=keys.device)
+    return torch.searchsorted(found, wanted).clamp_max(keys.numel() - 1)  # past the end for NaN
+
+
+def first(wanted: Tensor, count: Tensor) -> Tensor:
+    """The first ``count`` entries that are ``wanted``, as a mask; bool, one dimension."""
+    return wanted & (wanted.cumsum(0) <= count)
 
 
 def _gather(values: Tensor, count: int, ranks: int) -> list[Tensor]:

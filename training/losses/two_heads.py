@@ -1,8 +1,9 @@
 """The two-head average-K loss: one head proposes candidate classes, the other learns the sets."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,8 +12,15 @@ from torch.nn import functional as F
 
 from training.losses.base import Head, Loss, check_weight, with_gradient
 from training.losses.candidates import Candidates, Scope, candidate_count, select, world_size
-from training.losses.inputs import check_average_k, check_batch, check_parameters, whole, working
-from training.losses.positives import SOFTPLUS_LIMIT
+from training.losses.inputs import (
+    check_average_k,
+    check_batch,
+    check_matrix,
+    check_parameters,
+    whole,
+    working,
+)
+from training.losses.positives import softplus
 
 TINY = 1e-30  # in place of a divisor of 0
 
@@ -79,10 +87,18 @@ def two_head_average_k(
     ranks = world_size(candidates)
     known = read_labels(sccp_logits, labels, weight, ignore_index, ranks)
     check_average_k(average_k, sccp_logits.shape[-1])
-    count = candidate_count(average_k, known.rows)
     log_p = _log_softmax(sccp_logits)
-    chosen = select(_keys(log_p, known), count, ranks=ranks)
+    counts = (candidate_count(average_k, known.rows), candidate_count(average_k, known.batch))
+    chosen = select(_keys(log_p, known), *counts, ranks=ranks)
     return _loss(multi_label_logits, log_p, known, chosen, alpha) * ranks
+
+
+class Recent(NamedTuple):
+    """What is kept of an earlier batch."""
+
+    rows: Tensor  # counted rows of all ranks, int64
+    batch: int  # rows of all ranks
+    values: Tensor  # the largest of all ranks
 
 
 class TwoHeadAverageK(Loss, function=two_head_average_k):
@@ -108,7 +124,7 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         super().__init__(**given)
         check_parameters(recent_batches=recent_batches)
         self.recent_batches = recent_batches
-        self._recent: deque[tuple[int, Tensor]] = deque(maxlen=recent_batches)
+        self._recent: deque[Recent] = deque(maxlen=recent_batches)
         self.register_buffer("mean_set_size", torch.tensor(0.0), persistent=False)
 
     @property
@@ -122,29 +138,31 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         known = read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
         log_p = _log_softmax(sccp_logits)
         check_average_k(self.average_k, sccp_logits.shape[-1])
-        chosen = self._select(_keys(log_p, known), known.rows, ranks)
-        if known.rows:
-            self.mean_set_size.fill_(1 + chosen.total / known.rows)
+        chosen = self._select(_keys(log_p, known), known, ranks)
+        taught = 1 + chosen.total / known.rows
+        self.mean_set_size.copy_(torch.where(known.rows > 0, taught, self.mean_set_size))
         loss = _loss(multi_label_logits, log_p, known, chosen, self.alpha) * ranks
         return loss if self.reduction == "mean" else loss * known.rows
 
-    def _select(self, keys: Tensor, rows: int, ranks: int) -> Candidates:
-        if not (self.recent_batches and self.training):
-            return select(keys, candidate_count(self.average_k, rows), ranks=ranks)
-        window = rows + sum(rows for rows, _ in self._recent)
-        recent = [values.to(keys) for _, values in self._recent]
-        count = candidate_count(self.average_k, window)
-        chosen = select(keys, count, ranks=ranks, recent=recent)
-        self._recent.append((rows, chosen.sent))
+    def _select(self, keys: Tensor, known: "LabelledEntries", ranks: int) -> Candidates:
+        window = list(self._recent) if self.training else []
+        rows = sum((each.rows for each in window), known.rows)
+        batch = sum((each.batch for each in window), known.batch)
+        counts = (candidate_count(self.average_k, rows), candidate_count(self.average_k, batch))
+        recent = [each.values.to(keys) for each in window]
+        chosen = select(keys, *counts, ranks=ranks, recent=recent)
+        if self.recent_batches and self.training:
+            self._recent.append(Recent(known.rows, known.batch, chosen.sent))
         return chosen
 
     def get_extra_state(self) -> dict[str, Any]:
         """The recent values, so that a resumed run continues exactly."""
-        return {"recent": list(self._recent)}
+        return {"recent": [tuple(each) for each in self._recent]}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore the recent values of a checkpoint."""
-        self._recent = deque(state["recent"], maxlen=self.recent_batches)
+        recent = (Recent(*each) for each in state["recent"])
+        self._recent = deque(recent, maxlen=self.recent_batches)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,63 +170,78 @@ class LabelledEntries:
     """The entries that carry a label, and the counts that the sums are divided by."""
 
     entries: Tensor  # flat positions, int64 (labels,)
+    counted: Tensor  # whether their rows count, bool (labels,)
     shares: Tensor  # weight of each entry's terms, (labels,)
-    ignored: Tensor  # rows that do not count, int64 (ignored rows,)
+    ceiling: Tensor  # -inf for rows that do not count, else inf, (batch, 1)
     divisor: Tensor  # scalar, over all ranks
-    rows: int  # counted rows of all ranks
-    unlabelled: int  # entries of the counted rows that carry no label, over all ranks
+    rows: Tensor  # counted rows of all ranks, int64
+    unlabelled: Tensor  # entries of the counted rows that carry no label, over all ranks, int64
+    batch: int  # rows of all ranks
 
 
 def read_labels(
     logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, ranks: int
 ) -> LabelledEntries:
-    """Find the labelled entries of this rank and count those of all ranks."""
+    """Find the labelled entries of this rank and count those of all ranks.
+
+    On a GPU this waits for the device where targets are soft, and where there are several ranks.
+    """
     check_weight(weight, logits)
-    labels = whole(labels)
-    classes = logits.shape[-1]
+    labels, classes, batch = whole(labels), check_matrix(logits), len(logits)
+    ignored = torch.zeros(batch, dtype=torch.bool, device=labels.device)
     if labels.is_floating_point():
         check_batch(logits, labels)
-        ignored = labels.new_empty(0, dtype=torch.int64)
         entries = (labels.flatten() > 0).nonzero().flatten()
+        counted = torch.ones_like(entries, dtype=torch.bool)
         shares = working(labels).flatten()[entries]
     else:
-        left_out = labels == ignore_index
-        check_batch(logits, labels.masked_fill(left_out, 0))
-        ignored, kept = left_out.nonzero().flatten(), (~left_out).nonzero().flatten()
-        entries = kept * classes + labels[kept]
-        shares = torch.ones_like(kept, dtype=working(logits).dtype)
+        ignored = labels == ignore_index
+        labels = check_batch(logits, labels.masked_fill(ignored, 0))
+        entries = torch.arange(batch, device=labels.device) * classes + labels
+        counted = ~ignored
+        shares = counted.to(working(logits).dtype)
     if weight is not None:
         shares = shares * weight.to(shares)[entries % classes]
-    rows = labels.shape[0] - ignored.numel()
-    divisor = shares.new_tensor(rows) if labels.is_floating_point() else shares.sum()
-    divisor, rows, labelled = _over_ranks(divisor, rows, entries.numel(), ranks)
+    rows = (~ignored).sum()
+    divisor = rows.to(shares.dtype) if labels.is_floating_point() else shares.sum()
+    counts = [divisor, rows, counted.sum()]
+    if ranks > 1:
+        counts, batch = _over_ranks(counts, batch)
+    divisor, rows, labelled = counts
     return LabelledEntries(
         entries=entries,
+        counted=counted,
         shares=shares,
-        ignored=ignored,
+        ceiling=_below(ignored, shares)[:, None],
         divisor=divisor,
         rows=rows,
         unlabelled=rows * classes - labelled,
+        batch=batch,
     )
 
 
-def _over_ranks(divisor: Tensor, rows: int, labelled: int, ranks: int) -> tuple[Tensor, int, int]:
-    """The three counts summed over all ranks: one message of three float64."""
-    if ranks == 1:
-        return divisor, rows, labelled
-    counts = torch.stack([divisor.double(), *divisor.new_tensor([rows, labelled]).double()])
-    dist.all_reduce(counts)
-    return counts[0].to(divisor.dtype), int(counts[1]), int(counts[2])
+def _over_ranks(counts: Sequence[Tensor], batch: int) -> tuple[list[Tensor], int]:
+    """The counts and the rows summed over all ranks: one message of float64."""
+    sums = torch.stack(
+        [*(count.double() for count in counts), counts[0].new_tensor(batch).double()]
+    )
+    dist.all_reduce(sums)
+    found = [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)]
+    return found, int(sums[-1])
 
 
 def _log_softmax(sccp_logits: Tensor) -> Tensor:
     return F.log_softmax(working(sccp_logits), dim=1)
 
 
+def _below(left_out: Tensor, like: Tensor) -> Tensor:
+    """``-inf`` where something is left out and ``inf`` elsewhere, of the type of ``like``."""
+    return torch.full_like(left_out, torch.inf, dtype=like.dtype).masked_fill_(left_out, -torch.inf)
+
+
 def _keys(log_p: Tensor, known: LabelledEntries) -> Tensor:
     """What candidates are ranked by, flat; a masked class stays above the labels' ``-inf``."""
-    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
-    keys.index_fill_(0, known.ignored, -torch.inf)
+    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min).minimum(known.ceiling)
     return keys.view(-1).index_fill_(0, known.entries, -torch.inf)
 
 
@@ -227,7 +260,7 @@ def _loss(
         )
     scores = working(multi_label_logits)
     taught = with_gradient(scores, *_multi_label(scores, known, chosen, alpha))
-    proposed = log_p.flatten().index_select(0, known.entries)
+    proposed = log_p.flatten().index_select(0, known.entries).masked_fill(~known.counted, 0)
     return taught - (known.shares * proposed).sum() / known.divisor.clamp_min(TINY)
 
 
@@ -240,17 +273,17 @@ def _multi_label(
     Negatives are what is left when labels, candidates and ignored rows are set to ``-inf``,
     where the softplus and its slope are 0: exact, unlike a sum over all minus those few.
     """
-    flat = scores.flatten()
-    positive = torch.cat([known.entries, chosen.indices])
-    label_share = known.shares / known.divisor.clamp_min(TINY)
-    candidate_share = flat.new_full(chosen.indices.shape, alpha / max(1, chosen.total))
-    share = torch.cat([label_share, candidate_share])
-    at_positive = flat.index_select(0, positive)
-    rest = flat.index_fill(0, positive, -torch.inf).view_as(scores)
-    rest.index_fill_(0, known.ignored, -torch.inf)
-    negative_share = alpha / max(1, known.unlabelled - chosen.total)
-    negatives = F.softplus(rest, threshold=SOFTPLUS_LIMIT).sum()
+    positions = torch.cat([known.entries, chosen.indices])
+    positive = torch.cat([known.counted, chosen.kept])
+    candidate_share = alpha / chosen.total.clamp_min(1).to(scores)
+    share = torch.cat([known.shares / known.divisor.clamp_min(TINY), candidate_share * chosen.kept])
+    at_positive = scores.flatten().index_select(0, positions).masked_fill(~positive, 0)
+    # a position that is not positive may come twice, so nothing here depends on the order
+    rest = scores.minimum(known.ceiling)
+    rest.view(-1).scatter_reduce_(0, positions, _below(positive, scores), "amin")
+    negative_share = alpha / (known.unlabelled - chosen.total).clamp_min(1).to(scores)
+    negatives = softplus(rest).sum()
     gradient = rest.sigmoid_().mul_(negative_share)
-    gradient.view(-1).index_copy_(0, positive, -share * torch.sigmoid(-at_positive))
-    positives = (share * F.softplus(-at_positive, threshold=SOFTPLUS_LIMIT)).sum()
+    gradient.view(-1).index_add_(0, positions, -share * torch.sigmoid(-at_positive))
+    positives = (share * softplus(-at_positive)).sum()
     return positives + negative_share * negatives, gradient

@@ -1,11 +1,13 @@
 """Exactly the largest entries, ties in order, and fair shares between groups."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tests.training.losses.batches import TOUCHY
 from training.losses.candidates import candidate_count, largest, select, share
@@ -14,8 +16,13 @@ values = st.lists(st.sampled_from(TOUCHY) | st.floats(-3, 3), min_size=1, max_si
 
 
 def by_hand(keys: Sequence[float], count: int) -> list[int]:
-    order = sorted(range(len(keys)), key=lambda i: (-keys[i], i))
-    return [i for i in order if keys[i] > -torch.inf][:count]
+    return sorted(sorted(range(len(keys)), key=lambda i: (-keys[i], i))[:count])
+
+
+def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -> list[int]:
+    found = select(keys, torch.tensor(count), count if at_most is None else at_most, **given)
+    indices: list[int] = found.indices[found.kept].tolist()
+    return indices
 
 
 @given(values, st.integers(0, 70))
@@ -39,14 +46,20 @@ def test_many_keys_with_few_levels_are_chosen_in_order(count: int, levels: int) 
 def test_the_largest_are_found_where_no_other_comes_near(count: int) -> None:
     keys = torch.zeros(40 * count)
     keys[:count] = torch.arange(1.0, count + 1)  # each in a chunk of its own
-    assert largest(keys, count).tolist() == list(range(count))[::-1]
+    assert largest(keys, count).tolist() == list(range(count))
 
 
 def test_what_is_minus_infinite_is_never_chosen() -> None:
     keys = torch.tensor([-torch.inf, 1.0, -torch.inf])
-    assert largest(keys, 3).tolist() == [1]
-    assert select(keys, 3).indices.tolist() == [1]
-    assert select(keys, 3).total == 1
+    assert chosen(keys, 3) == [1]
+    assert select(keys, torch.tensor(3), 3).total == 1
+
+
+@given(values, st.integers(0, 70), st.integers(0, 20))
+@settings(max_examples=150, deadline=None)
+def test_fewer_may_be_chosen_than_were_looked_at(keys: list[float], count: int, more: int) -> None:
+    expected = [i for i in by_hand(keys, count) if keys[i] > -torch.inf]
+    assert chosen(torch.tensor(keys, dtype=torch.float64), count, count + more) == expected
 
 
 @given(st.lists(values, min_size=1, max_size=4), st.integers(0, 80))
@@ -55,10 +68,12 @@ def test_shares_are_those_of_one_sort_over_all_groups(
     groups: list[list[float]], count: int
 ) -> None:
     everything = [(-value, g) for g, group in enumerate(groups) for value in sorted(group)[::-1]]
-    chosen = sorted(everything)[:count]
-    expected = [sum(g == group for _, group in chosen) for g in range(len(groups))]
+    kept = [entry for entry in sorted(everything)[:count] if entry[0] < torch.inf]
+    expected = [sum(g == group for _, group in kept) for g in range(len(groups))]
     tensors = [torch.tensor(group, dtype=torch.float64) for group in groups]
-    assert share(tensors, count) == expected
+    bound, above, ties = share(tensors, torch.tensor(count))
+    assert (above + ties).tolist() == expected
+    assert above.tolist() == [int((group > bound).sum()) for group in tensors]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +85,6 @@ def test_the_count_is_rounded_half_up_in_decimals(average_k: float, rows: int, c
 
 
 def test_recent_values_compete_and_are_counted_first_in_a_tie() -> None:
-    keys = torch.tensor([3.0, 1.0, 2.0])
-    chosen = select(keys, 3, recent=[torch.tensor([5.0, 2.0])])
-    assert chosen.indices.tolist() == [0]
-    assert chosen.total == 1
+    keys, recent = torch.tensor([3.0, 1.0, 2.0]), [torch.tensor([5.0, 2.0])]
+    assert chosen(keys, 3, recent=recent) == [0]
+    assert select(keys, torch.tensor(3), 3, recent=recent).total == 1

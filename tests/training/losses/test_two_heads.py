@@ -166,6 +166,14 @@ def test_small_batches_with_recent_values_choose_as_one_large_batch() -> None:
     assert torch.cat(parts).lt(0).equal(large.lt(0))
 
 
+def test_the_sizes_of_a_large_batch_follow_from_its_shape_alone() -> None:
+    loss = TwoHeadAverageK(average_k=2.3, recent_batches=2).to("meta")
+    heads = torch.randn(2, 64, 1081, device="meta", requires_grad=True)
+    for _ in range(3):
+        loss(*heads, torch.zeros(64, dtype=torch.int64, device="meta")).backward()
+    assert heads.grad is not None
+
+
 def test_recent_values_are_left_alone_in_eval_mode() -> None:
     loss = TwoHeadAverageK(average_k=2, recent_batches=3).eval()
     loss(torch.zeros(2, 4), torch.randn(2, 4), torch.tensor([0, 1]))
