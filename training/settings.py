@@ -65,6 +65,8 @@ def resolve(
     recipe = find_recipe(name)
     below = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
     merged = merge(below, explicit)
+    if "data" not in merged and recipe.place:
+        raise UsageError(f"no data given: add --data {recipe.data}; {recipe.place}")
     if recipe.options and isinstance(source := merged.get("data"), str):
         merged["data"] = add_options(source, recipe.options)
     return _with_preprocess(from_plain(merged))

@@ -1,5 +1,6 @@
 """A training run from data to report: checks, network, loop, files."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,7 @@ from training.optimisation.averaging import averaged
 from training.optimisation.optimiser import make_optimiser
 from training.pictures import short_side
 from training.ranks import ALONE, Ranks, together
+from training.recipes import RECIPES
 from training.report import write_report
 from training.run_folder import RunFolder
 
@@ -83,7 +85,7 @@ def _train(
     begun = resume and folder.config.is_file()
     restored = begun and folder.last.is_file()
     with ranks.agreeing():
-        dataset = open_dataset(config.data, splits=["train", "val"] if config.epochs else ["train"])
+        dataset = open_data(config, ["train", "val"] if config.epochs else ["train"])
         ranks.check_same(facts(config, dataset, folder if begun else None))
         if ranks.first and begun:
             folder.check_resumable(config, dataset.classes)
@@ -223,6 +225,19 @@ def _features(
         say,
     )
     return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
+
+
+def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
+    """The data of a run; where they cannot be opened, also where those of its recipe are.
+
+    Raises:
+        DataError: They cannot be opened.
+    """
+    try:
+        return open_dataset(config.data, splits=splits)
+    except DataError as error:
+        place = RECIPES[config.recipe].place
+        raise DataError(f"{error}; {place}" if place else str(error)) from error
 
 
 def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:

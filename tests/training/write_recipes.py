@@ -1,11 +1,11 @@
 """Write `docs/recipes.md` from the recipes themselves: `python -m tests.training.write_recipes`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from training.recipes import RECIPES, Recipe
-from training.recipes.cli import heading, hours_of, row
+from training.recipes.cli import heading, hours_of, in_print, row
 from training.recipes.cost import SUSTAINED, cost_of
 
 MEASURED = """one thread of an Intel Xeon
@@ -36,7 +36,10 @@ PUBLISHED = """
   deep imbalanced classification*, ICML 2022; version 2 is arXiv 2202.02193.
 - [B] Berrada, Zisserman, Kumar: *Smooth loss functions for deep top-k classification*, ICLR 2018.
 
-Figures are percentages of test photos as printed, ± half of the 95 % interval where there is one.
+Figures are percentages of test photos as printed, ± half of the 95 % interval or with the standard
+deviation over seeds (sd) where print has one, and the paper where several have the row. The data:
+[data.md](data.md#published-data-sets). Departures that belong to a loss are told in full in
+[losses.md](losses.md#departures-from-print).
 **None of these rows has been measured here in full**; each has been started. GPU hours are those in
 print, or with ~ an estimate ([Cost](#cost)). A recipe of a row with options, such as `noise=0.2`,
 adds them to `--data` unless it names them itself. All compute in float32 (`--set precision=bf16` is
@@ -58,7 +61,8 @@ the smooth loss takes 1.2 times as long on CIFAR-100 ([N] 4.3) and 1.1 times on 
 - **CPU s a step** was measured: processor seconds of {MEASURED}.
 - **GPU h** is an estimate, not a measurement: operations divided by 3600 s and by
   {SUSTAINED / 1e12:g} TFLOP/s, which a GPU is taken to sustain in float32. The times in print come
-  to 11.5 (DenseNet 40-40, [N] 4.3) and 6.2 TFLOP/s a card (ResNet-18 on two Titan Xp, [B] 5.2).
+  to 3.4 (DenseNet 40-40, [N] 4.3) and 6.2 TFLOP/s a card (ResNet-18 on two Titan Xp, [B] 5.2); a
+  GPU of today does more.
 
 `python -m benchmarks.recipes NAME --device cuda --steps 300` measures a row on a GPU, on made-up
 data of the published layout, classes and about the published sizes; without a name all rows, and
@@ -88,18 +92,17 @@ def page() -> str:
 
 def section(title: str, items: Sequence[Named]) -> str:
     """One table of a paper, and how its recipes depart from it."""
-    lines = [
-        f"### {title}",
-        "",
-        "| recipe | row | data | in print | GPU h |",
-        "|---|---|---|---|---|",
-    ]
+    optional = any(each.options for _, each in items)
+    columns = ["recipe", "row", *(["`--data`"] if optional else []), "in print", "GPU h"]
+    lines = [f"### {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, each in items:
-        figures = "; ".join(str(figure) for figure in each.printed)
-        hours = f"{hours_of(each)}, {each.cost}" if each.gpu_hours else hours_of(each)
-        lines.append(f"| `{name}` | {row(each)} | `{each.example}` | {figures} | {hours} |")
+        data = [f"`{each.example}`"] if optional else []
+        cells = (f"`{name}`", row(each), *data, in_print(each) or "-", hours_of(each))
+        lines.append(f"| {' | '.join(cells)} |")
+    hours = dict.fromkeys(each.cost for _, each in items if each.gpu_hours)
+    told = [f"GPU hours in print: {cost}." for cost in hours]
     silent = "Departures from print, and what is ours where print is silent:"
-    return "\n".join([*lines, "", silent, "", *_departures(items), ""])
+    return "\n\n".join(["\n".join(lines), *told, silent, "\n".join(_departures(items))]) + "\n"
 
 
 def cost_lines(items: Sequence[Named]) -> list[str]:
@@ -128,8 +131,25 @@ def cost_lines(items: Sequence[Named]) -> list[str]:
 
 def _departures(items: Sequence[Named]) -> Iterator[str]:
     for departure in dict.fromkeys(each for _, recipe in items for each in recipe.departures):
-        names = [f"`{name}`" for name, recipe in items if departure in recipe.departures]
-        yield f"- {departure}" + ("" if len(names) == len(items) else f" ({', '.join(names)})")
+        yield f"- {departure}{_whose(departure, items)}"
+
+
+def _whose(departure: str, items: Sequence[Named]) -> str:
+    """Which recipes a departure belongs to, in as few words as will do; none for all."""
+    those = [each for _, each in items if departure in each.departures]
+    if len(those) == len(items):
+        return ""
+    if all(each.options for each in those) and len(those) == sum(bool(r.options) for _, r in items):
+        return " (rows with wrong labels)"
+    kinds: tuple[Callable[[Recipe], str], ...] = (
+        lambda each: each.loss,
+        lambda each: each.settings["backbone"],
+    )
+    for kind in kinds:
+        values = dict.fromkeys(map(kind, those))
+        if len(those) == sum(kind(each) in values for _, each in items):
+            return f" ({', '.join(f'`{value}`' for value in values)})"
+    raise AssertionError(departure)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """``florilege recipes``."""
 
 import json
+import re
 from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any
@@ -37,6 +38,7 @@ def recipes_command(
         typer.echo()
         _print_published(title, list(items))
     typer.echo()
+    tell("[A] two-head paper, [S] its supplement, [N] noised top-K, [B] smooth top-k")
     tell("GPU h: of one run, in print or with ~ estimated; docs/recipes.md says how.")
     name, recipe = published[0]
     conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
@@ -59,6 +61,19 @@ def row(recipe: Recipe) -> str:
     return _parts(recipe)[1]
 
 
+def in_print(recipe: Recipe) -> str:
+    """Its figures by what they measure, with the paper where there are several.
+
+    Such as ``top-5 94.34 (sd 0.09) [B], 94.24 [N]; top-1 76.68 (sd 0.38) [B], 76.56 [N]``.
+    """
+    papers = {figure.paper for figure in recipe.printed} | {*re.findall(r"\[\w]", recipe.source)}
+    found = dict[str, list[str]]()
+    for figure in recipe.printed:
+        owner = f" {figure.paper}" if len(papers) > 1 else ""
+        found.setdefault(figure.name, []).append(figure.value + owner)
+    return "; ".join(f"{name} {', '.join(values)}" for name, values in found.items())
+
+
 def hours_of(recipe: Recipe) -> str:
     """GPU hours of a run: those in print, or an estimate such as ``~5.2``."""
     if recipe.gpu_hours is not None:
@@ -68,8 +83,8 @@ def hours_of(recipe: Recipe) -> str:
 
 
 def _parts(recipe: Recipe) -> tuple[str, str]:
-    """Paper and table, and the row, of the first figure."""
-    table, _, row = recipe.source.partition("; ")[0].partition(", row ")
+    """Papers and tables, and the row."""
+    table, _, row = recipe.source.partition(", row ")
     return table, row
 
 
@@ -85,6 +100,6 @@ def _print_published(title: str, items: list[Named]) -> None:
     words = ("recipe", "row", "in print")
     table = new_table((*words, "GPU h"), words=words)
     for name, recipe in items:
-        figure = str(recipe.printed[0]) if recipe.printed else ""
-        table.add_row(name, Text(row(recipe)), figure, hours_of(recipe))
+        first = re.sub(r" \(sd [\d.]+\)", "", in_print(recipe).partition("; ")[0])
+        table.add_row(name, Text(row(recipe)), Text(first or "-"), hours_of(recipe))
     print_table(table, title)

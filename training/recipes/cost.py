@@ -24,7 +24,7 @@ _IMAGENET_CLASSES: Final = 1000
 # Gigaflops of a picture, forward alone and forward and backward, by network and side: a multiply
 # and an add count two; torch.utils.flop_counter, by the test of this module.
 GIGAFLOPS: Final[Mapping[tuple[str, int], tuple[float, float]]] = {
-    ("densenet40_40", 32): (5.326, 15.976),
+    ("densenet40_40", 32): (1.598, 4.789),
     ("resnet18", 224): (3.628, 10.649),
     ("resnet34", 224): (7.328, 21.747),
     ("resnet50", 224): (8.179, 24.300),
@@ -44,11 +44,11 @@ STEP_SECONDS: Final[Mapping[tuple[str, int, int], float]] = {
     ("vit_b_16", 224, 32): 31.2,
 }
 
-SUSTAINED: Final = 1e13
+SUSTAINED: Final = 5e12
 """Operations a second that the estimates take a GPU to sustain in float32.
 
-The times in print come to 1.15e13 (65 s an epoch of DenseNet 40-40, [N] 4.3) and 0.62e13 (a day and
-a half of ResNet-18 on two cards, [B] 5.2), by the same count.
+The times in print come to 3.4e12 (65 s an epoch of DenseNet 40-40, [N] 4.3) and 6.2e12 (a day and
+a half of ResNet-18 on two cards, [B] 5.2), by the same count; today's GPUs do more.
 """
 
 

@@ -67,8 +67,7 @@ def plantnet() -> Iterator[tuple[str, Recipe]]:
 
     Departures: torchvision's weights of today; epsilon = 1, 5 noise samples (balanced loss) and
     gamma = 2 (focal) are those of the published command lines, since print is silent; so are
-    random squares without flips; weight decay is torch's; focal is (1 - p)^gamma CE, where the
-    printed formula is a misprint.
+    random squares without flips; weight decay is torch's.
     """
     for method, (macro, regular) in _PLANTNET.items():
         for k, *percents in zip(KS, macro, regular, strict=True):
@@ -91,13 +90,12 @@ def plantnet() -> Iterator[tuple[str, Recipe]]:
             if method == "noised":
                 departures.append(
                     "print is silent on epsilon and the noise samples of the balanced loss: 1 and "
-                    "5 are those of its command lines"
+                    "5 are those of its command line for K = 5"
                 )
             if method == "focal":
-                departures += [
-                    "gamma is silent in print: 2 is that of its command lines",
-                    "the loss is (1 - p)^gamma CE; the formula of table 1 is a misprint",
-                ]
+                departures.append(
+                    "print is silent on gamma: 2 is that of its command line for K = 5"
+                )
             yield (
                 f"plantnet-macro-{method}-k{k}",
                 Recipe(
@@ -110,7 +108,7 @@ def plantnet() -> Iterator[tuple[str, Recipe]]:
                         "validation": {"metric": "macro_top_k", "k": k},
                     },
                     data="plantnet_300K",
-                    source="; ".join(figure.source for figure in figures),
+                    source=f"[N] tables 5 and 7, {row}",
                     printed=figures,
                     departures=tuple(departures),
                 ),
@@ -120,13 +118,13 @@ def plantnet() -> Iterator[tuple[str, Recipe]]:
 def imagenet_lt() -> Iterator[tuple[str, Recipe]]:
     """[N] 4.5.2 of version 2: ImageNet-LT, ResNet-34, 100 epochs, batches of 128, tenths at 60, 80.
 
-    Departures: the copy of the text that we have lacks its numbers, so that learning rate, weight
-    decay, K and the figures of table 6 are missing: 0.1 and 5e-4, K = 1 and 5 and the losses'
+    Departures: the copy of the text that we have lacks its formulas, so that learning rate, weight
+    decay, the figures of table 6 and one of its five losses are missing: 0.1, 5e-4 and the losses'
     hyperparameters (those of Pl@ntNet, scales 30 and 50 of appendix E) are ours, and pictures are
     those of [B] on ImageNet.
     """
     for method in ("ce", "focal", "ldam", "imbalanced"):
-        for k in (1, 5):
+        for k in (1, 3, 5):
             yield (
                 f"imagenet-lt-{method}-k{k}",
                 Recipe(
@@ -151,8 +149,9 @@ def imagenet_lt() -> Iterator[tuple[str, Recipe]]:
                     data="ImageNet_LT",
                     source=f"[N] version 2, 4.5.2 and table 6, row K = {k}, {_ROWS[method]}",
                     departures=(
-                        "figures, learning rate, weight decay and K are missing from the copy of "
-                        "the text that we have: 0.1, 0.0005 and K of 1 and 5 are ours",
+                        "figures, learning rate and weight decay are missing from the copy of the "
+                        "text that we have, and so is the name of its fifth loss: 0.1 and 0.0005 "
+                        "are ours",
                         "hyperparameters of the loss are those for Pl@ntNet-300K, scales those "
                         "that appendix E recommends",
                         "pictures are cropped and mirrored as [B] does on ImageNet",

@@ -16,7 +16,7 @@ from training.recipes import RECIPES
 from training.settings import find_recipe, resolve
 from training.sweep.grid import Point, points_of
 from training.sweep.otherwise import otherwise
-from training.sweep.record import FILE, Mean, Record
+from training.sweep.record import FILE, Record
 from training.sweep.sweep import PICTURE, Plan, check_complete, sweep
 
 app = typer.Typer(help="Train a recipe over a grid of settings and seeds.")
@@ -121,7 +121,7 @@ def _print(record: Record, plan: Plan) -> None:
     typer.echo()
     _print_test(record, over)
     folders = [run.run for run in plan.runs]
-    _print_beside(record.tested(), plan.configs[folders.index(chosen[0].run)])
+    _print_beside(record, plan.configs[folders.index(chosen[0].run)])
 
 
 def _print_test(record: Record, over: str) -> None:
@@ -142,17 +142,15 @@ def _print_test(record: Record, over: str) -> None:
     print_table(table, f"on test, %, {over}")
 
 
-def _print_beside(
-    tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], config: TrainConfig
-) -> None:
-    """What was printed for the recipe, for whoever trained on the data of the paper."""
-    found = []
+def _print_beside(record: Record, config: TrainConfig) -> None:
+    """What was printed for the recipe, and in what the runs are not as in print."""
+    found, tested = [], record.tested()
     for figure in RECIPES[config.recipe].printed:
         rule, name = _OF[figure.metric]
         here = tested[rule].get(float(figure.k), {}).get(name)
         if here is not None:
             found.append(f"{figure.source}: {figure} in print, {here} here")
-    if found and (changes := otherwise(config)):
+    if found and (changes := otherwise(config, record.learned_from)):
         tell(f"not as in print, so levels cannot be compared: {', '.join(changes)}")
     for line in found:
         tell(line)

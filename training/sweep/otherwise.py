@@ -6,12 +6,16 @@ from typing import Any
 
 from data.training_split import parse_options
 from training.config import TrainConfig
+from training.recipes import RECIPES
+from training.recipes.cost import cost_of
 from training.settings import resolve
 from training.sweep.record import OWN
 
 
-def otherwise(config: TrainConfig) -> list[str]:
+def otherwise(config: TrainConfig, learned_from: int) -> list[str]:
     """What differs from the recipe of a run and may change its figures, such as ``epochs=4``.
+
+    Other data than those of print are known by how many photos they have to learn from.
 
     Options of the data count, such as ``noise=0.2`` where the recipe has none. Where the data lie,
     the seed and what a resumed run may change do not, apart from the number of epochs.
@@ -20,7 +24,11 @@ def otherwise(config: TrainConfig) -> list[str]:
     asked = _values(resolve({"recipe": config.recipe, "data": place}))
     found = _values(config)
     names = dict.fromkeys([*found, *asked])
-    return [f"{name}={found.get(name)}" for name in names if found.get(name) != asked.get(name)]
+    changes = [f"{name}={found.get(name)}" for name in names if found.get(name) != asked.get(name)]
+    cost = cost_of(RECIPES[config.recipe])
+    if cost is not None and (printed := cost.pictures // asked["epochs"]) != learned_from:
+        changes.append(f"{learned_from:,} photos to learn from instead of {printed:,}")
+    return changes
 
 
 def _values(config: TrainConfig) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class Record:
     recipe: str
     asked: dict[str, Any]  # over, seeds and the settings that all runs share
     metric: str  # that chooses, such as "average-5 accuracy"
+    learned_from: int  # photos of train
     runs: list[RunRecord] = field(default_factory=list)
 
     @property
@@ -156,7 +157,7 @@ class Record:
         try:
             plain = json.loads(path.read_bytes())
             runs = [RunRecord(**run) for run in plain["runs"]]
-            return cls(**{name: plain[name] for name in ("recipe", "asked", "metric")}, runs=runs)
+            return cls(**{name: plain[name] for name in _FACTS}, runs=runs)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -180,6 +181,7 @@ class Record:
             )
 
 
+_FACTS: Final = ("recipe", "asked", "metric", "learned_from")
 FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from data.sources import open_dataset
 from models.errors import FlorilegeError, SomeInputsFailed, UsageError
 from models.files import held
 from models.terminal import say
@@ -17,7 +16,7 @@ from training.sweep.picture import accuracy_over_k
 from training.sweep.processes import Job, devices, outcomes
 from training.sweep.record import Record, RunRecord, asked_of
 from training.sweep.testing import tested
-from training.train import TrainResult, objective_of
+from training.train import TrainResult, objective_of, open_data
 
 PICTURE: Final = "curves.png"
 
@@ -65,12 +64,16 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
     """
     first = plan.configs[0]
     _check_comparable(plan.configs)
-    dataset = open_dataset(first.data, splits=["train", "val", "test"])  # before hours of training
+    dataset = open_data(first, ["train", "val", "test"])  # before hours of training
     for config in plan.configs[:: len(plan.seeds)]:
         objective_of(config, dataset)  # a parameter that a loss lacks is noticed now
     asked = asked_of(first, plan.points, plan.seeds)
     fresh = Record(
-        recipe=first.recipe, asked=asked, metric=str(first.validation.chosen_by), runs=plan.runs
+        recipe=first.recipe,
+        asked=asked,
+        metric=str(first.validation.chosen_by),
+        learned_from=len(dataset.split("train")),
+        runs=plan.runs,
     )
     with _reserved(folder, resume=resume):
         record = Record.read(folder) or fresh

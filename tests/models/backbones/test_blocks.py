@@ -12,7 +12,7 @@ from models.backbones.blocks import block_of, blocks
     ("name", "count", "first", "last"),
     [
         ("tiny", 5, ["layers.0"], ["layers.4"]),
-        ("densenet40_40", 39, ["stem"], ["stages.37", "norm"]),
+        ("densenet40_40", 6, ["features.conv0"], ["features.denseblock3", "features.norm5"]),
         ("resnet18", 9, ["conv1", "bn1"], ["layer4.1"]),
         ("resnet50", 17, ["conv1", "bn1"], ["layer4.2"]),
         ("convnext_tiny", 22, ["features.0"], ["features.7.2", "classifier"]),

@@ -114,7 +114,9 @@ def test_the_papers_densenet_has_depth_40_and_growth_40() -> None:
         network = build("densenet40_40", 100, "linear")
     convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
     assert len(convolutions) + 1 == 40  # and the last linear layer
-    assert network.head.in_features == 16 + 36 * 40
+    assert network.head.in_features == 440  # 80, each block adds 240, each transition halves
+    # counted on the DenseNet3(40, 100, 40) of github.com/oval-group/smooth-topk
+    assert sum(weights.numel() for weights in network.parameters()) == 1_941_620
 
 
 def test_the_small_resnet_keeps_small_pictures_large() -> None:

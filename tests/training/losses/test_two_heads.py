@@ -145,6 +145,13 @@ def test_ignored_rows_are_neither_counted_nor_chosen() -> None:
     assert z.grad[[1, 3]].all()
 
 
+def test_scores_of_an_ignored_row_may_be_infinite() -> None:
+    scores = torch.zeros(2, 2, 4)
+    scores[:, 0, 0] = -torch.inf
+    found = two_head_average_k(*scores, torch.tensor([-100, 1]), average_k=2)
+    assert found == two_head_average_k(*scores[:, 1:], torch.tensor([1]), average_k=2)
+
+
 def test_classes_with_a_soft_target_are_no_candidates() -> None:
     targets = torch.tensor([[0.6, 0.4, 0.0, 0.0]])
     sccp = torch.tensor([[1.0, 9.0, 0.5, 0.0]])

@@ -8,11 +8,12 @@ import torchvision
 
 from benchmarks.made_up import COPIES, pool
 from models.backbones import available
+from models.errors import UsageError
 from tests.training.small import write_photos
 from tests.training.write_recipes import PAGE, page
 from training.losses import LOSSES, build
 from training.recipes import RECIPES, Recipe
-from training.recipes.cli import heading
+from training.recipes.cli import heading, in_print
 from training.settings import resolve, to_yaml
 from training.train import train_run
 
@@ -42,10 +43,9 @@ def test_there_is_one_for_each_row_in_print() -> None:
         "[A] table 1: cifar-100-python": 6,
         "[A] table 2: plantnet_300K": 5 * 4,
         "[S] table 7: plantnet_300K": 5 * 3,
-        "[B] table 1: cifar-100-python": 2 * 6,
-        "[N] table 4: cifar-100-python": 2 * 2 + 5,  # the others are rows of [B] too
-        "[N] table 5: plantnet_300K": 6 * 4 - 1,  # smooth at K = 1 is not applicable
-        "[N] version 2, 4.5.2 and table 6: ImageNet_LT": 4 * 2,
+        "[B] table 1, [N] tables 4 and 6: cifar-100-python": 2 * 8 + 5,
+        "[N] tables 5 and 7: plantnet_300K": 6 * 4 - 1,  # smooth at K = 1 is not applicable
+        "[N] version 2, 4.5.2 and table 6: ImageNet_LT": 4 * 3,
         "[B] table 2: imagenet": 5 * 2,
     }
 
@@ -75,11 +75,25 @@ def test_figures_are_those_in_print() -> None:
     assert list(map(str, figures)) == ["macro top-3 64.77", "top-3 93.45"]
     figures = RECIPES["cifar100-noise0.2-ce-k5"].printed
     assert [(figure.source, str(figure)) for figure in figures] == [
-        ("[B] table 1, row 0.2, CE", "top-5 87.89"),
-        ("[B] table 1, row 0.2, CE", "top-1 68.20"),
+        ("[B] table 1, row 0.2, CE", "top-5 87.89 (sd 0.08)"),
+        ("[B] table 1, row 0.2, CE", "top-1 68.20 (sd 0.50)"),
         ("[N] table 4, row 0.2, CE", "top-5 87.67"),
         ("[N] table 6, row 0.2, CE", "top-1 68.19"),
     ]
+
+
+def test_figures_of_several_papers_name_their_owners() -> None:
+    of_both = in_print(RECIPES["cifar100-noise0.4-smooth-k5"])
+    assert of_both == "top-5 87.39 (sd 0.23) [B], 87.40 [N]; top-1 70.02 (sd 0.40) [B], 70.42 [N]"
+    assert in_print(RECIPES["cifar100-noise0.3-ce-k5"]) == "top-5 85.93 [N]; top-1 65.61 [N]"
+    two_heads = in_print(RECIPES["plantnet-avg-k2"])
+    assert two_heads == "average-2 90.34 ± 0.06 [A], 90.77 ± 0.16 [S]"
+    assert in_print(RECIPES["plantnet-ce-k2"]) == "average-2 89.63 ± 0.08"
+
+
+def test_a_row_without_data_says_where_they_are() -> None:
+    with pytest.raises(UsageError, match=r"add --data plantnet_300K; .*zenodo\.5645731"):
+        resolve({"recipe": "plantnet-ce-k2"})
 
 
 def test_a_recipe_adds_the_options_of_its_data_once(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from training.sweep.otherwise import otherwise
 
 def _said(data: str = "cifar-100-python", *overrides: str, **flags: object) -> list[str]:
     given = {"recipe": "cifar100-noise0.2-ce-k5", "data": data, **flags}
-    return otherwise(resolve(given, overrides=overrides))
+    return otherwise(resolve(given, overrides=overrides), 45_000)
 
 
 def test_a_run_as_in_print_departs_in_nothing() -> None:
@@ -33,8 +33,15 @@ def test_every_setting_and_option_that_may_move_a_figure_is_named() -> None:
     ]
 
 
+def test_data_of_another_size_than_in_print_are_named() -> None:
+    given = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
+    assert otherwise(resolve(given), 64_000) == []
+    assert otherwise(resolve(given), 1_234) == ["1,234 photos to learn from instead of 64,000"]
+    assert otherwise(resolve({"recipe": "small-photos", "data": "photos"}), 20) == []
+
+
 def test_a_setting_of_the_recipe_that_is_gone_is_named() -> None:
     given = {"recipe": "cifar100-top-k5", "data": "cifar-100-python", "loss": "cross_entropy"}
-    said = otherwise(resolve(given))
+    said = otherwise(resolve(given), 45_000)
     assert "loss.name=cross_entropy" in said
     assert "loss.epsilon=None" in said

@@ -21,7 +21,9 @@ def _record(*accuracies: list[float | None]) -> Record:
         for place, values in enumerate(accuracies)
         for seed, value in enumerate(values)
     ]
-    return Record(recipe="default", asked={}, metric="average-3 accuracy", runs=runs)
+    return Record(
+        recipe="default", asked={}, metric="average-3 accuracy", learned_from=9, runs=runs
+    )
 
 
 def _epochs(record: Record) -> Any:
