@@ -1,15 +1,17 @@
 """Images a second of the training loop, against a plain loop as torchvision's reference has it.
 
     python -m benchmarks.training DATA [--backbone resnet18] [--image-size 96] [--batch-size 32]
-                                  [--workers 2] [--rounds 3] [--device cpu]
+                    [--workers 2] [--rounds 3] [--precision fp32|bf16] [--device cpu|cuda]
 
-Both train the same network on the train split of DATA for an epoch in fp32, with random crops,
-flips and SGD, and read each photo when its turn comes (a run keeps decoded photos in memory where
-there is room, which would spare it that from the second epoch on). The plain loop is written the
-way people write it: Pillow, ``torchvision.transforms.v2``, a ``DataLoader``, ``loss.item()`` at
-each step. Each turn is a process of its own, and the two take turns; ``loader`` is the same without
-a network. By the clock, and by processor seconds of all processes, which suffer less from other
-work on the machine. Medians; ``ratio`` is ours over the plain one.
+Both train the same network on the train split of DATA for an epoch, with random crops, flips and
+SGD, and read each photo when its turn comes (a run keeps decoded photos in memory where there is
+room, which would spare it that from the second epoch on). The plain loop is written the way people
+write it: Pillow, ``torchvision.transforms.v2``, a ``DataLoader``, ``loss.item()`` at each step.
+Each turn is a process of its own, and the two take turns; ``loader`` is the same without a network,
+``features`` is what ``--freeze backbone`` computes once, ours less the export of the graph, against
+the plain network in evaluation mode, both in fp32. By the clock, and by processor seconds of all
+processes, which suffer less from other work on the machine. Medians; ``ratio`` is ours over the
+plain one. At the end, what each loss costs in a step (`benchmarks/training_step.py`).
 """
 
 import argparse
@@ -30,16 +32,20 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 import training.train
+from benchmarks import training_step
 from data.dataset import Split
 from data.sources import open_dataset
+from models.backbones import build
 from models.progress import Advance
 from training.config import TrainConfig
+from training.device import choose
+from training.frozen.features import FrozenBackbone
 from training.loading import Sources, TrainingBatches, iterate, open_sources
 from training.loop import Run
 from training.settings import resolve
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-VARIANTS = ("ours", "plain", "our loader", "plain loader")
+VARIANTS = ("ours", "plain", "our loader", "plain loader", "our features", "plain features")
 
 
 def main() -> None:
@@ -51,7 +57,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.variant is not None:
@@ -73,9 +80,12 @@ def main() -> None:
             for unit in ("seconds", "cpu")
         ]
         print(f"| {name} | {rates[name][0]:.1f} | {rates[name][1]:.1f} |")
-    for ours, plain in (VARIANTS[:2], VARIANTS[2:]):
+    for ours, plain in zip(VARIANTS[::2], VARIANTS[1::2], strict=True):
         ratios = (a / b for a, b in zip(rates[ours], rates[plain], strict=True))
         print(f"| ratio, {ours} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
+    print(flush=True)
+    clock = time.perf_counter if given.device == "cuda" else time.process_time
+    training_step.print_table(given.backbone, given.device, given.rounds, clock)
 
 
 class Clock:
@@ -97,11 +107,10 @@ class Clock:
 
 
 def _measure(given: argparse.Namespace) -> dict[str, float]:
-    if given.variant == "ours":
-        return _ours(given)
-    if given.variant == "our loader":
-        return _our_loader(given)
-    return _plain(given, network=given.variant == "plain")
+    whose, _, what = str(given.variant).partition(" ")
+    if whose == "plain":
+        return _plain_features(given) if what == "features" else _plain(given, network=not what)
+    return {"": _ours, "loader": _our_loader, "features": _our_features}[what](given)
 
 
 def _config(given: argparse.Namespace) -> TrainConfig:
@@ -113,7 +122,7 @@ def _config(given: argparse.Namespace) -> TrainConfig:
             "batch_size": given.batch_size,
             "workers": given.workers,
             "device": given.device,
-            "precision": "fp32",
+            "precision": given.precision,
             "loss": "cross_entropy",
             "cache_mb": 0,
             "epochs": 1,
@@ -145,20 +154,26 @@ def _our_loader(given: argparse.Namespace) -> dict[str, float]:
     return clock.read(rows)
 
 
+def _our_features(given: argparse.Namespace) -> dict[str, float]:
+    config, compute = _config(given), choose(given.device, "fp32")
+    dataset = open_dataset(given.data, splits=["train", "val"])
+    network = build(given.backbone, len(dataset.classes), "linear")
+    with tempfile.TemporaryDirectory() as folder:
+        backbone = FrozenBackbone(
+            network, config.preprocess, Path(folder), compute, given.workers, print
+        )
+        backbone.features(dataset.split("val"))  # exports the graph
+        clock = Clock()
+        return clock.read(len(backbone.features(dataset.split("train"))))
+
+
 class Photos(Dataset[tuple[torch.Tensor, int]]):
     """The photos of a split the way people read them."""
 
-    def __init__(self, split: Split, side: int) -> None:
+    def __init__(self, split: Split, *views: v2.Transform) -> None:
         self.split = split
-        self.change = v2.Compose(
-            [
-                v2.RandomResizedCrop(side, scale=(0.35, 1.0), antialias=True),
-                v2.RandomHorizontalFlip(),
-                v2.PILToTensor(),
-                v2.ToDtype(torch.float32, scale=True),
-                v2.Normalize(MEAN, DEVIATION),
-            ]
-        )
+        into = (v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True))
+        self.change = v2.Compose([*views, *into, v2.Normalize(MEAN, DEVIATION)])
 
     def __len__(self) -> int:
         return len(self.split)
@@ -170,9 +185,11 @@ class Photos(Dataset[tuple[torch.Tensor, int]]):
 
 def _plain(given: argparse.Namespace, *, network: bool) -> dict[str, float]:
     dataset = open_dataset(given.data, splits=["train", "val"])
-    photos = Photos(dataset.split("train"), given.image_size)
+    crop = v2.RandomResizedCrop(given.image_size, scale=(0.35, 1.0), antialias=True)
+    photos = Photos(dataset.split("train"), crop, v2.RandomHorizontalFlip())
+    on_gpu = given.device == "cuda"
     loader = DataLoader(
-        photos, given.batch_size, shuffle=True, num_workers=given.workers, pin_memory=False
+        photos, given.batch_size, shuffle=True, num_workers=given.workers, pin_memory=on_gpu
     )
     model = torchvision.models.get_model(given.backbone, num_classes=len(dataset.classes))
     model = model.to(given.device, memory_format=torch.channels_last).train()
@@ -182,11 +199,26 @@ def _plain(given: argparse.Namespace, *, network: bool) -> dict[str, float]:
     for images, labels in loader:
         if network:
             images = images.to(given.device, memory_format=torch.channels_last)
-            loss = criterion(model(images), labels.to(given.device))
+            half = given.precision == "bf16"
+            with torch.autocast(given.device, dtype=torch.bfloat16, enabled=half):
+                loss = criterion(model(images), labels.to(given.device))
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
             total += loss.item()
+    return clock.read(len(photos))
+
+
+@torch.inference_mode()
+def _plain_features(given: argparse.Namespace) -> dict[str, float]:
+    split = open_dataset(given.data, splits=["train", "val"]).split("train")
+    photos = Photos(split, v2.Resize(given.image_size), v2.CenterCrop(given.image_size))
+    loader = DataLoader(photos, 64, num_workers=given.workers, pin_memory=given.device == "cuda")
+    model = torchvision.models.get_model(given.backbone)
+    model = model.to(given.device, memory_format=torch.channels_last).eval()
+    clock = Clock()
+    for images, _ in loader:
+        model(images.to(given.device, memory_format=torch.channels_last)).cpu()
     return clock.read(len(photos))
 
 
