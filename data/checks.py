@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from data.dataset import SPLITS
 from data.label_noise import class_groups
-from data.records import Listing, Records, class_table, count_of, missing_in_train
+from data.records import Listing, Records, class_table, count_of, missing_in_train, sort_ids
 from data.sources import list_whole, parse_source
 from data.training_split import with_options
 from models.cores import in_order
@@ -87,6 +87,11 @@ def check(source: str, *, threads: int | None = None) -> Report:
     counts = _counts(listing)
     ignored = "neither pictures nor class folders; move them elsewhere if that is right"
     missing = f"photos named in the tables of the data set and not there{whole.to_be_had}"
+    unlisted = (
+        "photos that the tables of the data set do not name, so that nobody knows which plant they "
+        f"show{whole.to_be_had}"
+    )
+    unnamed = "classes without a name; docs/data.md says which table of the data set names them"
     leaks = list(_leaks(listing, pictures))
     published = listing.published is not None  # its splits are what others measured on
     return Report(
@@ -101,9 +106,13 @@ def check(source: str, *, threads: int | None = None) -> Report:
         warnings=[
             *(leaks if published else []),
             *_found("missing", missing, listing.missing),
+            *_found("unlisted", unlisted, listing.unlisted),
             *_class_warnings(listing, counts),
             *_picture_warnings(pictures),
             *_found("ignored", ignored, list(listing.ignored)),
+            *_found(
+                "unnamed", unnamed, sort_ids(counts) if published and not listing.known else []
+            ),
         ],
         thinned=_thinned(whole, listing) if options.thins else None,
         noise=_noise(listing),

@@ -147,7 +147,9 @@ def _write_manifest(out: Path, table: Columns) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_table(out, table)
     except OSError as error:
-        raise DataError(f"{out} cannot be written: {error}; nothing was left there") from error
+        raise DataError(
+            f"{out} cannot be written: {error.strerror}; what was there is as it was"
+        ) from error
 
 
 def _counts(table: Columns) -> dict[str, int]:

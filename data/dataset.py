@@ -82,4 +82,7 @@ class FileReader:
     paths: Sequence[str]
 
     def __call__(self, row: int) -> bytes:
-        return (self.root / self.paths[row]).read_bytes()
+        try:
+            return (self.root / self.paths[row]).read_bytes()
+        except ValueError as error:  # a null character in the path
+            raise OSError(str(error)) from error

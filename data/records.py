@@ -45,6 +45,7 @@ class Listing:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
     missing: Sequence[str] = ()  # photos that its tables name and its folders lack
+    unlisted: Sequence[str] = ()  # photos in its folders that its tables do not name
     published: str | None = None  # where a published data set is to be had
 
     @property

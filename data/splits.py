@@ -123,15 +123,15 @@ def _cut(
     split_of = dict.fromkeys(sizes, "train")
     total = sum(sizes.values())
     for name, share in shares.items():
-        # Rounded up or down by chance, so that over many small classes the shares come true.
-        left = int(total * share + fraction(f"{name}/{class_id}", seed))
-        for group in list(waiting):
-            if abs(left - sizes[group]) < left:  # the count comes closer to its goal
-                split_of[group] = name
-                left -= sizes[group]
-                waiting.remove(group)
-            if left <= 0:
+        left, drawn = total * share, fraction(f"{name}/{class_id}", seed)
+        while waiting and left > 0:
+            # Chance decides of a group larger than what is left, so that over many small classes
+            # the shares come true.
+            if drawn < 1 - left / sizes[waiting[0]]:
                 break
+            group = waiting.pop(0)
+            split_of[group] = name
+            left -= sizes[group]
     return split_of
 
 

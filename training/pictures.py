@@ -13,6 +13,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from data.dataset import Split
+from data.records import count_of
 from models.errors import DataError
 from models.images import ImageError, decode, read_header
 from models.progress import progress
@@ -94,7 +95,8 @@ def unreadable(problems: Sequence[str], split: str) -> DataError:
     listed = "\n  ".join(problems[:_SHOWN])
     more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return DataError(
-        f"{len(problems)} pictures of {split} cannot be read; repair or remove them "
+        f"{count_of(len(problems), 'picture', 'pictures')} of {split} cannot be read; repair or "
+        "remove what is listed "
         f"(`florilege data check` lists them all):\n  {listed}{more}"
     )
 

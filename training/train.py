@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from data.dataset import Dataset
+from data.records import count_of
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
 from models.backbones.weights import Weights, load_into, open_weights, read_weights, warm_start
@@ -96,6 +97,7 @@ def _train(
         objective = objective_of(config, dataset, ranks)
         network = build_network(config, objective.head, len(dataset.classes))
         notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
+        notes += _shared_plants(dataset)
     weights, fresh = None, not restored or (config.freeze and not folder.best.is_file())
     if fresh and config.weights is not None:
         weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))
@@ -208,6 +210,20 @@ def _lowered_k(config: TrainConfig, dataset: Dataset) -> list[str]:
     if config.validation.k <= largest:
         return []
     return [f"validation.k is {largest}, the largest for {len(dataset.classes)} classes"]
+
+
+def _shared_plants(dataset: Dataset) -> list[str]:
+    """What to tell the user where val shows plants that are learnt from."""
+    learnt, val = (dataset.splits.get(name) for name in ("train", "val"))
+    if learnt is None or val is None or learnt.observations is None or val.observations is None:
+        return []
+    shared = len({*learnt.observations} & {*val.observations})
+    if not shared:
+        return []
+    return [
+        f"{count_of(shared, 'plant', 'plants')} of val also in train, which makes accuracy on val "
+        "too good: `florilege data split --keep` writes a manifest with such plants in train alone"
+    ]
 
 
 def _features(

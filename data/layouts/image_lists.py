@@ -20,6 +20,7 @@ from models.errors import DataError, first
 LISTS: Final = (
     f"{PLACE}, the lists of ImageNet-LT in github.com/zhmiao/OpenLongTailRecognition-OLTR"
 )
+LOOKED_AT: Final = 20  # photos of a list, to find the folder they are in
 _NAME = re.compile(rf"(?P<prefix>.*?)(?P<split>{'|'.join(SPLITS)})\.txt", re.IGNORECASE)
 
 
@@ -51,8 +52,8 @@ def list_lists(
 ) -> Listing:
     """List the photos that text files name; those of ``splits`` (all by default) must exist.
 
-    The class id of a label is the name of its photos' folder, where each label has one folder and
-    each folder one label, as in ImageNet-LT; else the label itself.
+    The class id of a label is the name of its photos' folder in train, where each label has one
+    folder there and each folder one label, as in ImageNet-LT; else the label itself.
 
     Raises:
         DataError: A list is not made of paths and labels, or photos are missing: which, and where
@@ -61,7 +62,12 @@ def list_lists(
     rows = {split: _read(path) for split, path in lists.items()}
     folder = next(iter(lists.values())).parent
     root = _root(folder, rows)
-    class_of = _class_ids({pair for each in rows.values() for pair in each})
+    every = [pair for each in rows.values() for pair in each]
+    label_of: dict[str, str] = {}
+    contrary = [path for path, label in every if label_of.setdefault(path, label) != label]
+    if contrary:
+        raise DataError(f"{source}: photos with several labels: {first(contrary)}")
+    class_of = _class_ids(rows.get("train") or every, every)
     found = {}
     for split, pairs in rows.items():
         paths = [path for path, _ in pairs]
@@ -91,7 +97,7 @@ def _of_prefix(folder: Path, prefix: str) -> dict[str, Path]:
 def _read(path: Path) -> list[tuple[str, str]]:
     """Paths and labels, a pair a line."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
     pairs = []
@@ -108,18 +114,23 @@ def _read(path: Path) -> list[tuple[str, str]]:
 
 
 def _root(folder: Path, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
-    """The folder of the lists or the one above, wherever a first photo lies."""
-    firsts = [pairs[0][0] for pairs in rows.values() if pairs]
+    """The folder of the lists or the one above, wherever one of the first photos lies."""
+    firsts = [path for pairs in rows.values() for path, _ in pairs[:LOOKED_AT]]
     for root in (folder, folder.resolve().parent):
         if any((root / path).is_file() for path in firsts):
             return root
     return folder
 
 
-def _class_ids(pairs: set[tuple[str, str]]) -> dict[str, str]:
-    """The class id of each label."""
-    together = {(Path(path).parent.name, label) for path, label in pairs}
-    folders, labels = ({pair[place] for pair in together} for place in (0, 1))
-    if len(folders) == len(labels) == len(together):
-        return {label: folder for folder, label in together}
+def _class_ids(
+    learnt: Sequence[tuple[str, str]], every: Sequence[tuple[str, str]]
+) -> dict[str, str]:
+    """The class id of each label: its folder, by the photos learnt from and against no other."""
+    together = {(label, Path(path).parent.name) for path, label in learnt}
+    folder_of, labels = dict(together), {label for _, label in every}
+    folders = set(folder_of.values())
+    if len(folders) == len(folder_of) == len(together) == len(labels):
+        found = {(label, Path(path).parent.name) for path, label in every}
+        if all(folder_of[label] == folder for label, folder in found if folder in folders):
+            return folder_of
     return {label: label for label in labels}

@@ -81,7 +81,7 @@ def wordnet_names(ids: Iterable[str], *folders: Path) -> dict[str, ClassInfo]:
 
 def _read_names(path: Path) -> Mapping[str, tuple[str, ...]]:
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
     parts = [line.split(maxsplit=1) for line in lines if len(line.split()) > 1]

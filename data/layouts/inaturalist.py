@@ -1,14 +1,15 @@
 """iNaturalist's competition data: lists ``train.json`` and ``val.json`` in the manner of COCO.
 
 ``images`` give the photos, ``annotations`` the category of each, ``categories`` what is known of
-the species. The form is that of github.com/visipedia/inat_comp, from 2017 to 2021. The lists name
-no observations.
+the species. The form is that of github.com/visipedia/inat_comp, from 2017 to 2021. The lists of
+2018 and 2019 hide the names of the species, which ``categories.json`` tells. The lists name no
+observations.
 """
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +22,9 @@ from models.errors import DataError, first
 PLACE: Final = (
     "photos and lists of iNaturalist's competitions are at github.com/visipedia/inat_comp"
 )
-_NAME = re.compile(rf"(?P<split>{'|'.join(SPLITS)})\w*\.json")
-_BEGINNING = re.compile(rb'\s*\{\s*"(info|licenses|images|annotations|categories)"')
+CATEGORIES: Final = "categories.json"
+_NAME = re.compile(rf"(?P<split>{'|'.join(SPLITS)})(?!\w*bboxes)\w*\.json")
+_BEGINNING = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"(info|licenses|images|annotations|categories)"')
 
 
 def find_inaturalist(path: Path) -> dict[str, Path]:
@@ -59,7 +61,8 @@ def list_inaturalist(
     """List the photos that JSON lists name; those of ``splits`` (all by default) must exist.
 
     The class id is the number of the category. A list without annotations, as that of test is
-    published, is passed over.
+    published, is passed over. Names that a list hides are left out where `categories.json` is not
+    beside it.
 
     Raises:
         DataError: A list is damaged or not of this form; a photo has no annotation or several that
@@ -69,15 +72,18 @@ def list_inaturalist(
     root = next(iter(lists.values())).parent
     found: dict[str, Records] = {}
     known: dict[str, ClassInfo] = {}
+    names = root / CATEGORIES
     for split, path in lists.items():
         content = _read(path)
-        if "annotations" not in content:
+        assert isinstance(content, dict)  # it begins with a brace
+        if "annotations" not in content or (split == "test" and not content["annotations"]):
             continue
         try:
             found[split] = _records(content, root, path)
-            told = {str(each["id"]): _class_info(each) for each in content["categories"]}
+            told = _told(_read(names) if names.is_file() else content["categories"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path} is not a list of iNaturalist: it lacks {error}") from error
+            lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise DataError(f"{path} is not a list of iNaturalist: {lacks}; {PLACE}") from error
         other = [name for name, info in told.items() if known.setdefault(name, info) != info]
         if other:
             raise DataError(
@@ -87,7 +93,7 @@ def list_inaturalist(
     listing = Listing(
         source=source,
         splits=found,
-        known=known,
+        known={} if _hidden(known) else known,
         ignored=[path.name for split, path in lists.items() if split not in found],
         published=PLACE,
     )
@@ -104,13 +110,11 @@ def _split_of(path: Path) -> str | None:
         return name["split"] if _BEGINNING.match(file.read(200)) else None
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Any:
     try:
-        content = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not a JSON file: {error}") from error
-    assert isinstance(content, dict)  # it begins with a brace
-    return content
+        raise DataError(f"{path} is not a JSON file: {error}; {PLACE}") from error
 
 
 def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
@@ -128,6 +132,9 @@ def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
         [name for name, class_id in photos if class_id is None],
     )
     names = [name for name, _ in photos]
+    _refuse(
+        path, "photos listed twice", [name for name, uses in Counter(names).items() if uses > 1]
+    )
     return Records(
         class_ids=[class_id for _, class_id in photos if class_id is not None],
         names=names,
@@ -135,14 +142,23 @@ def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
     )
 
 
+def _told(categories: Iterable[Mapping[str, Any]]) -> dict[str, ClassInfo]:
+    return {str(each["id"]): _class_info(each) for each in categories}
+
+
+def _hidden(known: Mapping[str, ClassInfo]) -> bool:
+    """Whether the names are those of 2018 and 2019: numbers in place of species."""
+    return bool(known) and all(each.scientific_name.isdigit() for each in known.values())
+
+
 def _class_info(category: Mapping[str, Any]) -> ClassInfo:
-    common = category.get("common_name")
+    genus, family, common = (category.get(key) for key in ("genus", "family", "common_name"))
     return ClassInfo(
         id=str(category["id"]),
         scientific_name=str(category["name"]),
-        genus=category.get("genus") or None,
-        family=category.get("family") or None,
-        common_names={"en": (common,)} if common else {},
+        genus=str(genus) if genus else None,
+        family=str(family) if family else None,
+        common_names={"en": (str(common),)} if common else {},
     )
 
 

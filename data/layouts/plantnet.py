@@ -50,21 +50,23 @@ class _Tables(NamedTuple):
 
 
 def is_plantnet(root: Path) -> bool:
-    """Whether ``root`` holds the table of the photos."""
-    return (root / METADATA).is_file() or (root / METADATA_2).is_file()
+    """Whether ``root`` holds one of its tables."""
+    return any((root / name).is_file() for name in (METADATA, METADATA_2, *NAMES, SPECIES_2))
 
 
 def list_plantnet(root: Path, source: str) -> Listing:
     """List the photos that are there with their observations and species names.
 
-    A photo missing from the tables counts as an observation of its own; one that they name and
-    that is not there is ``missing``. ``classes.csv`` in ``root`` may add GBIF keys and more names.
+    A photo missing from the tables is ``unlisted`` and counts as an observation of its own; one
+    that they name and that is not there is ``missing``. ``classes.csv`` in ``root`` may add GBIF
+    keys and more names.
 
     Raises:
         DataError: There are no photos, a table is missing or damaged: which, and where the data set
             is to be had.
     """
-    tables = _read_1(root, source) if (root / METADATA).is_file() else _read_2(root, source)
+    first = any((root / name).is_file() for name in (METADATA, *NAMES))
+    tables = _read_1(root, source) if first else _read_2(root, source)
     places = (root / "images", root / "images" / "images", root)
     folder = next((each for each in places if is_folder_dataset(each)), None)
     if folder is None:
@@ -82,6 +84,7 @@ def list_plantnet(root: Path, source: str) -> Listing:
     listing = replace(
         listing,
         splits=splits,
+        unlisted=[name for name in there if name not in photos],
         known=tables.known,
         ignored=[name for name in listing.ignored if folder != root or name not in tables.files],
         missing=[photo.path for name, photo in photos.items() if name not in there],
@@ -96,9 +99,8 @@ def _observation(name: str, photos: Mapping[str, _Photo]) -> str:
 
 
 def _read_1(root: Path, source: str) -> _Tables:
-    names = next((name for name in NAMES if (root / name).is_file()), None)
-    if names is None:
-        raise DataError(f"{source} has {METADATA} but no {NAMES[0]}; {PLACE}")
+    names = next((name for name in NAMES if (root / name).is_file()), NAMES[0])
+    _demand(root, source, (METADATA, names), PLACE)
     entries = _read_json(root / METADATA).items()
     photos = {name: _photo_1(name, entry) for name, entry in entries if isinstance(entry, dict)}
     full = {
@@ -117,17 +119,18 @@ def _photo_1(name: str, entry: Mapping[str, Any]) -> _Photo:
     observation = entry.get("obs_id")
     return _Photo(
         path=f"{entry.get('split')}/{entry.get('species_id')}/{name}.jpg",
-        observation=None if observation is None else str(observation),
+        observation=None if observation is None else str(observation).strip() or None,
     )
 
 
 def _read_2(root: Path, source: str) -> _Tables:
-    if not (root / SPECIES_2).is_file():
-        raise DataError(f"{source} has {METADATA_2} but no {SPECIES_2}; {PLACE_2}")
+    _demand(root, source, (METADATA_2, SPECIES_2), PLACE_2)
     table = _table(root / METADATA_2, ("species_id", "PN_observation_id", "split", "PN_hash"))
     columns = (table[name] for name in ("PN_hash", "species_id", "PN_observation_id", "split"))
     photos = {
-        PurePath(name).stem: _Photo(f"{split}/{_folder(species)}/{name}.jpg", observation or None)
+        PurePath(name).stem: _Photo(
+            f"{split}/{_folder(species)}/{name}.jpg", observation.strip() or None
+        )
         for name, species, observation, split in zip(*columns, strict=True)
     }
     table = _table(root / SPECIES_2, ("species_id", "species", "full_species", "genus", "family"))
@@ -144,6 +147,16 @@ def _read_2(root: Path, source: str) -> _Tables:
         for class_id, name in _told_apart(short, full).items()
     }
     return _Tables(photos, known, (METADATA_2, SPECIES_2), PLACE_2)
+
+
+def _demand(root: Path, source: str, tables: Iterable[str], place: str) -> None:
+    """Refuse a folder that has one of its two tables alone."""
+    there = {name: (root / name).is_file() for name in tables}
+    if not all(there.values()):
+        (has,), (lacks,) = (
+            [name for name in there if there[name] is here] for here in (True, False)
+        )
+        raise DataError(f"{source} has {has} but no {lacks}; {place}")
 
 
 def _folder(species_id: str) -> str:
@@ -173,7 +186,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not a JSON file: {error}") from error
+        raise DataError(f"{path} is not a JSON file: {error}; {PLACE}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} must hold one JSON object, got {type(content).__name__}")
     return content

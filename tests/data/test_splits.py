@@ -54,6 +54,16 @@ def test_over_many_small_classes_the_shares_come_true() -> None:
     assert abs(counts["test"] - 300) < 80
 
 
+@pytest.mark.parametrize(("photos", "together"), [(8, 2), (10, 5), (12, 3), (6, 6)])
+def test_over_many_classes_of_a_few_plants_the_shares_come_true(photos: int, together: int) -> None:
+    class_ids = [str(row // photos) for row in range(500 * photos)]
+    groups = [str(row // together) for row in range(500 * photos)]
+    counts = Counter(assign(class_ids, groups, val=0.1, test=0.1, seed=0))
+    for name in ("val", "test"):  # a class of one plant stays in train
+        share = counts[name] / len(groups)
+        assert share == pytest.approx(0 if photos == together else 0.1, abs=0.02)
+
+
 def test_groups_of_several_photos_still_meet_the_shares() -> None:
     rng = np.random.default_rng(0)
     groups = [f"g{index}" for index in range(200) for _ in range(int(rng.integers(1, 6)))]

@@ -466,8 +466,24 @@ def test_an_unreadable_picture_met_on_the_way_is_named(tmp_path: Path, workers: 
     data = write_photos(tmp_path / "photos")
     (data / "train" / "red" / "3.png").write_bytes(b"no picture")
     config = small_config(data, cache_mb=0, workers=workers)
-    with pytest.raises(DataError, match=r"(?s)1 pictures of train.*red/3\.png"):
+    with pytest.raises(DataError, match=r"(?s)1 picture of train.*red/3\.png"):
         train_run(config, tmp_path / "run", say=lambda _: None)
+
+
+def test_plants_of_val_that_are_learnt_from_are_said(photos: Path, tmp_path: Path) -> None:
+    rows = ["path,class_id,split,observation_id"]
+    for row, path in enumerate(sorted(photos.glob("train/*/*"))):
+        split = "val" if row % 3 == 0 else "train"
+        rows.append(f"{path.relative_to(photos)},{path.parent.name},{split},plant{row // 6}")
+    manifest = photos / "shared.csv"
+    manifest.write_text("\n".join(rows) + "\n")
+    said: list[str] = []
+    train_run(small_config(manifest, epochs=0), tmp_path / "none", say=said.append)
+    assert not any("also in train" in line for line in said)  # nothing is measured
+    train_run(small_config(manifest, epochs=1), tmp_path / "run", say=said.append)
+    manifest.unlink()
+    (line,) = [line for line in said if "also in train" in line]
+    assert line.startswith(f"{len(rows) // 6} plants of val also in train, ")
 
 
 def test_data_with_one_class_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from data.checks import check
 from data.sources import list_source, open_dataset
 from models.errors import DataError
-from tests.data.pictures import write_folder
+from tests.data.pictures import png, write_folder
 
 FISH, BIRD = "n01440764", "n01530575"
 LISTS = {
@@ -67,6 +67,36 @@ def test_labels_are_class_ids_where_folders_do_not_tell_them_apart(tmp_path: Pat
     assert dataset.classes.ids == ("9", "10")
     assert dataset.split("val").labels.tolist() == [0]
     assert list_source(str(tmp_path)).published is None
+
+
+def test_photos_of_test_need_not_lie_in_folders_of_their_classes(tmp_path: Path) -> None:
+    place = _imagenet_lt(tmp_path)
+    for name in ("000.png", "001.png"):
+        (tmp_path / "val" / name).write_bytes(png(7))
+    (place / "ImageNet_LT_test.txt").write_text("val/000.png 0\nval/001.png 1\n")
+    dataset = open_dataset(str(place))
+    assert dataset.classes.ids == (FISH, BIRD)
+    assert dataset.split("test").labels.tolist() == [0, 1]
+
+
+def test_a_missing_first_photo_is_one_of_all_and_a_byte_order_mark_is_none(tmp_path: Path) -> None:
+    place = _imagenet_lt(tmp_path)
+    for other in ("val", "test"):
+        (place / f"ImageNet_LT_{other}.txt").unlink()
+    train = place / "ImageNet_LT_train.txt"
+    train.write_text(train.read_text("utf-8"), "utf-8-sig")
+    assert len(open_dataset(str(place)).split("train")) == 3
+    (tmp_path / "train" / BIRD / "000.png").unlink()
+    with pytest.raises(DataError, match=f"1 of 3 photos of train are missing in {tmp_path}:"):
+        open_dataset(str(place))
+
+
+def test_a_photo_with_two_labels_is_refused(tmp_path: Path) -> None:
+    place = _imagenet_lt(tmp_path)
+    with (place / "ImageNet_LT_train.txt").open("a") as file:
+        file.write(f"train/{FISH}/001.png 1\n")
+    with pytest.raises(DataError, match=f"photos with several labels: 'train/{FISH}/001.png'"):
+        open_dataset(str(place))
 
 
 def test_a_path_may_hold_spaces(tmp_path: Path) -> None:

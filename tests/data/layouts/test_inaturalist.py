@@ -69,6 +69,40 @@ def test_lists_give_photos_and_what_is_known_of_the_species(tmp_path: Path, year
     assert check(str(root), threads=1).errors == []
 
 
+def test_names_that_a_year_hides_come_from_its_table_or_are_left_out(tmp_path: Path) -> None:
+    root = _inaturalist(tmp_path, "2018")
+    for split, photos in COUNTS.items():
+        hidden = [
+            {"id": each["id"], "name": str(8000 + each["id"]), "genus": "JRIDJA"}
+            for each in CATEGORIES
+        ]
+        content = {**_list(split, photos), "categories": hidden}
+        (root / f"{split}2018.json").write_text(json.dumps(content))
+    found = [(each.scientific_name, each.genus) for each in open_dataset(str(root)).classes]
+    assert found == [("9", None), ("10", None)]
+    (unnamed,) = [each for each in check(str(root)).warnings if each.kind == "unnamed"]
+    assert unnamed.items == ["9", "10"]
+    (root / "categories.json").write_text(json.dumps(CATEGORIES))
+    found = [(each.scientific_name, each.genus) for each in open_dataset(str(root)).classes]
+    assert found == [("Rosa canina", "Rosa"), ("Rosa rugosa", "Rosa")]
+
+
+def test_lists_of_boxes_are_passed_over_and_a_byte_order_mark_too(tmp_path: Path) -> None:
+    root = _inaturalist(tmp_path, "2017")
+    for path in root.glob("*2017.json"):
+        (root / f"{path.stem}_bboxes.json").write_bytes(path.read_bytes())
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert len(open_dataset(str(root)).split("train")) == 5
+
+
+def test_a_path_with_a_null_character_is_one_more_file_that_cannot_be_read(tmp_path: Path) -> None:
+    root = _inaturalist(tmp_path)
+    content = _list("val", COUNTS["val"])
+    content["images"][0]["file_name"] = "val/a\0b.png"
+    (root / "val.json").write_text(json.dumps(content))
+    assert [finding.kind for finding in check(str(root), threads=1).errors] == ["unreadable_file"]
+
+
 def test_a_named_list_stands_for_its_split(tmp_path: Path) -> None:
     root = _inaturalist(tmp_path)
     mini = _list("train", {"00009_Plantae": 1, "00010_Plantae": 1})
@@ -81,9 +115,12 @@ def test_a_named_list_stands_for_its_split(tmp_path: Path) -> None:
     assert len(open_dataset(str(root / "train.json")).split("train")) == 5
 
 
-def test_a_list_of_test_without_annotations_is_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", [{}, {"annotations": []}])
+def test_a_list_of_test_without_annotations_is_passed_over(
+    tmp_path: Path, empty: dict[str, Any]
+) -> None:
     root = _inaturalist(tmp_path)
-    (root / "test.json").write_text(json.dumps({"info": {}, "images": []}))
+    (root / "test.json").write_text(json.dumps({"info": {}, "images": [], **empty}))
     listing = list_source(str(root))
     assert (list(listing.splits), listing.ignored) == (["train", "val"], ["test.json"])
     with pytest.raises(DataError, match=r"no split 'test'; .*visipedia/inat_comp"):
@@ -116,7 +153,11 @@ def _without(part: str) -> dict[str, Any]:
     ("content", "message"),
     [
         (_without("images"), "not a list of iNaturalist: it lacks 'images'"),
-        (_without("categories"), "it lacks 'categories'"),
+        (_without("categories"), "it lacks 'categories'; .*visipedia/inat_comp"),
+        (
+            {**_list("val", COUNTS["val"]), "images": 2 * _list("val", COUNTS["val"])["images"]},
+            "photos listed twice: 'val/0000",
+        ),
         ({**_without("annotations"), "annotations": []}, "photos without an annotation: 'val/0000"),
         (
             {

@@ -43,6 +43,22 @@ def test_species_names_and_observations_are_joined(tmp_path: Path) -> None:
     assert dataset.split("val").observations == ["1002"]
 
 
+def test_photos_that_no_table_names_are_a_warning(tmp_path: Path) -> None:
+    (found,) = [
+        each for each in check(str(_plantnet(tmp_path))).warnings if each.kind == "unlisted"
+    ]
+    assert sorted(found.items) == ["001", "t"]
+    assert "10.5281/zenodo.5645731" in found.message
+
+
+def test_a_blank_observation_is_none(tmp_path: Path) -> None:
+    root = _plantnet(tmp_path)
+    (root / METADATA).write_text(json.dumps({"000": {"obs_id": " "}, "v": {"obs_id": ""}}))
+    dataset = open_dataset(str(root))
+    assert dataset.split("train").observations == dataset.split("train").names
+    assert dataset.split("val").observations == dataset.split("val").names
+
+
 def test_names_that_differ_in_their_author_alone_keep_it(tmp_path: Path) -> None:
     root = _plantnet(tmp_path)
     names = {"1355868": "Rosa alba L.", "1355920": "Rosa alba Mill."}
@@ -63,6 +79,9 @@ def test_missing_or_damaged_parts_are_named(tmp_path: Path) -> None:
     (root / NAMES[0]).write_text("{}")
     (root / METADATA).write_text("{")
     with pytest.raises(DataError, match=r"metadata\.json is not a JSON file"):
+        open_dataset(str(root))
+    (root / METADATA).unlink()
+    with pytest.raises(DataError, match=r"but no plantnet300K_metadata\.json; .*zenodo\.5645731"):
         open_dataset(str(root))
     (root / METADATA).write_text("{}")
     (root / "images").rename(root / "pictures")

@@ -1,5 +1,7 @@
 """Assume negative, positive BCE and expected positives."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from training.losses import (
     expected_positive,
     positive_bce,
 )
+from training.losses.positives import softplus
 
 
 @given(batches())
@@ -82,3 +85,11 @@ def test_a_fractional_k_keeps_float64_whatever_the_default_type() -> None:
         finally:
             torch.set_default_dtype(torch.float32)
         assert value.item() == pytest.approx(expected, rel=1e-13)
+
+
+def test_the_softplus_is_exact_where_one_and_a_little_is_one() -> None:
+    values = torch.linspace(-60, 60, 24_001)
+    exact = torch.nn.functional.softplus(values.double(), threshold=40)
+    torch.testing.assert_close(softplus(values).double(), exact, rtol=3e-7, atol=0)
+    edges = torch.tensor([-torch.inf, torch.inf])
+    assert softplus(edges).tolist() == [0, math.inf]

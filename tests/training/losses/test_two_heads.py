@@ -145,11 +145,19 @@ def test_ignored_rows_are_neither_counted_nor_chosen() -> None:
     assert z.grad[[1, 3]].all()
 
 
+def test_a_batch_without_a_counted_row_leaves_the_size_as_it_was() -> None:
+    loss = TwoHeadAverageK(average_k=2)
+    scores = torch.zeros(3, 5)
+    loss(scores, scores, torch.tensor([0, 1, 2]))
+    assert loss(scores, scores, torch.tensor([-100, -100, -100])) == 0
+    assert loss.mean_set_size.item() == 2
+
+
 def test_scores_of_an_ignored_row_may_be_infinite() -> None:
-    scores = torch.zeros(2, 2, 4)
-    scores[:, 0, 0] = -torch.inf
-    found = two_head_average_k(*scores, torch.tensor([-100, 1]), average_k=2)
-    assert found == two_head_average_k(*scores[:, 1:], torch.tensor([1]), average_k=2)
+    scores = torch.zeros(2, 4)
+    scores[0, 0] = -torch.inf
+    found = two_head_average_k(scores, scores, torch.tensor([-100, 1]), average_k=2)
+    assert found == two_head_average_k(scores[1:], scores[1:], torch.tensor([1]), average_k=2)
 
 
 def test_classes_with_a_soft_target_are_no_candidates() -> None:
