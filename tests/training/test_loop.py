@@ -4,6 +4,7 @@ import csv
 import os
 import signal
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from training.device import Compute
 from training.interruption import interruptible
 from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
 from training.loop import Run
+from training.losses import LOSSES
 from training.optimisation import mixup
 from training.optimisation.mixup import Mixture
 from training.pictures import Pictures
@@ -402,3 +404,24 @@ def test_no_step_waits_for_the_device_but_those_that_show_the_loss(
         _train(config, tmp_path / "run")
     assert numbers.count == 0
     assert read_at == [4, 8, 9]
+
+
+class _Elsewhere(Compute):
+    """Torch's meta device, which like a GPU has no values that the host could look at."""
+
+    def autocast(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+@pytest.mark.parametrize("name", sorted({*LOSSES} - {"role"}))  # whose estimates stay on the host
+def test_nothing_in_a_step_asks_the_device_for_a_value(
+    name: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = _Elsewhere(torch.device("meta"), "fp32")
+    monkeypatch.setattr("training.train.choose", lambda *_: compute)
+    monkeypatch.setattr(Run, "read_sums", lambda _: pytest.exit("the end of the epoch"))
+    monkeypatch.setattr(Compute, "steps_between_reads", 10**6)
+    more = {"accumulate": 2, "average": {"decay": 0.9}, "optimiser": {"clip_norm": 1.0}}
+    config = small_config(photos, batch_size=4, loss={"name": name}, epochs=1, **more)
+    with pytest.raises(pytest.exit.Exception, match="the end of the epoch"):
+        _train(config, tmp_path / "run")

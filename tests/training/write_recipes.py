@@ -11,9 +11,9 @@ from training.recipes.cost import SUSTAINED, cost_of
 MEASURED = """one thread of an Intel Xeon
   with AVX-512, torch 2.15, fp32, other work beside it (`python -m benchmarks.recipes --each network
   --steps 1`, the step after a first one, 2026-11-22, commit c28f70f; DenseNet 40-40 ten steps,
-  2026-11-23, commit 034378e). Batches of 256 did not fit into the memory and are four of 64. *On that
-  core* is the row at that pace"""
-STARTING = "all of them did (2026-11-22, commit 98a1c81)"
+  2026-11-23, commit 034378e). Batches of 256 did not fit into the memory and are four of 64. *On
+  that core* is the row at that pace"""
+STARTING = "all of them did (2026-11-23, commit 6545e23)"
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 HEAD = """# Recipes

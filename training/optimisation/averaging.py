@@ -1,11 +1,12 @@
 """The average of the weights over the steps, validated and kept in place of the last ones."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
+
+Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
 
 
 def averaged(network: nn.Module, decay: float) -> AveragedModel:
@@ -20,7 +21,19 @@ def averaged(network: nn.Module, decay: float) -> AveragedModel:
         network: What is trained.
         decay: Share of the average that a late step keeps, in (0, 1).
     """
-    return AveragedModel(network, multi_avg_fn=_average(decay), use_buffers=True)
+
+    @torch.no_grad()
+    def update(average: Tensors, current: Tensors, _: Tensor | int) -> None:
+        if torch.is_floating_point(average[0]):
+            # counted on the host: a GPU would have to finish its work before it tells the number
+            kept = share_kept(decay, int(model.n_averaged))
+            torch._foreach_lerp_(average, current, 1 - kept)
+        else:
+            for ours, theirs in zip(average, current, strict=True):
+                ours.copy_(theirs)
+
+    model = AveragedModel(network, multi_avg_fn=update, use_buffers=True)
+    return model
 
 
 def share_kept(decay: float, steps: int) -> float:
@@ -31,16 +44,3 @@ def share_kept(decay: float, steps: int) -> float:
         (0.18181818181818182, 0.91, 0.999)
     """
     return min(decay, (1 + steps) / (10 + steps))
-
-
-def _average(decay: float) -> Callable[..., None]:
-    @torch.no_grad()
-    def update(average: list[Tensor], current: list[Tensor], steps: Any) -> None:
-        if torch.is_floating_point(average[0]):
-            ema = get_ema_multi_avg_fn(share_kept(decay, int(steps)))  # type: ignore[no-untyped-call]  # torch's own
-            ema(average, current, steps)
-        else:
-            for ours, theirs in zip(average, current, strict=True):
-                ours.copy_(theirs)
-
-    return update
