@@ -106,12 +106,11 @@ def largest(keys: Tensor, count: int) -> Tensor:
     width = max(CHUNK, int((keys.numel() / max(1, count)) ** 0.5))
     if keys.numel() < 2 * width * count:
         return _largest(keys, count)
-    whole = keys.numel() // width * width
-    best = _largest(keys[:whole].view(-1, width).amax(1), count)
-    within = torch.arange(width, device=keys.device)
-    rest = torch.arange(whole, keys.numel(), device=keys.device)
-    few = torch.cat([(best[:, None] * width + within).flatten(), rest])
-    return few[_largest(keys[few], count)]
+    chunks, rest = keys[: keys.numel() // width * width].view(-1, width), keys.numel() % width
+    best = _largest(chunks.amax(1), count)
+    found = _largest(torch.cat([chunks[best].flatten(), keys[keys.numel() - rest :]]), count)
+    chunk = (found // width).clamp_max(count)
+    return torch.cat([best, best.new_tensor([len(chunks)])])[chunk] * width + found - chunk * width
 
 
 def _largest(keys: Tensor, count: int) -> Tensor:

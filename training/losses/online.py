@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from models.errors import UsageError
 from training.losses.across import from_ranks, over_ranks, ranks
 from training.losses.base import Loss, first_derivative_only, mean_over_ranks
 from training.losses.estimates import Estimates, Observed, observe
 from training.losses.inputs import check_batch, check_parameters, is_integer, whole, working
-from training.losses.positives import expected_positive, label_term, softplus, surplus
+from training.losses.positives import SOFTPLUS_LIMIT, expected_positive, label_term, surplus
 
 
 def role(
@@ -105,7 +106,7 @@ class _Agreement(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(own, taught)
-        entropy = softplus(scores).sum(1)
+        entropy = F.softplus(scores, threshold=SOFTPLUS_LIMIT).sum(1)
         return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
 
     @staticmethod

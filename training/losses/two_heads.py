@@ -20,7 +20,7 @@ from training.losses.inputs import (
     whole,
     working,
 )
-from training.losses.positives import softplus
+from training.losses.positives import SOFTPLUS_LIMIT
 
 TINY = 1e-30  # in place of a divisor of 0
 
@@ -241,7 +241,8 @@ def _below(left_out: Tensor, like: Tensor) -> Tensor:
 
 def _keys(log_p: Tensor, known: LabelledEntries) -> Tensor:
     """What candidates are ranked by, flat; a masked class stays above the labels' ``-inf``."""
-    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min).minimum(known.ceiling)
+    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
+    torch.minimum(keys, known.ceiling, out=keys)
     return keys.view(-1).index_fill_(0, known.entries, -torch.inf)
 
 
@@ -273,17 +274,26 @@ def _multi_label(
     Negatives are what is left when labels, candidates and ignored rows are set to ``-inf``,
     where the softplus and its slope are 0: exact, unlike a sum over all minus those few.
     """
-    positions = torch.cat([known.entries, chosen.indices])
-    positive = torch.cat([known.counted, chosen.kept])
-    candidate_share = alpha / chosen.total.clamp_min(1).to(scores)
-    share = torch.cat([known.shares / known.divisor.clamp_min(TINY), candidate_share * chosen.kept])
-    at_positive = scores.flatten().index_select(0, positions).masked_fill(~positive, 0)
-    # a position that is not positive may come twice, so nothing here depends on the order
-    rest = scores.minimum(known.ceiling)
-    rest.view(-1).scatter_reduce_(0, positions, _below(positive, scores), "amin")
-    negative_share = alpha / (known.unlabelled - chosen.total).clamp_min(1).to(scores)
-    negatives = softplus(rest).sum()
+    kept, dtype, rest = chosen.kept, scores.dtype, scores.minimum(known.ceiling)
+    flat = rest.view(-1)
+    at_label = flat[known.entries].masked_fill_(~known.counted, 0)
+    at_chosen = flat[chosen.indices]
+    label_share = known.shares / known.divisor.clamp_min(TINY)
+    chosen_share = kept * (alpha / chosen.total.clamp_min(1).to(dtype))
+    negative_share = alpha / (known.unlabelled - chosen.total).clamp_min(1).to(dtype)
+    # what was not chosen is written back as it was, and may be a label: labels come after it
+    flat.index_copy_(0, chosen.indices, at_chosen.masked_fill(kept, -torch.inf))
+    flat.index_fill_(0, known.entries, -torch.inf)
+    at_chosen.masked_fill_(~kept, 0)
+    positives = (label_share * _softplus(-at_label)).sum()
+    positives += (chosen_share * _softplus(-at_chosen)).sum()
+    negatives = _softplus(rest).sum()
     gradient = rest.sigmoid_().mul_(negative_share)
-    gradient.view(-1).index_add_(0, positions, -share * torch.sigmoid(-at_positive))
-    positives = (share * softplus(-at_positive)).sum()
+    slope = -chosen_share * torch.sigmoid(-at_chosen)
+    flat.index_copy_(0, chosen.indices, torch.where(kept, slope, flat[chosen.indices]))
+    flat.index_copy_(0, known.entries, -label_share * torch.sigmoid(-at_label))
     return positives + negative_share * negatives, gradient
+
+
+def _softplus(values: Tensor) -> Tensor:
+    return F.softplus(values, threshold=SOFTPLUS_LIMIT)
