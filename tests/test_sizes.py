@@ -104,7 +104,6 @@ SIZES = {
     "training/frozen/store.py ROWS_AT_ONCE": "training/frozen/test_store.py",
     "training/imported/cli.py SHOWN": "training/imported/test_cli.py",
     "training/imported/pictures.py MOST_PHOTOS": "training/imported/test_pictures.py",
-    "training/losses/candidates.py CHUNK": "training/losses/test_candidates.py",
     "training/losses/estimates.py CHUNK": "training/losses/test_blocks.py",
     "training/losses/smoothed.py MIXTURE_ROWS": "training/losses/test_blocks.py",
     "training/losses/symmetric.py BLOCK_BYTES": "training/losses/test_blocks.py",

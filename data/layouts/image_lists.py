@@ -20,7 +20,6 @@ from models.errors import DataError, first
 LISTS: Final = (
     f"{PLACE}, the lists of ImageNet-LT in github.com/zhmiao/OpenLongTailRecognition-OLTR"
 )
-LOOKED_AT: Final = 20  # photos of a list, to find the folder they are in
 _NAME = re.compile(rf"(?P<prefix>.*?)(?P<split>{'|'.join(SPLITS)})\.txt", re.IGNORECASE)
 
 
@@ -114,10 +113,9 @@ def _read(path: Path) -> list[tuple[str, str]]:
 
 
 def _root(folder: Path, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
-    """The folder of the lists or the one above, wherever one of the first photos lies."""
-    firsts = [path for pairs in rows.values() for path, _ in pairs[:LOOKED_AT]]
+    """The folder of the lists or the one above, wherever a photo lies."""
     for root in (folder, folder.resolve().parent):
-        if any((root / path).is_file() for path in firsts):
+        if any((root / path).is_file() for pairs in rows.values() for path, _ in pairs):
             return root
     return folder
 

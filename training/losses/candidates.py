@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-CHUNK = 32  # the fewest values whose maximum a CPU finds quickly
-
 Scope: TypeAlias = Literal["global", "local"]
 Rows = TypeVar("Rows", int, Tensor)
 
@@ -99,18 +97,39 @@ def share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tens
 def largest(keys: Tensor, count: int) -> Tensor:
     """Positions of the ``count`` largest values in order of position; the first in a tie.
 
-    The largest lie within the ``count`` chunks whose maxima are largest, so that few are ranked.
-    All of ``keys`` if they are no more than ``count``.
+    All of ``keys`` if they are no more than ``count``. Few are ranked: on a CPU those that reach a
+    bound, elsewhere, where their number would have to be waited for, as many whatever the values.
     """
     count = min(count, keys.numel())
-    width = max(CHUNK, int((keys.numel() / max(1, count)) ** 0.5))
-    if keys.numel() < 2 * width * count:
-        return _largest(keys, count)
-    chunks, rest = keys[: keys.numel() // width * width].view(-1, width), keys.numel() % width
-    best = _largest(chunks.amax(1), count)
-    found = _largest(torch.cat([chunks[best].flatten(), keys[keys.numel() - rest :]]), count)
-    chunk = (found // width).clamp_max(count)
-    return torch.cat([best, best.new_tensor([len(chunks)])])[chunk] * width + found - chunk * width
+    waits = keys.device.type == "cpu" and not torch.compiler.is_compiling()
+    few = reaching(keys, count) if waits else nearby(keys, count)
+    return few[_largest(keys[few], count)]
+
+
+def reaching(keys: Tensor, count: int) -> Tensor:
+    """Positions of at least the ``count`` largest values, in order: all that reach a bound.
+
+    At least ``count`` strided chunks have a maximum there.
+    """
+    width = keys.numel() // (4 * count) if count else 0
+    if width < 2:
+        return torch.arange(keys.numel())
+    maxima = keys[: keys.numel() // width * width].view(width, -1).amax(0)
+    return (keys >= maxima.topk(count, sorted=False).values.amin()).nonzero().flatten()
+
+
+def nearby(keys: Tensor, count: int) -> Tensor:
+    """Positions of at least the ``count`` largest values, in order, as many whatever the values.
+
+    They lie within the ``count`` chunks whose maxima are largest, or after the last whole chunk.
+    """
+    width = int((keys.numel() / max(1, count)) ** 0.5)
+    places = torch.arange(keys.numel(), device=keys.device)
+    if width < 2:
+        return places
+    chunks = places[: keys.numel() // width * width].view(-1, width)
+    best = _largest(keys[: chunks.numel()].view_as(chunks).amax(1), count)
+    return torch.cat([chunks[best].flatten(), places[chunks.numel() :]])
 
 
 def _largest(keys: Tensor, count: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Exactly the largest entries, ties in order, and fair shares between groups."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.training.losses.batches import TOUCHY
 from training.losses import candidates
-from training.losses.candidates import candidate_count, largest, select, share
+from training.losses.candidates import candidate_count, largest, nearby, reaching, select, share
 
 values = st.lists(st.sampled_from(TOUCHY) | st.floats(-3, 3), min_size=1, max_size=60)
 
@@ -37,11 +37,14 @@ def test_the_largest_are_those_of_a_full_sort_with_ties_in_order(
 
 @pytest.mark.parametrize("count", [1, 3, 17, 200])
 @pytest.mark.parametrize("levels", [1, 2, 50, 100_000])
-@pytest.mark.parametrize("chunk", [1, 32, 5000])
+@pytest.mark.parametrize("way", [reaching, nearby])
 def test_many_keys_with_few_levels_are_chosen_in_order(
-    count: int, levels: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+    count: int,
+    levels: int,
+    way: Callable[[Tensor, int], Tensor],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(candidates, "CHUNK", chunk)
+    monkeypatch.setattr(candidates, "reaching", way)  # on a CPU either way must do
     keys = torch.randint(levels, (5003,), generator=torch.Generator().manual_seed(1)).float()
     keys[::7], keys[-1] = -torch.inf, levels  # the last lies in no whole chunk
     assert largest(keys, count).tolist() == by_hand(keys.tolist(), count)
