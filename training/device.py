@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from models.errors import UsageError
+from models.errors import FlorilegeError, UsageError
 
 _HALVES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -73,6 +73,30 @@ def cpu_has_bf16_units() -> bool:
     converted.
     """
     return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
+@contextmanager
+def exhausted() -> Iterator[None]:
+    """Say of a run that ends for want of memory what can be done about it.
+
+    Raises:
+        FlorilegeError: There is not enough memory, or a process that prepares pictures was killed.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error)
+        full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if full or "can't allocate memory" in said:
+            what = "there is not enough memory"
+        elif "DataLoader worker" in said:
+            what = "a process that prepares pictures was killed, perhaps for want of memory"
+        else:
+            raise
+        raise FlorilegeError(
+            f"{what}: lower batch_size (accumulate=2 makes a step of two batches), image_size, "
+            "cache_mb or workers. Everything up to the last checkpoint is safe: --resume goes on"
+        ) from error
 
 
 @contextmanager

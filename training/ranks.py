@@ -25,7 +25,7 @@ from models.errors import FlorilegeError, UsageError
 Value = TypeVar("Value")
 
 _MEET: Final = timedelta(minutes=10)
-"""How long a process waits for the others to start, and for their part of a gradient."""
+"""How long a process waits for the others to start, for their part of a gradient or a message."""
 _PREPARE: Final = timedelta(days=7)
 """How long it waits for what the first prepares alone, such as features of all photos."""
 
@@ -38,6 +38,7 @@ class Ranks:
     count: int = 1
     on_this_machine: int = 1
     messages: dist.ProcessGroup | None = None  # over the network of the machines, not of GPUs
+    patient: dist.ProcessGroup | None = None  # the same, for waiting as long as `_PREPARE`
 
     @property
     def alone(self) -> bool:
@@ -80,10 +81,10 @@ class Ranks:
         return received or []
 
     @contextmanager
-    def agreeing(self) -> Iterator[None]:
+    def agreeing(self, *, patiently: bool = False) -> Iterator[None]:
         """End all processes if one has an error in the block; the first of those says it.
 
-        Blocks do not nest.
+        Blocks do not nest. ``patiently`` where a process may be busy there for hours.
         """
         error: Exception | None = None
         try:
@@ -94,14 +95,16 @@ class Ranks:
             if self.alone or _is_of_the_group(found):
                 raise
             error = found
-        self._exchange(None, error)
+        self._exchange(None, error, self.patient if patiently else None)
 
-    def _exchange(self, value: Value, error: Exception | None) -> list[Value]:
+    def _exchange(
+        self, value: Value, error: Exception | None, group: dist.ProcessGroup | None = None
+    ) -> list[Value]:
         if self.alone:
             return [value]
         received: list[Any] = [None] * self.count
         code = None if error is None else getattr(error, "exit_code", 1)
-        dist.all_gather_object(received, (code, value), group=self.messages)
+        dist.all_gather_object(received, (code, value), group=group or self.messages)
         codes = {rank: code for rank, (code, _) in enumerate(received) if code is not None}
         if error is not None and self.rank == min(codes):
             raise error
@@ -116,7 +119,7 @@ class Ranks:
         """
         made: Value
         for turn in (self.first, not self.first):
-            with self.agreeing():
+            with self.agreeing(patiently=True):
                 if turn:
                     made = make()
         return made
@@ -236,7 +239,10 @@ def _connected(device: torch.device, count: int) -> Ranks:
     try:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, timeout=_MEET)
-        messages = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=_PREPARE))
+        messages, patient = (
+            cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=each))
+            for each in (_MEET, _PREPARE)
+        )
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
         raise UsageError(
@@ -244,7 +250,7 @@ def _connected(device: torch.device, count: int) -> Ranks:
             f"torchrun, see docs/training.md ({' '.join(str(error).split())[:200]})"
         ) from error
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return Ranks(rank, count, on_this_machine=here, messages=messages)
+    return Ranks(rank, count, on_this_machine=here, messages=messages, patient=patient)
 
 
 def is_first() -> bool:
@@ -254,6 +260,6 @@ def is_first() -> bool:
 
 def _is_of_the_group(error: Exception) -> bool:
     """Whether it says that a message between processes failed; gloo has no type of its own."""
-    return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and ("gloo" in str(error) or "NCCL" in str(error))
-    )
+    words = ("gloo", "NCCL", "pair closure")
+    said = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return said or isinstance(error, dist.DistError)

@@ -25,7 +25,7 @@ from training import checkpoint
 from training.alike import facts
 from training.checkpoint import Position, Trained
 from training.config import TrainConfig
-from training.device import Compute, choose
+from training.device import Compute, choose, exhausted
 from training.frozen.blend import blend
 from training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
 from training.frozen.store import Features, folder_name
@@ -75,7 +75,7 @@ def train_run(
         KeyboardInterrupt: The user stopped it; ``last.pt`` is up to date.
     """
     compute = choose(config.device, config.precision)
-    with together(compute.device) as ranks:
+    with together(compute.device) as ranks, exhausted():
         return _train(config, RunFolder(out), resume, compute, ranks, say if ranks.first else _mute)
 
 
@@ -126,6 +126,8 @@ def _train(
     )
     with ranks.agreeing():
         position = checkpoint.load(folder.last, trained, ranks) if restored else Position()
+    ranks.check_same({"checkpoint": f"of step {position.step}, batch {position.batch}"})
+    with ranks.agreeing():
         if position.epoch < config.epochs and sources is None:
             sources = open_sources(dataset, config, ranks, on_gpu=compute.on_gpu)
     notes += _continued(position, ranks) if restored else []
@@ -147,7 +149,7 @@ def _train(
                 run.fit(sources)
         elif not restored:
             run.save()
-        with ranks.agreeing():
+        with ranks.agreeing(patiently=True):
             if ranks.first:
                 _finish(run, frozen)
     return _result(config, folder, position)

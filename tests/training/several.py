@@ -29,7 +29,7 @@ Work = Callable[[int, Say], object]  # of a rank, with a way to say a line
 
 LOSSES: dict[str, dict[str, Any]] = {
     "cross_entropy": {"class_weight_power": 1.0, "accumulate": 2, "optimiser": {"clip_norm": 0.5}},
-    "two_head_average_k": {"average": {"decay": 0.9}},
+    "two_head_average_k": {"average": {"decay": 0.9}, "accumulate": 2},
     "expected_positive": {"class_weight_power": 0.5},
     "role": {},
 }

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch._dynamo.exc import Unsupported
 
-from models.errors import UsageError
+from models.errors import FlorilegeError, UsageError
 from training import device
-from training.device import Compute, choose, compiling
+from training.device import Compute, choose, compiling, exhausted
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,25 @@ def test_what_cannot_be_compiled_is_said_with_the_way_out() -> None:
     message = r"cannot be compiled here \(no .*set compile=false"
     with pytest.raises(UsageError, match=message), compiling():
         raise Unsupported("no such thing\nand much more")
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried"), "there is not enough memory: lower"),
+        (MemoryError(), "there is not enough memory: lower batch_size"),
+        (RuntimeError("[enforce fail] can't allocate memory: you tried"), "not enough memory"),
+        (
+            RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."),
+            "a process that prepares pictures was killed, .*--resume goes on",
+        ),
+    ],
+)
+def test_a_run_that_wants_memory_says_what_to_do(error: Exception, what: str) -> None:
+    with pytest.raises(FlorilegeError, match=what), exhausted():
+        raise error
+
+
+def test_other_errors_are_left_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), exhausted():
+        raise RuntimeError("shapes differ")

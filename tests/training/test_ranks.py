@@ -232,7 +232,7 @@ def test_what_does_not_go_with_several_processes_is_refused(
 class _Pretended(Ranks):
     """The first of processes that are not there."""
 
-    def _exchange(self, value: Any, error: Exception | None) -> list[Any]:
+    def _exchange(self, value: Any, error: Exception | None, _group: Any = None) -> list[Any]:
         if error is not None:
             raise error
         return [value] * self.count

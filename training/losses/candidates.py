@@ -73,7 +73,9 @@ def select(
     bound, above, ties = share([*recent, *gathered], count)
     kept = (values > bound) | first(values == bound, ties[own])
     total = (above + ties)[len(recent) :].sum()
-    return Candidates(indices=indices, kept=kept, total=total, sent=torch.cat(gathered))
+    # as many as one rank with the whole batch would keep for the next ones
+    sent = torch.cat(gathered).sort(descending=True).values[:at_most]
+    return Candidates(indices=indices, kept=kept, total=total, sent=sent)
 
 
 def share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """``florilege sweep``."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import create_model
 
+from models.errors import UsageError
 from models.flags import FlagSettings, flags_of
 from models.terminal import conclude, new_table, print_table, tell, warn
 from training.cli import FLAGS, flag_of
@@ -69,6 +71,8 @@ def sweep_command(
     After Ctrl-C, or whatever else stops it, the same command with --resume goes on.
     """
     find_recipe(recipe)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("start a sweep without torchrun: it trains a run on each GPU by itself")
     plan = _plan(recipe, settings.model_dump(), over or [], seeds, overrides or [], out)
     record = sweep(plan, out, resume=resume)
     if as_json:

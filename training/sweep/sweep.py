@@ -163,9 +163,10 @@ def _note(run: RunRecord, outcome: TrainResult | str) -> None:
 
 def _test(record: Record, folder: Path) -> None:
     """Measure the seeds of the chosen setting on test, and draw the curves."""
-    runs = record.chosen()
+    runs, drawn = record.chosen(), (folder / PICTURE).exists()
     for run in runs:
         if run.test is None:
+            drawn = False
             say(f"on test: {run}")
             assert run.head is not None  # it has ended after at least one epoch
             assert run.score_kind is not None
@@ -173,7 +174,7 @@ def _test(record: Record, folder: Path) -> None:
             bundle.parent.mkdir(exist_ok=True)
             run.test = tested(folder / run.run, bundle, head=run.head, score_kind=run.score_kind)
             record.write(folder)
-    if runs and not (folder / PICTURE).exists():
+    if runs and not drawn:
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
         title = f"{record.recipe}: {Point(changes=runs[0].changes)}, {seeds}"
         try:

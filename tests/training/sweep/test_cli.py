@@ -91,3 +91,12 @@ def test_figures_of_other_settings_are_not_set_beside_print_without_a_word(
     assert {"backbone=tiny", "epochs=1"} <= set(told.partition(": ")[2].splitlines()[0].split(", "))
     assert "[A] table 1, row TOP-5" not in told
     assert "in print, 50.00 here" in told
+
+
+def test_a_sweep_is_not_for_torchrun(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = _call(*_words(photos, tmp_path / "s"))
+    assert "start a sweep without torchrun" in str(done.exception)
+    assert not (tmp_path / "s").exists()
