@@ -193,7 +193,7 @@ def read_labels(
         check_batch(logits, labels)
         entries = (labels.flatten() > 0).nonzero().flatten()
         counted = torch.ones_like(entries, dtype=torch.bool)
-        shares = working(labels).flatten()[entries]
+        shares = labels.flatten()[entries].to(working(logits).dtype)
     else:
         ignored = labels == ignore_index
         labels = check_batch(logits, labels.masked_fill(ignored, 0))
@@ -274,7 +274,8 @@ def _multi_label(
     Negatives are what is left when labels, candidates and ignored rows are set to ``-inf``,
     where the softplus and its slope are 0: exact, unlike a sum over all minus those few.
     """
-    kept, dtype, rest = chosen.kept, scores.dtype, scores.minimum(known.ceiling)
+    kept, dtype = chosen.kept, scores.dtype
+    rest = scores.contiguous().minimum(known.ceiling)
     flat = rest.view(-1)
     at_label = flat[known.entries].masked_fill_(~known.counted, 0)
     at_chosen = flat[chosen.indices]

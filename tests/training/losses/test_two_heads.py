@@ -167,6 +167,15 @@ def test_classes_with_a_soft_target_are_no_candidates() -> None:
     torch.testing.assert_close(slope, torch.tensor([[-0.3, -0.2, -1.0, 1.0]]))
 
 
+def test_layout_and_type_of_what_is_given_change_nothing() -> None:
+    generator = torch.Generator().manual_seed(4)
+    z, sccp = torch.randn(2, 6, 5, generator=generator)
+    targets = torch.rand(6, 5, generator=generator).softmax(1)
+    expected = gradients(z, sccp, targets, average_k=2)
+    turned = [each.T.contiguous().T for each in (z, sccp, targets.double())]
+    torch.testing.assert_close(gradients(*turned, average_k=2), expected)
+
+
 def test_small_batches_with_recent_values_choose_as_one_large_batch() -> None:
     z, sccp = torch.zeros(64, 10), torch.randn(64, 10, generator=torch.Generator().manual_seed(5))
     labels = torch.zeros(64, dtype=torch.int64)
