@@ -287,7 +287,10 @@ class Run:
                 raise self.diverged(f"weights are no longer finite after step {position.step}")
         self.save()
         if stop:
-            self.say(f"stopped; continue with: florilege train --resume --out {self.folder.path}")
+            again = f"with: florilege train --resume --out {self.folder.path}"
+            if not self.ranks.alone:
+                again = "with the same command and --resume"
+            self.say(f"stopped; continue {again}")
             raise KeyboardInterrupt
 
     def save(self) -> None:

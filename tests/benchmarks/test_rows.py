@@ -27,7 +27,9 @@ def _record(recipe: str, data: str, hits: list[float]) -> Record:
         for seed, hit in enumerate(hits)
     ]
     seeds = list(range(len(hits)))
-    return Record(recipe=recipe, asked=asked_of(config, [], seeds), metric="", runs=runs)
+    return Record(
+        learned_from=45_000, recipe=recipe, asked=asked_of(config, [], seeds), metric="", runs=runs
+    )
 
 
 def test_a_line_has_means_beside_what_was_printed_for_the_same_noise() -> None:

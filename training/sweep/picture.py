@@ -43,5 +43,6 @@ def accuracy_over_k(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], ti
     axes.set_xticks(sorted({k for by_k in tested.values() for k in by_k}))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_title(title)
-    axes.legend(loc="lower right")
+    spread = any(mean.half for mean in means)
+    axes.legend(loc="lower right", title="mean and 95 % interval" if spread else None)
     return figure
