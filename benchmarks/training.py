@@ -193,7 +193,9 @@ def _plain(given: argparse.Namespace, *, network: bool) -> dict[str, float]:
     )
     model = torchvision.models.get_model(given.backbone, num_classes=len(dataset.classes))
     model = model.to(given.device, memory_format=torch.channels_last).train()
-    optimiser = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True)
+    optimiser = torch.optim.SGD(
+        model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4, nesterov=True
+    )
     criterion = torch.nn.CrossEntropyLoss()
     clock, total = Clock(), 0.0
     for images, labels in loader:
