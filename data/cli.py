@@ -148,7 +148,7 @@ def _write_manifest(out: Path, table: Columns) -> None:
         write_table(out, table)
     except OSError as error:
         raise DataError(
-            f"{out} cannot be written: {error.strerror}; what was there is as it was"
+            f"{out} cannot be written: {error.strerror or error}; what was there is as it was"
         ) from error
 
 

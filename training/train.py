@@ -127,7 +127,7 @@ def _train(
     with ranks.agreeing():
         position = checkpoint.load(folder.last, trained, ranks) if restored else Position()
     ranks.check_same({"checkpoint": f"of step {position.step}, batch {position.batch}"})
-    with ranks.agreeing():
+    with ranks.agreeing(patiently=True):  # machines may decode at very different speeds
         if position.epoch < config.epochs and sources is None:
             sources = open_sources(dataset, config, ranks, on_gpu=compute.on_gpu)
     notes += _continued(position, ranks) if restored else []
@@ -255,7 +255,8 @@ def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
         return open_dataset(config.data, splits=splits)
     except DataError as error:
         place = RECIPES[config.recipe].place
-        raise DataError(f"{error}; {place}" if place else str(error)) from error
+        told = not place or place.partition(": ")[2] in str(error)
+        raise DataError(str(error) if told else f"{error}; {place}") from error
 
 
 def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:

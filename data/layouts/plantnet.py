@@ -50,8 +50,9 @@ class _Tables(NamedTuple):
 
 
 def is_plantnet(root: Path) -> bool:
-    """Whether ``root`` holds one of its tables."""
-    return any((root / name).is_file() for name in (METADATA, METADATA_2, *NAMES, SPECIES_2))
+    """Whether ``root`` holds one of its tables; that of species 2 may be somebody's own."""
+    own = any((root / name).is_file() for name in (METADATA, METADATA_2, *NAMES))
+    return own or ((root / SPECIES_2).is_file() and not is_folder_dataset(root))
 
 
 def list_plantnet(root: Path, source: str) -> Listing:
@@ -65,7 +66,8 @@ def list_plantnet(root: Path, source: str) -> Listing:
         DataError: There are no photos, a table is missing or damaged: which, and where the data set
             is to be had.
     """
-    first = any((root / name).is_file() for name in (METADATA, *NAMES))
+    second = any((root / name).is_file() for name in (METADATA_2, SPECIES_2))
+    first = (root / METADATA).is_file() or not second
     tables = _read_1(root, source) if first else _read_2(root, source)
     places = (root / "images", root / "images" / "images", root)
     folder = next((each for each in places if is_folder_dataset(each)), None)
@@ -84,7 +86,7 @@ def list_plantnet(root: Path, source: str) -> Listing:
     listing = replace(
         listing,
         splits=splits,
-        unlisted=[name for name in there if name not in photos],
+        unlisted=sorted(there - photos.keys()),
         known=tables.known,
         ignored=[name for name in listing.ignored if folder != root or name not in tables.files],
         missing=[photo.path for name, photo in photos.items() if name not in there],

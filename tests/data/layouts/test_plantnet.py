@@ -47,7 +47,7 @@ def test_photos_that_no_table_names_are_a_warning(tmp_path: Path) -> None:
     (found,) = [
         each for each in check(str(_plantnet(tmp_path))).warnings if each.kind == "unlisted"
     ]
-    assert sorted(found.items) == ["001", "t"]
+    assert found.items == ["001", "t"]
     assert "10.5281/zenodo.5645731" in found.message
 
 
@@ -209,3 +209,12 @@ def test_a_class_table_adds_keys_and_common_names(
     assert (after.scientific_name, after.family) == (before.scientific_name, before.family)
     assert (after.gbif, after.common_names) == ("3140254", {"fr": ("laitue vireuse",)})
     assert all(other.scientific_name != other.id for other in others)
+
+
+def test_a_table_called_species_metadata_may_be_somebodys_own(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, {"train": {"a": 1, "b": 1}})
+    (root / SPECIES_2).write_text("anything\n")
+    assert list_source(str(root)).published is None
+    (root / "train").rename(root / "images")
+    with pytest.raises(DataError, match=r"no plantnet300K_metadata\.csv; .*zenodo\.10419064"):
+        open_dataset(str(root))
