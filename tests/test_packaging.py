@@ -4,7 +4,9 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 
@@ -22,26 +24,70 @@ def test_no_other_distribution_ships_our_top_level_names() -> None:
     assert all(names == {"florilege"} for names in found.values()), found
 
 
-def test_the_wheel_of_the_source_archive_holds_exactly_the_files_of_our_packages(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy: a list of files left by an earlier build would bring them in again."""
+    folder = tmp_path_factory.mktemp("wheel")
     held = ours() | {name: (ROOT / name).read_bytes() for name in BUILT_WITH}
     for name, content in held.items():
-        path = tmp_path / "source" / name
+        path = folder / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     command = [sys.executable, "-m", "uv", "build", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--out-dir", str(tmp_path), str(tmp_path / "source")]
-    built = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    command += ["--python", sys.executable, "--out-dir", str(folder), str(folder / "source")]
+    built = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert built.returncode == 0, built.stderr
-    (wheel,) = tmp_path.glob("florilege-*.whl")
+    (path,) = folder.glob("florilege-*.whl")
+    return path
+
+
+def test_the_wheel_of_the_source_archive_holds_exactly_the_files_of_our_packages(
+    wheel: Path,
+) -> None:
     archive = zipfile.ZipFile(wheel)
     found = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
     assert found.keys() == ours().keys()
     assert found == ours()
     metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
     assert "Private :: Do Not Upload" in archive.read(metadata).decode()
+
+
+CONSUMER = """
+from calibration.threshold import average_k_threshold
+from data.sources import open_dataset
+from florilege_client import Client
+from models.bundle.bundle import Bundle
+from server.settings import Settings
+from training.config import TrainConfig
+
+reveal_type(average_k_threshold)
+reveal_type(open_dataset)
+reveal_type(Client)
+reveal_type(Bundle)
+reveal_type(Settings)
+reveal_type(TrainConfig)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_type_checker_sees_the_types_of_every_package_of_the_wheel(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """The wheel in an environment of its own, mypy on a project outside the checkout."""
+    environment, project = tmp_path / "environment", tmp_path / "project"
+    venv.create(environment)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(packages)
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))  # NumPy, torch, ...
+    project.mkdir()
+    (project / "consumer.py").write_text(CONSUMER)
+    command = [sys.executable, "-m", "mypy", "--strict", "consumer.py", "--cache-dir"]
+    command += [str(tmp_path / "cache"), "--python-executable", str(environment / "bin/python")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
+    types = re.findall(r'Revealed type is "(.*)"', done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(types) == len(OURS - {"florilege"})  # a single module cannot carry the marker
+    assert all(each.startswith("def (") for each in types), types
 
 
 def ours() -> dict[str, bytes]:
