@@ -128,7 +128,7 @@ async def _check_key(request: Request) -> None:
     if keys is None:
         return
     given = request.query_params.get("api-key", "")
-    request.state.rate_limit = (
+    request.state.key, request.state.rate_limit = (
         keys.check_given(given.encode()) if given else keys.check(request.headers)
     )
 

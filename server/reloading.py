@@ -1,4 +1,4 @@
-"""Changing to another bundle, and to other keys, while requests are being answered."""
+"""Changing to another bundle, other lists and other keys, while requests are being answered."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from starlette.datastructures import State
 from models.bundle.manifest import MANIFEST
 from models.errors import FlorilegeError
 from server.afterwards.opening import open_listeners
+from server.answers.lists import list_file
 from server.answers.pipeline import Pipeline, open_pipeline
 from server.answers.warming import warm_up
 from server.engine import Engine
@@ -27,10 +29,10 @@ Fingerprint = tuple[int, int, int] | None
 
 
 class Reloader:
-    """Opens bundle and keys again when told to: by SIGHUP, or where the bundle's path changed.
+    """Opens bundle, lists and keys again when told to: by SIGHUP, or where a file of them changed.
 
-    One change follows another, however often it is told. A bundle that cannot be served, or keys
-    that cannot be read, change nothing.
+    One change follows another, however often it is told. A bundle or list that cannot be served,
+    or keys that cannot be read, change nothing.
     """
 
     def __init__(self, state: State) -> None:
@@ -39,8 +41,11 @@ class Reloader:
         self.keys: Keys | None = state.keys
         self._told = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._bundle = self.engine.settings.bundle
-        self._seen = fingerprint(self._bundle)
+        settings = self.engine.settings
+        keys = [] if settings.keys_file is None else [settings.keys_file]
+        lists = [list_file(word)[1] for word in settings.lists]
+        self._files = [settings.bundle / MANIFEST, *keys, *lists]
+        self._fingerprints = self._read_fingerprints()
 
     def tell(self) -> None:
         """Ask for it, from any thread; ignored before the server is ready."""
@@ -72,15 +77,19 @@ class Reloader:
         while True:
             await self._told.wait()
             self._told.clear()
-            self._seen = fingerprint(self._bundle)
+            self._fingerprints = self._read_fingerprints()
             self._read_keys()
             await self._open_bundle()
 
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(self.engine.settings.reload_every_s)
-            if fingerprint(self._bundle) not in (None, self._seen):
+            now = zip(self._read_fingerprints(), self._fingerprints, strict=True)
+            if any(new not in (None, old) for new, old in now):
                 self.tell()
+
+    def _read_fingerprints(self) -> list[Fingerprint]:
+        return [fingerprint(path) for path in self._files]
 
     def _read_keys(self) -> None:
         if self.keys is None:
@@ -105,12 +114,15 @@ class Reloader:
                 "%s %s stays: another cannot be opened", old.model.name, old.model.version
             )
         else:
-            outcome = "unchanged" if new.model == old.model else "swapped"
+            same_lists = new.lists.classes == old.lists.classes
+            outcome = "unchanged" if new.model == old.model and same_lists else "swapped"
             if outcome == "swapped":
                 self.state.about = about
-                engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
-            else:
+            if new.model == old.model:
+                engine.pipeline = old if same_lists else replace(old, lists=new.lists)
                 await asyncio.to_thread(new.close)
+            else:
+                engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
             log.info("%s", _said(old, new))
         engine.metrics.reloads.labels(outcome).inc()
 
@@ -148,19 +160,20 @@ def _said(old: Pipeline, new: Pipeline) -> str:
     """What came of opening a bundle again, for the log."""
     name = f"{new.model.name} {new.model.version}, calibration {new.model.calibration_id}"
     if new.model == old.model:
-        return f"{name} is served already"
+        other = new.lists.classes != old.lists.classes
+        return f"{name} is served already" + ("; its lists have changed" if other else "")
     ids, known = set(new.bundle.classes.ids), set(old.bundle.classes.ids)
     changed = f"; classes: {len(ids - known)} new, {len(known - ids)} gone" if ids != known else ""
     return f"{name} is served now{changed}"
 
 
-def fingerprint(bundle: Path) -> Fingerprint:
-    """What changes when another bundle is put at a path; None while none is there."""
+def fingerprint(path: Path) -> Fingerprint:
+    """What changes when another file is put at a path; None while none is there."""
     try:
-        found = (bundle / MANIFEST).stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def ignore_hangups() -> None:

@@ -81,7 +81,7 @@ class Settings(flags.FlagSettings):
     """File that keeps what the watch saw over restarts."""
 
     reload_every_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Seconds between looks at whether BUNDLE has changed; at 0 only SIGHUP opens it again."""
+    """Seconds between looks at whether BUNDLE, a list or the keys have changed; 0: only SIGHUP."""
     keys_file: Path | None = None
     """File of keys that may ask; without it nobody needs one."""
     log_format: LogFormat = "text"

@@ -41,10 +41,16 @@ class Restriction:
     only: list[str] | None = None
 
 
-def open_list(word: str, table: ClassTable) -> RegionList:
-    """Read a list that is given as ``NAME=FILE`` or ``FILE``; errors are those of `read_list`."""
+def list_file(word: str) -> tuple[str | None, Path]:
+    """The name, None for that of the file, and the file of a list given as ``[NAME=]FILE``."""
     name, separator, path = word.partition("=")
-    return read_list(Path(path if separator else word), table, name=name if separator else None)
+    return (name, Path(path)) if separator else (None, Path(word))
+
+
+def open_list(word: str, table: ClassTable) -> RegionList:
+    """Read a list that is given as ``[NAME=]FILE``; errors are those of `read_list`."""
+    name, path = list_file(word)
+    return read_list(path, table, name=name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,6 +87,11 @@ class Lists:
                     each.name,
                 )
         return self._with(lists)
+
+    @property
+    def classes(self) -> dict[str, list[int]]:
+        """The classes of each list, by its name."""
+        return {name: each.classes.tolist() for name, each in self.by_name.items()}
 
     def restriction(self, ask: Ask) -> Restriction | None:
         """What the classes of an answer are restricted to; None for nothing.

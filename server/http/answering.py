@@ -37,4 +37,4 @@ async def answered(
         feedback.remember(job.request_id, outcome, photos)
     engine.observe(outcome, job)
     timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.seconds.items())
-    return outcome.answer, {"Server-Timing": timing, "Cache-Control": "no-store"}
+    return outcome.answer, {"Server-Timing": timing}

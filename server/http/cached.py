@@ -26,8 +26,12 @@ class Cached:
         self._tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     def answer(self, request: Request, *, vary: str | None = None) -> Response:
-        """The body, or 304 where ``If-None-Match`` names it."""
-        headers = {"ETag": self._tag, "Cache-Control": self._control}
+        """The body, or 304 where ``If-None-Match`` names it.
+
+        What was asked for with a key is for its owner's cache alone.
+        """
+        private = "" if getattr(request.state, "key", None) is None else "private, "
+        headers = {"ETag": self._tag, "Cache-Control": private + self._control}
         if vary is not None:
             headers["Vary"] = vary
         listed = request.headers.get("if-none-match", "").split(",")

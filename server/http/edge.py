@@ -29,6 +29,7 @@ LINGER_S = 2.0
 LINGER_BYTES = 512 * 2**20
 
 SAFETY = {
+    "Cache-Control": "no-store",  # unless a route says otherwise
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from fastapi import Request
 from limits import RateLimitItem, parse
@@ -28,6 +28,13 @@ class Key:
 
     name: str
     rate: RateLimitItem | None  # None: as often as one likes
+
+
+class Admission(NamedTuple):
+    """A request whose key is known."""
+
+    key: str  # its name
+    headers: dict[str, str]  # that tell how many requests are left
 
 
 class Keys:
@@ -54,8 +61,8 @@ class Keys:
         """Read the file again. Where that fails, all stays as it was; what was used stays used."""
         self._by_hash = _read(self._path)
 
-    def check(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Count one request, and return the headers that tell how many are left.
+    def check(self, headers: Mapping[str, str]) -> Admission:
+        """Count one request.
 
         Raises:
             KeyMissing: No key in the headers.
@@ -66,7 +73,7 @@ class Keys:
         given = given.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         return self.check_given(given.encode("latin-1", "replace"))
 
-    def check_given(self, given: bytes) -> dict[str, str]:
+    def check_given(self, given: bytes) -> Admission:
         """As `check`, with a key that may be empty for none."""
         if not given:
             raise KeyMissing(
@@ -77,11 +84,11 @@ class Keys:
         if key is None:
             raise KeyUnknown(f"this key is wrong or no longer valid; {HOW}")
         if key.rate is None:
-            return {}
+            return Admission(key.name, {})
         passed = self._limiter.hit(key.rate, key.name)
         reset, left = self._limiter.get_window_stats(key.rate, key.name)
         seconds = max(1, math.ceil(reset - time.time()))
-        told = {
+        headers = {
             "RateLimit-Policy": f'"key";q={key.rate.amount};w={key.rate.get_expiry()}',
             "RateLimit": f'"key";r={left};t={seconds}',
         }
@@ -91,9 +98,9 @@ class Keys:
                 f"try again in {seconds}",
                 limit=key.rate.amount,
                 retry_after=seconds,
-                headers=told,
+                headers=headers,
             )
-        return told
+        return Admission(key.name, headers)
 
 
 def _read(path: Path) -> Mapping[str, Key]:
@@ -140,4 +147,4 @@ async def check_key(request: Request) -> None:
     """
     keys: Keys | None = request.app.state.keys
     if keys is not None:
-        request.state.rate_limit = keys.check(request.headers)
+        request.state.key, request.state.rate_limit = keys.check(request.headers)

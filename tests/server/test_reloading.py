@@ -197,3 +197,56 @@ def test_sighup_reads_the_keys_again_and_a_bad_file_leaves_the_old_ones(
         running.app.state.reloader.tell()
         wait_for(lambda: "the keys stay as they were" in caplog.text)
         assert [status("k1"), status("k2")] == [403, 200]
+
+
+def test_keys_and_lists_that_change_are_noticed_where_one_looks(
+    served: Path, tmp_path: Path
+) -> None:
+    keys, listed = tmp_path / "keys", tmp_path / "here"
+    keys.write_text(line("a", "k1") + line("b", "k2"))
+    listed.write_text("1001\n1002\n")
+    settings = Settings(
+        bundle=served, keys_file=keys, lists=(f"here={listed}",), reload_every_s=0.05
+    )
+    with Running(settings) as running:
+
+        def get(path: str, key: str) -> tuple[int, Any]:
+            connection = running.connection()
+            connection.request("GET", path, headers=bearer(key))
+            response = connection.getresponse()
+            status, document = response.status, json.loads(response.read())
+            connection.close()
+            return status, document
+
+        assert get("/v1/model", "k2")[0] == 200
+        keys.write_text(line("a", "k1"))  # b is revoked
+        wait_for(lambda: get("/v1/model", "k2")[0] == 403)
+        session, model = running.engine.pipeline.session, running.engine.pipeline.model
+        listed.write_text("1003\n1004\n1005\n")
+        wait_for(lambda: get("/v1/model", "k1")[1]["lists"][0]["classes"] == 3)
+        connection = running.connection()
+        connection.request("POST", "/v1/identify?list=here&include=scores", PHOTO, bearer("k1"))
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        assert {each["class_id"] for each in answer["results"]} == {"1003", "1004", "1005"}
+        assert (running.engine.pipeline.session, running.engine.pipeline.model) == (session, model)
+        listed.write_text("9999\n")  # no class: what was there stays
+        wait_for(lambda: outcomes(running)["refused"] == 1)
+        assert get("/v1/model", "k1")[1]["lists"][0]["classes"] == 3
+
+
+def test_sighup_reads_a_changed_list_again_although_the_bundle_is_the_same(
+    served: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    listed = tmp_path / "here"
+    listed.write_text("1001\n1002\n")
+    with Running(Settings(bundle=served, lists=(str(listed),))) as running:
+        reload(running)
+        assert outcomes(running)["unchanged"] == 1
+        listed.write_text("1003\n")
+        reload(running)
+        assert outcomes(running)["swapped"] == 1
+        assert "its lists have changed" in caplog.text
+        answer = identify(running, "?list=here&include=scores")[1]
+        assert [each["class_id"] for each in answer["results"]] == ["1003"]

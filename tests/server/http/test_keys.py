@@ -101,11 +101,11 @@ def test_reading_the_file_again_forgets_no_count_and_keeps_the_old_keys_where_it
 
     keys = Keys(keys_file)
     busy = {"x-api-key": "k2"}
-    assert keys.check(busy)["RateLimit"].startswith('"key";r=1')
+    assert keys.check(busy).headers["RateLimit"].startswith('"key";r=1')
     keys_file.write_text(line("busy", "k2", "2/hour") + line("new", "k3"))
     keys.read()
-    assert keys.check(busy)["RateLimit"].startswith('"key";r=0')
-    assert keys.check({"x-api-key": "k3"}) == {}
+    assert keys.check(busy).headers["RateLimit"].startswith('"key";r=0')
+    assert keys.check({"x-api-key": "k3"}) == ("new", {})
     with pytest.raises(KeyUnknown):
         keys.check({"x-api-key": "sésame"})  # revoked
     keys_file.unlink()
@@ -136,3 +136,37 @@ def test_a_file_that_is_none_names_each_line(tmp_path: Path, content: bytes, exp
     path.write_bytes(content)
     with pytest.raises(UsageError, match=expected):
         Keys(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "public"),
+    [
+        ("/v1/model", "no-cache"),
+        ("/v1/classes", "no-cache"),
+        ("/v1/classes/1001", "no-cache"),
+        ("/v1/classes/1001/thumbnail", "max-age=3600"),
+        ("/", "no-cache"),
+        ("/app.js", "no-cache"),
+        ("/openapi.json", "no-store"),
+        ("/readyz", "no-store"),
+        ("/metrics", "no-store"),
+        ("/nowhere", "no-store"),
+        ("/v1/classes/nothing", "no-store"),
+    ],
+)
+def test_shared_caches_keep_nothing_that_a_key_was_needed_for(
+    bundle: Path, keys_file: Path, path: str, public: str
+) -> None:
+    needs_key = path.startswith("/v1/") and public != "no-store"
+    for keys, expected in ((None, public), (keys_file, f"private, {public}")):
+        settings = Settings(bundle=bundle, keys_file=keys)
+        with TestClient(create_app(settings)) as client:
+            response = client.get(path, headers=bearer("k9"))
+            assert response.headers["cache-control"] == (expected if needs_key else public)
+            if "etag" in response.headers:
+                tag = {"If-None-Match": response.headers["etag"], **bearer("k9")}
+                again = client.get(path, headers=tag)
+                assert (again.status_code, again.headers["cache-control"]) == (
+                    304,
+                    response.headers["cache-control"],
+                )
