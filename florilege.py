@@ -25,6 +25,7 @@ import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from models.errors import FlorilegeError, UsageError
+from models.extras import install_hint
 from models.files import write_atomic
 from models.near import meant
 from models.runtime import silence_telemetry
@@ -204,7 +205,7 @@ def _name_variables(command: Any, verb: str) -> None:
 def _missing(verb: str, module: str) -> str:
     extras = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
     extra = extras.get(module, "train")
-    return f"`florilege {verb}` needs {module}; from a checkout: pip install '.[{extra}]'"
+    return f"`florilege {verb}` needs {module}: {install_hint(extra)}"
 
 
 def _read_config(ctx: typer.Context, path: Path | None) -> None:
@@ -274,8 +275,8 @@ def bundle_of(path: Path) -> Path:
         from training.export import export_run
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{path} is a run folder; to open it install the extra: pip install '.[train]', "
-            f"or export it elsewhere: florilege export {path} --out BUNDLE"
+            f"{path} is a run folder; export it elsewhere: florilege export {path} --out BUNDLE, "
+            f"or install the extra `train`: {install_hint('train')}"
         ) from error
     from calibration.offline.calibrate import calibrate_bundle
 

@@ -34,6 +34,7 @@ from data.parts import Part
 from data.sources import list_source
 from models.bundle import open_bundle
 from models.errors import GateFailed, UsageError
+from models.extras import install_hint
 from models.files import check_writable, files_beside, write_atomic
 from models.flags import flags_of
 from models.on_ray import Workers, demand_ray
@@ -296,7 +297,7 @@ def _extra_report() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"--report needs {error.name}: pip install 'florilege[report]', or leave it out"
+            f"--report needs {error.name}; leave it out, or {install_hint('report')}"
         ) from error
 
 

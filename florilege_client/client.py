@@ -25,7 +25,7 @@ try:
     import httpx
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "florilege_client needs httpx: pip install 'florilege[client]'", name="httpx"
+        "florilege_client needs httpx: pip install httpx", name="httpx"
     ) from error
 
 T = TypeVar("T")

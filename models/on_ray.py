@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from models.cores import cores, in_order
 from models.errors import FlorilegeError, UsageError
+from models.extras import install_hint
 
 AT_ONCE: Final = 64  # items a worker is given at most: what is done again if it dies
 TURNS: Final = 8  # that each worker gets at least, if there are enough items: all end together
@@ -60,9 +61,7 @@ def demand_ray() -> ModuleType:
         import ray
         import ray.data
     except ImportError as error:
-        raise UsageError(
-            f"Ray cannot be imported ({error}): pip install 'florilege[ray]'"
-        ) from error
+        raise UsageError(f"Ray cannot be imported ({error}): {install_hint('ray')}") from error
     found: ModuleType = ray
     return found
 

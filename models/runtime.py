@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Final
 
 from models.errors import UsageError
+from models.extras import install_hint
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
@@ -45,16 +46,16 @@ def import_runtime() -> ModuleType:
     if len(wheels) > 1:
         raise UsageError(
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other: run"
-            " `pip uninstall onnxruntime onnxruntime-gpu`, then install florilege[cpu] or"
-            " florilege[gpu]"
+            f" `pip uninstall onnxruntime onnxruntime-gpu`, then {install_hint('cpu')}; for an"
+            " NVIDIA card `gpu` instead of `cpu`"
         )
     silence_telemetry()
     try:
         import onnxruntime
     except ImportError as error:
         raise UsageError(
-            f"ONNX Runtime cannot be imported ({error}): install florilege with the extra `cpu`,"
-            " or `gpu` for an NVIDIA card"
+            f"ONNX Runtime cannot be imported ({error}): it comes with the extra `cpu`, or for an"
+            f" NVIDIA card with `gpu`: {install_hint('cpu')}"
         ) from error
     return onnxruntime  # type: ignore[no-any-return]  # the wheel ships no types
 
@@ -74,7 +75,7 @@ def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
     if not has_cuda:
         raise UsageError(
             "device cuda: the installed onnxruntime is the CPU wheel; run"
-            " `pip uninstall onnxruntime` and install florilege[gpu]"
+            f" `pip uninstall onnxruntime`, then {install_hint('gpu')}"
         )
     runtime.preload_dlls()  # the CUDA libraries that came as wheels
     return [CUDA, CPU]
@@ -89,6 +90,6 @@ def demand_cuda(in_use: str) -> None:
     if in_use != CUDA:
         raise UsageError(
             f"device cuda: the model runs on {in_use}: no usable CUDA device. onnxruntime-gpu needs"
-            " an NVIDIA driver (libcuda.so.1; see nvidia-smi) and the CUDA and cuDNN wheels of"
-            " florilege[gpu]"
+            " an NVIDIA driver (libcuda.so.1; see nvidia-smi) and the CUDA and cuDNN wheels of the"
+            f" extra `gpu`: {install_hint('gpu')}"
         )

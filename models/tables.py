@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from models.errors import DataError, first
+from models.extras import install_hint
 from models.files import write_atomic
 
 Table = Mapping[str, Sequence[str]]
@@ -117,7 +118,7 @@ def _pyarrow(path: Path) -> tuple[Any, ModuleType]:
         from pyarrow import parquet
     except ImportError as error:
         raise DataError(
-            f"{path}: Parquet needs the extra 'report' (pip install 'florilege[report]'); "
-            "a CSV manifest needs nothing more"
+            f"{path}: Parquet needs the extra `report`, a CSV manifest nothing more: "
+            f"{install_hint('report')}"
         ) from error
     return pyarrow, parquet

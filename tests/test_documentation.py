@@ -7,6 +7,7 @@ from pathlib import Path
 from calibration.rules.rules import RULES
 from models.errors import FlorilegeError
 from server.metrics import Metrics
+from tests.test_packaging import OURS
 from tests.write_commands import PAGE, page
 from training.recipes import RECIPES
 
@@ -30,6 +31,20 @@ def test_every_metric_is_documented() -> None:
     names = set(re.findall(r"^# TYPE (florilege_\w+)", text, re.MULTILINE))
     created = {name for name in names if name.endswith("_created")}
     assert [name for name in sorted(names - created) if name not in PAGES] == []
+
+
+def test_nothing_is_installed_by_a_name_that_no_package_index_has() -> None:
+    """Nobody has registered the name: whoever did could run code on our users' machines."""
+    by_name = re.compile(r"florilege\[[a-z]|pip3? install [^`#\n]*?\bflorilege\b(?!-)")
+    files = [path for folder in (*OURS, "deploy", "docs") for path in (ROOT / folder).rglob("*.*")]
+    files += [
+        path for path in ROOT.glob("*.*") if path.name not in ("CHANGELOG.md", "pyproject.toml")
+    ]
+    text = [
+        path for path in files if path.suffix in (".py", ".md", ".js", ".html", ".yaml", ".yml")
+    ]
+    lines = [line for path in text for line in path.read_text("utf-8").splitlines()]
+    assert [line for line in lines if by_name.search(line)] == []
 
 
 def test_every_exit_code_is_documented() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from models.errors import BundleError, UsageError
+from models.extras import install_hint
 from models.images import Preprocess
 
 PREFIX: Final = "timm:"
@@ -176,6 +177,6 @@ def _timm() -> Any:
         import timm
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"a {PREFIX} backbone needs {error.name}; from a checkout: pip install '.[train]'"
+            f"a {PREFIX} backbone needs {error.name}: {install_hint('train')}"
         ) from error
     return timm

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from time import time_ns
 from typing import Any
 
+from models.extras import install_hint
+
 log = logging.getLogger("florilege.server")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -69,7 +71,7 @@ def open_traces() -> Traces | None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:  # clusters set these variables for everybody
-        log.warning("no traces are sent: they need the extra otel, pip install 'florilege[otel]'")
+        log.warning("no traces are sent, they need the extra otel: %s", install_hint("otel"))
         return None
     resource = Resource.create()
     if str(resource.attributes["service.name"]).startswith("unknown_service"):

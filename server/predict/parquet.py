@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from models.errors import UsageError
+from models.extras import install_hint
 from models.files import replaced
 from server.predict.files import Predicted
 from server.predict.tables import COLUMNS, rows
@@ -24,9 +25,7 @@ def demand_pyarrow() -> ModuleType:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise UsageError(
-            "parquet needs the extra `report`: pip install florilege[report]"
-        ) from error
+        raise UsageError(f"parquet needs the extra `report`: {install_hint('report')}") from error
     found: ModuleType = pyarrow
     return found
 

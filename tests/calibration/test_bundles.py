@@ -415,7 +415,7 @@ def test_a_report_without_its_extra_is_a_usage_error_before_anything_is_done(
     arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, UsageError)
-    assert "florilege[report]" in str(result.exception)
+    assert "pip install '.[report]'" in str(result.exception)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 

@@ -218,7 +218,7 @@ def fake_runtime(*available: str) -> Any:
 
 
 def test_cuda_with_the_cpu_wheel_names_the_extra() -> None:
-    with pytest.raises(UsageError, match=r"CPU wheel.*florilege\[gpu\]"):
+    with pytest.raises(UsageError, match=r"CPU wheel.*pip install '\.\[gpu\]'"):
         runtime.wanted_providers(fake_runtime(runtime.CPU), "cuda")
 
 

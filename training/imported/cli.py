@@ -14,6 +14,7 @@ from rich.table import Table
 from models.bundle import Bundle, reserved
 from models.bundle.bundle import CALIBRATION
 from models.errors import UsageError
+from models.extras import install_hint
 from models.imported.description import Description, read_description
 from training.imported.bundle import Imported, read_class_table, write_imported
 from training.imported.onnx_file import import_onnx
@@ -88,7 +89,7 @@ def _import(
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{model} is no ONNX file; a checkpoint of a network needs {error.name}: "
-            "pip install '.[train]'"
+            f"{install_hint('train')}"
         ) from error
     return import_checkpoint(model, weights, said, classes=classes, photos=photos)
 

@@ -260,7 +260,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_photo_is_scored(
             monkeypatch.delitem(sys.modules, name)
     error = evaluate(bundle, data, "--report", tmp_path / "r.html").exception
     assert isinstance(error, UsageError)
-    assert "needs matplotlib: pip install 'florilege[report]'" in str(error)
+    assert "needs matplotlib; leave it out, or in a checkout pip install '.[report]'" in str(error)
 
 
 def test_a_page_needs_photos(bundle: Path, tmp_path: Path) -> None:

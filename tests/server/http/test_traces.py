@@ -134,4 +134,4 @@ def test_without_a_collector_nothing_is_imported_and_without_the_extra_nothing_b
     monkeypatch.setenv(ENDPOINTS[0], "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     assert open_traces() is None
-    assert "florilege[otel]" in caplog.text
+    assert "pip install '.[otel]'" in caplog.text

@@ -190,6 +190,6 @@ def test_without_the_extra_it_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["predict", str(bundle), str(photos), "-o", str(tmp_path / "sets.csv"), "--ray"]
-    with pytest.raises(UsageError, match=r"pip install 'florilege\[ray\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[ray\]'"):
         CliRunner().invoke(app, words, catch_exceptions=False)
     assert not list(tmp_path.glob("sets.csv*"))

@@ -138,5 +138,5 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_parquet_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cast(Any, __import__("sys").modules), "pyarrow", None)
-    with pytest.raises(Exception, match=r"pip install florilege\[report\]"):
+    with pytest.raises(Exception, match=r"pip install '\.\[report\]'"):
         parquet.demand_pyarrow()
