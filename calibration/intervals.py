@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from math import atan2, cos, pi, sin, sqrt
 from statistics import stdev
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 Z95 = 1.959963984540054
 """Quantile of the normal distribution with 2.5 % above it."""
 
@@ -30,7 +33,7 @@ def wilson(hits: int, rows: int) -> tuple[float, float]:
     return 0.0 if hits == 0 else low, 1.0 if hits == rows else high
 
 
-def score_interval(share: float, rows: int, *, z: float = Z95) -> tuple[float, float]:
+def score_interval(share: float, rows: float, *, z: float = Z95) -> tuple[float, float]:
     """Wilson's interval for a probability, ``z`` standard errors each way; never empty."""
     square = z * z
     centre = (share + square / (2 * rows)) / (1 + square / rows)
@@ -38,7 +41,7 @@ def score_interval(share: float, rows: int, *, z: float = Z95) -> tuple[float, f
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def mean_interval(mean: float, deviation: float, rows: int) -> tuple[float, float]:
+def mean_interval(mean: float, deviation: float, rows: float) -> tuple[float, float]:
     """Normal interval for a mean, given the standard deviation of a single value.
 
     Example:
@@ -47,6 +50,62 @@ def mean_interval(mean: float, deviation: float, rows: int) -> tuple[float, floa
     """
     half = Z95 * deviation / sqrt(rows)
     return mean - half, mean + half
+
+
+def effective_rows(values: ArrayLike, clusters: ArrayLike | None) -> float:
+    """How many independent rows would say as much about the mean as these, which come in clusters.
+
+    Photos of one plant are alike, so four of them say less than photos of four plants. Use this
+    number in place of the number of rows in :func:`score_interval` and :func:`mean_interval`.
+
+    Args:
+        values: Shape ``(rows,)``; hits are bool.
+        clusters: Which cluster each row belongs to, integers of shape ``(rows,)``; None where all
+            rows are independent.
+
+    References:
+        Liang and Zeger, "Longitudinal data analysis using generalized linear models", 1986. Korn
+        and Graubard, "Confidence intervals for proportions with small expected number of positive
+        counts estimated from survey data", 1998.
+
+    Example:
+        >>> effective_rows([3.0, 3.0, 1.0, 1.0, 2.0, 2.0], [7, 7, 8, 8, 9, 9])
+        3.0
+    """
+    array = np.asarray(values)
+    if clusters is None:
+        return float(array.size)
+    _, place = np.unique(np.asarray(clusters), return_inverse=True)
+    distance = array - array.mean()
+    return effective_number(
+        np.bincount(place),
+        alone=float((distance**2).sum()),
+        together=float((np.bincount(place, weights=distance) ** 2).sum()),
+        share=array.dtype == np.bool_,
+    )
+
+
+def effective_number(
+    sizes: NDArray[np.int64], *, alone: float, together: float, share: bool
+) -> float:
+    """:func:`effective_rows` from sums over rows and clusters.
+
+    One more cluster of equal rows is added, so that a few rare rows cannot make clusters look
+    independent. Its variance is that of the values; for a share it is that of a share of a half.
+
+    Args:
+        sizes: Rows of each cluster, shape ``(clusters,)``.
+        alone: Sum over rows of the squared distance from the mean.
+        together: Sum over clusters of the squared sum of these distances.
+        share: Whether the values are 0 and 1.
+    """
+    rows, squares = int(sizes.sum()), float((sizes.astype(np.float64) ** 2).sum())
+    usual = squares / rows  # rows of the cluster that a row is in, on average
+    variance = 0.25 if share else alone / rows
+    if variance == 0:
+        return rows / usual
+    effect = (together + usual * usual * variance) / (alone + usual * variance)
+    return rows / max(effect, 1.0)
 
 
 def student_half(values: Sequence[float]) -> float | None:

@@ -5,7 +5,15 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from calibration.intervals import Z95, mean_interval, student_half, t975, wilson
+from calibration.intervals import (
+    Z95,
+    effective_rows,
+    mean_interval,
+    score_interval,
+    student_half,
+    t975,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(("hits", "rows"), [(1, 10), (5, 10), (938, 1000), (29_000, 31_112)])
@@ -52,3 +60,41 @@ def test_the_interval_over_seeds_holds_the_mean_in_95_of_100_cases() -> None:
 def test_a_single_value_has_no_interval() -> None:
     assert student_half([0.5]) is None
     assert student_half([0.5, 0.5]) == 0.0
+
+
+@pytest.mark.parametrize("share", [0.6, 0.9, 0.98])
+@pytest.mark.parametrize("alike", [0.0, 0.6])
+def test_an_interval_counts_the_photos_of_a_plant_as_far_as_they_differ(
+    share: float, alike: float
+) -> None:
+    random, plants, inside, naive = np.random.default_rng(3), np.repeat(np.arange(150), 4), 0, 0
+    spread = max(1e-9, alike) / (1 - alike)  # of a beta distribution with this correlation
+    for _ in range(600):
+        chance = random.beta(share / spread, (1 - share) / spread, 150)
+        hits = random.random(600) < chance[plants]
+        for rows, name in ((effective_rows(hits, plants), "robust"), (600, "naive")):
+            low, high = score_interval(float(hits.mean()), rows)
+            inside += name == "robust" and low <= share <= high
+            naive += name == "naive" and low <= share <= high
+    assert 0.93 - 0.02 < inside / 600 <= 0.99
+    assert alike == 0 or naive / 600 < 0.85
+
+
+def test_the_interval_of_a_mean_size_counts_plants_too() -> None:
+    random, plants, inside = np.random.default_rng(4), np.repeat(np.arange(150), 4), 0
+    for _ in range(600):
+        ambiguity = np.repeat(random.gamma(2.0, 1.0, 150), 4)
+        sizes = 1 + random.poisson(ambiguity)
+        rows = effective_rows(sizes, plants)
+        low, high = mean_interval(float(sizes.mean()), float(sizes.std()), rows)
+        inside += low <= 3.0 <= high
+    assert 0.93 - 0.02 < inside / 600 < 0.97 + 0.02
+
+
+def test_rows_of_their_own_are_independent_and_equal_rows_are_one() -> None:
+    values, alone = np.random.default_rng(5).random(200), np.arange(200)
+    assert effective_rows(values, None) == 200
+    assert effective_rows(values, alone) == pytest.approx(200, rel=0.02)
+    assert effective_rows(values > 0.3, alone) == 200
+    assert effective_rows(np.repeat(values, 4), np.repeat(alone, 4)) == pytest.approx(200)
+    assert effective_rows(np.ones(196, dtype=np.bool_), np.repeat(np.arange(49), 4)) == 49
