@@ -82,6 +82,7 @@ SIZES = {
     "server/answers/budget.py MAX_DECODING_PIXELS": "server/answers/test_budget.py",
     "server/answers/budget.py NOT_COUNTED": "server/answers/test_budget.py",
     "server/answers/lists.py MOST_UNKNOWN": "server/answers/test_lists.py",
+    "server/answers/lists.py NEAR_NAMES_FOR": "server/answers/test_lists.py",
     "server/engine.py FEWEST": "server/test_engine.py",
     "server/engine.py MOST": "server/test_engine.py",
     "server/http/body.py MOST_DIGITS": "server/http/test_body.py",

@@ -20,6 +20,9 @@ from server.errors import InvalidParameter, UnknownClass, UnknownList
 log = logging.getLogger("florilege.server")
 
 MOST_UNKNOWN = 10
+"""Words that name no class are repeated up to this many."""
+NEAR_NAMES_FOR = 3
+"""Near names are looked for, which takes a few milliseconds each, for this many of them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,7 +135,9 @@ class Lists:
         if unknown:
             known = [*self.table.ids, *self._group_names]
             shown = unknown[:MOST_UNKNOWN]
-            near = dict.fromkeys(each for word in shown for each in nearest(word[:80], known))
+            near = dict.fromkeys(
+                each for word in shown[:NEAR_NAMES_FOR] for each in nearest(word[:80], known)
+            )
             more = len(unknown) - len(shown)
             raise UnknownClass(
                 "parameter `only`: no class id, genus or family is named "

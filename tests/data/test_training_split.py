@@ -196,7 +196,7 @@ def test_a_value_that_an_option_does_not_take_is_refused(
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("nowhere:nois=0.2", "no option .nois.; a source takes noise=, .*; did you mean noise or"),
+        ("nowhere:nois=0.2", "no option .nois.; a source takes noise=, .*; did you mean noise?"),
         ("nowhere:noise=0.2,imbalanced=2", "did you mean imbalance"),
         ("nowhere:size=3", "no option 'size'; a source takes"),
         ("flora:nois=1", "unknown option 'nois'; flora takes train=.* and as any source noise="),

@@ -15,7 +15,7 @@ from models.errors import DataError, UsageError
 from models.region_lists import RegionList
 from server.answers.answer import answer, judge
 from server.answers.ask import Ask
-from server.answers.lists import MOST_UNKNOWN, Lists, open_list
+from server.answers.lists import MOST_UNKNOWN, NEAR_NAMES_FOR, Lists, open_list
 from server.errors import InvalidParameter, NotCalibratedFor, UnknownClass, UnknownList
 from server.schemas import Answer, Model
 from tests.server import garden
@@ -287,6 +287,10 @@ def test_unknown_words_are_named_with_those_that_look_alike(record: CalibrationR
     with pytest.raises(UnknownClass, match="and 3 more are unknown") as unknown:
         ask(record, logits(), only=words)
     assert unknown.value.detail.count("unheard of") == MOST_UNKNOWN
+    with pytest.raises(UnknownClass) as unknown:
+        ask(record, logits(), only=["Roza", "Violla", "Papver", "Belis"])
+    assert unknown.value.allowed == ["Rosa", "Viola", "Papaver"]
+    assert NEAR_NAMES_FOR == 3
     with pytest.raises(InvalidParameter, match="it names no class"):
         ask(record, logits(), only=[])
     none = replace(record, lists=(), tables=tuple(t for t in record.tables if t.list_name is None))
