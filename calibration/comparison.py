@@ -40,7 +40,7 @@ def compare(
 
     Promise: the interval of the hit rate holds the true difference about 95 times in 100, for
     photos drawn independently (Bonett and Price: Wald's interval with one photo more gained and
-    one more lost). The interval of the size is a normal one.
+    one more lost). The interval of the size is Student's.
 
     Args:
         old_sets: Whether each set holds the truth, bool ``(rows,)``, and its size, ``(rows,)``.
@@ -68,12 +68,13 @@ def compare(
         )
     gained, lost = int((new_hits & ~old_hits).sum()), int((old_hits & ~new_hits).sum())
     rows, grown = old_hits.size, new_sizes - old_sizes
-    deviation = float(grown.std(ddof=1)) if rows > 1 else float("inf")
+    mean, deviation = float(grown.mean()), float(grown.std())
+    by_size = (mean, mean) if rows > 1 and not deviation else mean_interval(mean, deviation, rows)
     return Comparison(
         rule=rule,
         rows=rows,
         hit_rate=_change(old_hits, new_hits, paired_interval(gained, lost, rows)),
-        size=_change(old_sizes, new_sizes, mean_interval(float(grown.mean()), deviation, rows)),
+        size=_change(old_sizes, new_sizes, by_size),
         gained=gained,
         lost=lost,
         p_value=mcnemar(gained, lost),

@@ -4,4 +4,4 @@ from calibration.live.drift import Alarm as Alarm
 from calibration.live.drift import Expected as Expected
 from calibration.live.drift import Monitor as Monitor
 from calibration.live.drift import expected_of as expected_of
-from calibration.live.drift import largest_set as largest_set
+from calibration.sets import largest_set as largest_set

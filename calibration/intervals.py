@@ -1,7 +1,7 @@
 """95 % intervals for figures measured on a sample of photos, or from several seeds."""
 
 from collections.abc import Sequence
-from math import atan2, cos, pi, sin, sqrt
+from math import atan2, cos, inf, pi, sin, sqrt
 from statistics import stdev
 
 import numpy as np
@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Z95 = 1.959963984540054
 """Quantile of the normal distribution with 2.5 % above it."""
+MANY_DEGREES = 30
+"""With more degrees of freedom an expansion gives the quantile of Student to 0.0001."""
 
 
 def wilson(hits: int, rows: int) -> tuple[float, float]:
@@ -41,15 +43,38 @@ def score_interval(share: float, rows: float, *, z: float = Z95) -> tuple[float,
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def mean_interval(mean: float, deviation: float, rows: float) -> tuple[float, float]:
-    """Normal interval for a mean, given the standard deviation of a single value.
+def mean_interval(
+    mean: float, deviation: float, rows: float, *, lowest: float = -inf, highest: float = inf
+) -> tuple[float, float]:
+    """Student's interval for a mean, given the standard deviation of the values it is of.
+
+    A single value, or values that are all equal, say nothing about how values differ. The interval
+    then only uses that no more than a share ``1 - 0.025 ** (1 / rows)`` of all values can be
+    different: it reaches that far towards ``lowest`` and ``highest``.
+
+    Args:
+        mean: Of the values.
+        deviation: Root of their mean squared distance from the mean.
+        rows: How many there are, or :func:`effective_rows`.
+        lowest: The smallest that a value can be.
+        highest: The largest.
 
     Example:
-        >>> mean_interval(3.0, 0.0, 10)
-        (3.0, 3.0)
+        >>> low, high = mean_interval(3.0, 2.0, 400)
+        >>> round(low, 3), round(high, 3)
+        (2.803, 3.197)
+        >>> low, high = mean_interval(3.0, 0.0, 1, lowest=1, highest=50)
+        >>> round(low, 2), round(high, 2)
+        (1.05, 48.82)
     """
-    half = Z95 * deviation / sqrt(rows)
-    return mean - half, mean + half
+    if rows <= 1 or deviation == 0:
+        share = 1 - 0.025 ** (1 / rows)
+        return (
+            mean if mean == lowest else mean - share * (mean - lowest),
+            mean if mean == highest else mean + share * (highest - mean),
+        )
+    half = t975(rows - 1) * deviation / sqrt(rows - 1)
+    return max(lowest, mean - half), min(highest, mean + half)
 
 
 def effective_rows(values: ArrayLike, clusters: ArrayLike | None) -> float:
@@ -122,20 +147,24 @@ def student_half(values: Sequence[float]) -> float | None:
     return t975(len(values) - 1) * stdev(values) / sqrt(len(values))
 
 
-def t975(freedom: int) -> float:
-    """Quantile of Student's distribution with 2.5 % above it, for whole degrees of freedom.
+def t975(freedom: float) -> float:
+    """Quantile of Student's distribution with 2.5 % above it; below 30, for whole degrees.
 
     References:
-        Abramowitz and Stegun, "Handbook of mathematical functions", 26.7.3 and 26.7.4.
+        Abramowitz and Stegun, "Handbook of mathematical functions", 26.7.3 to 26.7.5.
 
     Example:
         >>> round(t975(2), 3), round(t975(4), 3)
         (4.303, 2.776)
     """
-    low, high = 0.0, 20.0  # 12.71 for one degree, less for more
+    if freedom > MANY_DEGREES:
+        z = Z95
+        first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+        return z + first / freedom + second / freedom**2
+    low, high, degrees = 0.0, 20.0, max(1, int(freedom))  # 12.71 for one degree, less for more
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < 0.95 else (low, middle)
+        low, high = (middle, high) if _within(middle, degrees) < 0.95 else (low, middle)
     return high
 
 

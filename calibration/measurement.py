@@ -169,6 +169,7 @@ def _of_one_kind(
     hits = np.zeros((len(scores), 1), dtype=np.bool_)  # unknown without labels
     if first.top_k is not None:
         ks = np.array([rule.top_k for rule in rules], dtype=np.int64)
+        ks = np.minimum(ks, values.shape[1])  # of a list that holds fewer
         if labels is not None:
             hits = true_class_ranks(values, labels)[:, np.newaxis] < ks
         return ks[np.newaxis], hits

@@ -68,6 +68,28 @@ class SetRule:
         return inside
 
 
+def largest_set(classes: int, score_kind: str, lambda_val: float) -> int:
+    """The most classes a set can hold: softmax scores sum to one, so ``1 / lambda_val`` of them.
+
+    Example:
+        >>> largest_set(1000, "softmax", 0.03), largest_set(1000, "sigmoid", 0.03)
+        (33, 1000)
+    """
+    if score_kind != "softmax" or lambda_val <= 1 / classes:
+        return classes
+    return max(1, min(classes, int(1 / lambda_val + 1e-6)))  # the sum may be off in the last digit
+
+
+def size_bounds(rule: SetRule, classes: int, score_kind: str) -> tuple[int, int]:
+    """The fewest and the most classes that a set of this rule can hold."""
+    if rule.top_k is not None:
+        return min(rule.top_k, classes), min(rule.top_k, classes)
+    most = classes
+    if rule.class_weights is None and rule.class_thresholds is None and rule.lambda_val is not None:
+        most = largest_set(classes, score_kind, rule.lambda_val)
+    return rule.min_size, min(most, rule.max_size or classes)
+
+
 def _check_classes(values: NDArray[np.float64], classes: int) -> None:
     if values.shape[-1] != classes:
         raise ValueError(f"scores must have {classes} classes, got {values.shape[-1]}")

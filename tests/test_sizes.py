@@ -12,6 +12,7 @@ SIZES = {
     "calibration/arrays.py BLOCK": "calibration/test_blocks.py",
     "calibration/distribution.py LOGSUMEXP_BINS": "calibration/test_distribution.py",
     "calibration/guarantees.py AT_ONCE": "calibration/test_guarantees.py",
+    "calibration/intervals.py MANY_DEGREES": "calibration/test_intervals.py",
     "calibration/guarantees.py DEFAULT_MAX_SIZE": "calibration/offline/test_settings.py",
     "calibration/live/drift_tests.py ROWS_AT_ONCE": "calibration/live/test_drift_tests.py",
     "calibration/live/prior_shift.py FEWEST_A_CLASS": "calibration/live/test_recalibrate.py",

@@ -154,6 +154,7 @@ def _as_before(record: CalibrationRecord) -> dict[str, Any]:
     less, and a second calibration must not hide that.
     """
     given, rejection = not record.measured.chose_head, record.rejection
+    promised = record.point("average_k", guarantee="probability")
     share = {} if rejection is None else {"suspect_share": rejection.share}
     return {
         **share,
@@ -166,6 +167,8 @@ def _as_before(record: CalibrationRecord) -> dict[str, Any]:
         "score_kind": record.score_kind if given else None,
         "rejection_method": None if rejection is None else rejection.method,
         "small_classes": record.small_classes or "marginal",
+        "delta": promised.delta,
+        "max_size": promised.max_size,
     }
 
 

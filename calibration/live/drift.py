@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.intervals import score_interval
 from calibration.live.drift_tests import DistributionTest, MeanTest
 from calibration.record import CalibrationRecord
+from calibration.sets import largest_set
 from models.errors import BundleError
 
 TOLERANCE_Z = 3.0
@@ -88,18 +89,6 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
         logsumexp_edges=record.distribution.logsumexp_edges,
         logsumexp=record.distribution.logsumexp,
     )
-
-
-def largest_set(classes: int, score_kind: str, lambda_val: float) -> int:
-    """The most classes a set can hold: softmax scores sum to one, so ``1 / lambda_val`` of them.
-
-    Example:
-        >>> largest_set(1000, "softmax", 0.03), largest_set(1000, "sigmoid", 0.03)
-        (33, 1000)
-    """
-    if score_kind != "softmax" or lambda_val <= 1 / classes:
-        return classes
-    return max(1, min(classes, int(1 / lambda_val + 1e-6)))  # the sum may be off in the last digit
 
 
 class Monitor:

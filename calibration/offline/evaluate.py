@@ -200,7 +200,7 @@ def _results(
     return [
         Evaluated(
             point,
-            row_of(measurement, index, asked(point)[1]),
+            row_of(measurement, index, asked(point)[1], point.score_kind),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
         )
         for index, point in enumerate(points)

@@ -118,7 +118,10 @@ def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
             advance(len(labels))
     watched_sizes, watched_hits = measurement.row_by_row()  # (rows, 1)
     sizes, hits = watched_sizes[:, 0], watched_hits[:, 0]
-    rows = [row_of(measurement, index, asked) for index, (_, asked) in enumerate(_asked(record))]
+    rows = [
+        row_of(measurement, index, asked, record.score_kind)
+        for index, (_, asked) in enumerate(_asked(record))
+    ]
     return Findings(
         average_k=tuple(rows[: len(ks)]),
         top_k=tuple(rows[len(ks) :]),

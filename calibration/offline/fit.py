@@ -21,6 +21,7 @@ from calibration.rejection.reference import Reference
 from calibration.rejection.verdict import Rejection, fit_rejection, parts
 from calibration.rules import class_weights
 from calibration.scores import ScoreKind, scores
+from calibration.sets import largest_set
 
 SWOLLEN = 1.05  # times K: sets larger than this hit more for their size, not their scores
 
@@ -65,6 +66,7 @@ def fit_record(
     weights = class_weights(counts, plan.micro_weight)
     single = tabulate(served, plan, plan.grid)
     tables = single.tables
+    threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
     tables += tabulate(served, plan, plan.grid, weights=weights).tables
     tables += promised_tables(served, plan, class_groups=class_groups)
     for images in plan.images:
@@ -112,7 +114,13 @@ def fit_record(
         log_ratios=None,
         shots=()
         if class_counts is None
-        else measure_by_shots(single.sizes, single.hits, labels, class_counts),
+        else measure_by_shots(
+            single.sizes,
+            single.hits,
+            labels,
+            class_counts,
+            largest=largest_set(plan.classes, served.score_kind, threshold),
+        ),
         lists=tuple(lists),
         tables=tuple(tables),
     ).named()

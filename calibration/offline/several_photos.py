@@ -62,7 +62,7 @@ def group_tables(
         measured = Measurement([rule], plan.classes)
         for values, labels in _fused(outputs, few, marginals, k=int(k)):
             measured.update(values, labels)
-        found.append(row_of(measured, 0, k))
+        found.append(row_of(measured, 0, k, marginals.score_kind))
     return [*tables, table_of(marginals, plan, fixed, found)] if found else tables
 
 

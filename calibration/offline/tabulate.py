@@ -19,7 +19,7 @@ from calibration.rules import RULES
 from calibration.rules.class_conditional import class_coverage_of
 from calibration.rules.evidence import Evidence
 from calibration.scores import ScoreKind
-from calibration.sets import SetRule
+from calibration.sets import SetRule, size_bounds
 from calibration.threshold import next_above
 
 Advance = Callable[[int], object]
@@ -146,11 +146,12 @@ def table_of(source: Source, plan: Plan, wanted: Wanted, rows: Sequence[Row]) ->
     )
 
 
-def row_of(measurement: Measurement, index: int, value: float) -> Row:
+def row_of(measurement: Measurement, index: int, value: float, score_kind: ScoreKind) -> Row:
     """What was measured for one rule; ``value`` is the K or coverage that it is for."""
     rule, rows = measurement.rules[index], measurement.rows
     size, deviation = measurement.mean_size(index), measurement.size_deviation(index)
-    size_low, size_high = mean_interval(size, deviation, rows)
+    fewest, most = size_bounds(rule, measurement.class_rows.size, score_kind)
+    size_low, size_high = mean_interval(size, deviation, rows, lowest=fewest, highest=most)
     hits, known = int(measurement.hits[index]), measurement.labelled
     hit_low, hit_high = wilson(hits, rows) if known else (None, None)
     return Row(
@@ -180,7 +181,9 @@ def _measured(
         measurement.update(scores, labels)
     index, tables = count(), list[Table]()
     for table in wanted:
-        rows = [row_of(measurement, next(index), value) for value in table.values]
+        rows = [
+            row_of(measurement, next(index), value, source.score_kind) for value in table.values
+        ]
         tables += [table_of(source, plan, table, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
     return Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))

@@ -33,7 +33,12 @@ class ShotGroup:
 
 
 def measure_by_shots(
-    sizes: ArrayLike, hits: ArrayLike, labels: ArrayLike, class_counts: ArrayLike
+    sizes: ArrayLike,
+    hits: ArrayLike,
+    labels: ArrayLike,
+    class_counts: ArrayLike,
+    *,
+    largest: int | None = None,
 ) -> tuple[ShotGroup, ...]:
     """Measure each group that has photos.
 
@@ -42,6 +47,7 @@ def measure_by_shots(
         hits: Whether its set holds the truth, bool, shape ``(rows,)``.
         labels: True class indices, shape ``(rows,)``.
         class_counts: Training images per class, shape ``(classes,)``.
+        largest: The most classes that a set can hold, by default all.
 
     Returns:
         ``few``, ``medium`` and ``many``, leaving out those without a photo.
@@ -68,13 +74,14 @@ def measure_by_shots(
         if not among.any():
             continue
         rows, hits, mean = int(among.sum()), int(hit[among].sum()), float(size[among].mean())
+        deviation, most = float(size[among].std()), largest or counts.size
         found.append(
             ShotGroup(
                 name=name,
                 classes=np.unique(truth[among]).size,
                 rows=rows,
                 mean_size=mean,
-                size_ci95=mean_interval(mean, float(size[among].std()), rows),
+                size_ci95=mean_interval(mean, deviation, rows, lowest=0, highest=most),
                 hit_rate=hits / rows,
                 hit_ci95=wilson(hits, rows),
             )

@@ -336,7 +336,7 @@ class CalibrationRecord:
             lambda_val=row.lambda_val,
             min_size=table.min_size,
             rows=table.rows,
-            top_k=round(row.value) if spec.takes == "k" else None,
+            top_k=min(round(row.value), weights.size) if spec.takes == "k" else None,
             class_weights=weights if spec.balanced else None,
             class_thresholds=None if by_class is None else by_class.arrays[index],
             max_size=table.max_size,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibration.intervals import (
+    MANY_DEGREES,
     Z95,
     effective_rows,
     mean_interval,
@@ -38,8 +39,8 @@ def test_counts_that_cannot_be_are_refused(hits: int, rows: int) -> None:
         wilson(hits, rows)
 
 
-def test_the_interval_of_a_mean_is_1_96_standard_errors_wide_on_each_side() -> None:
-    assert mean_interval(3.0, 2.0, 400) == pytest.approx((2.804004, 3.195996), abs=1e-6)
+def test_the_interval_of_a_mean_of_many_is_1_96_standard_errors_wide_on_each_side() -> None:
+    assert mean_interval(3.0, 2.0, 40_001) == pytest.approx((2.9804, 3.0196), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,10 @@ def test_the_interval_of_a_mean_is_1_96_standard_errors_wide_on_each_side() -> N
 )
 def test_the_quantile_of_student_is_that_of_the_tables(freedom: int, quantile: float) -> None:
     assert t975(freedom) == pytest.approx(quantile, abs=1e-4)
+
+
+def test_both_ways_to_the_quantile_of_student_agree() -> None:
+    assert t975(MANY_DEGREES + 1e-9) == pytest.approx(t975(MANY_DEGREES), abs=2e-4)
 
 
 def test_the_interval_over_seeds_holds_the_mean_in_95_of_100_cases() -> None:
@@ -98,3 +103,25 @@ def test_rows_of_their_own_are_independent_and_equal_rows_are_one() -> None:
     assert effective_rows(values > 0.3, alone) == 200
     assert effective_rows(np.repeat(values, 4), np.repeat(alone, 4)) == pytest.approx(200)
     assert effective_rows(np.ones(196, dtype=np.bool_), np.repeat(np.arange(49), 4)) == 49
+
+
+def test_the_interval_of_the_mean_of_a_few_values_holds_it_in_95_of_100_cases() -> None:
+    random, rows = np.random.default_rng(1), 5
+    values = random.normal(3.0, 2.0, (4000, rows))
+    ends = [mean_interval(float(row.mean()), float(row.std()), rows) for row in values]
+    covered = np.mean([low <= 3.0 <= high for low, high in ends])
+    assert covered == pytest.approx(0.95, abs=0.012)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 200, 5000])
+def test_values_that_are_all_equal_still_leave_the_mean_open(rows: int) -> None:
+    """A share of the photos that is so small that these ``rows`` missed it in 1 case of 40."""
+    rare = 1 - 0.025 ** (1 / rows)
+    low, high = mean_interval(3.0, 0.0, rows, lowest=1, highest=50)
+    assert (low, high) == pytest.approx((3 - 2 * rare, 3 + 47 * rare))
+    assert mean_interval(3.0, 0.0, rows, lowest=3, highest=3) == (3.0, 3.0)  # no set can differ
+    assert mean_interval(3.0, 0.0, rows) == (-np.inf, np.inf)
+
+
+def test_an_interval_stays_within_what_values_can_be() -> None:
+    assert mean_interval(1.1, 0.9, 3, lowest=1, highest=3) == (1, 3)

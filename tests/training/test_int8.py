@@ -80,6 +80,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             min_size=0,
             score_kind="softmax",
             suspect_share=0.05,
+            delta=0.3,
+            max_size=5,
         )
     return root
 
@@ -108,6 +110,8 @@ def test_a_bundle_whose_sets_agree_is_written_and_calibrated(folder: Path, tmp_p
     assert after.measured.model_sha256 != before.measured.model_sha256
     assert (after.asked_k, after.asked_coverage) == (before.asked_k, before.asked_coverage)
     assert after.point("average_k").min_size == 0
+    promised = after.point("average_k", guarantee="probability")
+    assert (promised.delta, promised.max_size) == (0.3, 5)
     assert after.measured.chose_head == before.measured.chose_head
     assert after.measured.split == "val"
     assert after.rejection is not None

@@ -8,9 +8,10 @@ import pytest
 from numpy.typing import NDArray
 
 from calibration.distribution import EDGES, in_bins, logsumexp
-from calibration.live.drift import Expected, Monitor, expected_of, largest_set
+from calibration.live.drift import Expected, Monitor, expected_of
 from calibration.rules import calibrate
 from calibration.scores import scores
+from calibration.sets import largest_set
 from models.errors import BundleError
 from tests.calibration.record.test_record import make_record, sample_logits
 from tests.calibration.simulation import CLASSES, MEANS, PRIOR

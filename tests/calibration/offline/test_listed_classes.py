@@ -14,9 +14,11 @@ from calibration.offline.fit import fit_record, passes, single_photos
 from calibration.offline.listed_classes import list_tables
 from calibration.offline.settings import Plan
 from calibration.record import CalibrationRecord
+from calibration.record.reading import read_record
 from calibration.record.record import NotCalibrated
 from calibration.rules import calibrate
 from calibration.scores import ScoreKind
+from models.bundle import open_bundle
 from models.errors import DataError
 from models.region_lists import RegionList
 from tests.calibration.estimates import hits_of
@@ -246,6 +248,10 @@ def test_a_folder_of_lists_is_calibrated_and_evaluated_on_photos_of_each(tmp_pat
     own = {(each["rule"], each.get("k")): each for each in warm["rules"]}
     assert own["average_k", 2.0]["mean_set_size"] == pytest.approx(2, abs=0.5)
     assert own["average_k", 2.0]["rows"] == 36
+    [one] = [each for each in cold["rules"] if each["rule"] == "top_k" and each["k"] == 2]
+    assert (one["mean_set_size"], one["mean_set_size_ci95"]) == (1, (1, 1))  # all there is
+    point = read_record(open_bundle(bundle.path)).point("top_k", k=2, list_name="cold")
+    assert point.top_k == 1
     calibrate_bundle(bundle.path, data)
     assert evaluate_bundle(bundle.path, data).lists == ()
 

@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 
 import calibration.arrays
 from calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_thresholds
+from calibration.measurement import Measurement
 from calibration.offline.fit import fit_record
 from calibration.offline.settings import Plan
-from calibration.offline.tabulate import NO_SCORE, Source, promised_tables, tabulate
+from calibration.offline.tabulate import NO_SCORE, Source, promised_tables, row_of, tabulate
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.record.tables import Columns, Table
 from calibration.rules import RULES, calibrate
 from calibration.rules.class_conditional import SMALL_CLASSES
 from calibration.scores import scores
+from calibration.sets import SetRule
 from models.errors import BundleError
 from tests.calibration.estimates import hits_of
 from tests.calibration.record.test_record import COUNTS, ROWS, sample_logits, scoring_of
@@ -337,3 +339,22 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     plan = Plan(classes=CLASSES, ks=(1.0, 3.0))
     with pytest.raises(ValueError, match="labels of every row"):
         tables(None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "most"), [("average_k", 5), ("top_k", 3), ("balanced_average_k", CLASSES)]
+)
+def test_one_photo_does_not_tell_how_large_sets_are_on_average(rule: str, most: int) -> None:
+    weights = np.linspace(0.5, 1.5, CLASSES) if rule.startswith("balanced") else None
+    one = SetRule(
+        rule=rule, lambda_val=None if rule == "top_k" else 0.2, min_size=1, rows=1,
+        top_k=3 if rule == "top_k" else None, class_weights=weights,
+    )  # fmt: skip
+    measurement = Measurement([one], CLASSES)
+    measurement.update(np.array([[0.3, 0.3, 0.3, *[0.1 / (CLASSES - 3)] * (CLASSES - 3)]]))
+    row = row_of(measurement, 0, 3, "softmax")
+    if rule == "top_k":
+        assert (row.size, row.size_low, row.size_high) == (3, 3, 3)
+    else:
+        ends = (row.size - 0.975 * (row.size - 1), row.size + 0.975 * (most - row.size))
+        assert (row.size_low, row.size_high) == pytest.approx(ends)
