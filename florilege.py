@@ -52,6 +52,10 @@ VERBS = {
     "doctor": ("server.cli", "Say what this installation can do."),
 }
 OURS = ("florilege", "server", "training", "calibration", "data", "models")
+REMOVED = {  # what to do instead of a flag that there was
+    "--processes": "run several containers behind a proxy, see docs/deploy.md",
+    "--target": "Triton takes model.onnx of the bundle as it is, see docs/scaling.md",
+}
 GROUPS = ("data", "bundle")  # verbs that have verbs of their own
 OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
 STOPPED = {  # what is said after Ctrl-C
@@ -125,6 +129,8 @@ def _misuse(error: Any) -> str:
     option = getattr(error, "option_name", None)
     if context and option:
         known = [name for each in context.command.params for name in each.opts]
+        if option in REMOVED and option not in known:
+            return f"{option} was removed: {REMOVED[option]}"
         if option not in known:
             return f"{context.command_path} has no option {option}{meant(option, known)}"
     if verb := re.match(r"No such command '(.*?)'\.", message):

@@ -10,14 +10,13 @@ the machine; ``share`` does: it is the rate over what the cores could do in the 
 client leaves them. A last line for each photo is not of connections that ask again at once but of
 photos that come by chance, at 44 % of what the cores could do, and wait where others do.
 
-    python -m benchmarks.server BUNDLE [--seconds 2] [--rounds 5] [--threads N] [--processes N]
+    python -m benchmarks.server BUNDLE [--seconds 2] [--rounds 5] [--threads N]
                                        [--against litserve,bentoml] [--device cuda]
 
 With ``--device cuda`` the limit is that of decoding alone, ``ratio`` says how much of the server's
 CPU time that is, and ``share`` is the rate over what the cores could decode or, where that is less,
 over what the GPU alone does in batches of the largest size, which is printed first.
 
-With ``--processes`` a second server works on the photos in so many processes.
 
 With ``--against`` these serve the same network and photos, one after the other in the same run, in
 as many processes as there are threads (`benchmarks.peer_servers`). Then photos go as forms to all.
@@ -105,7 +104,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="for each load")
     parser.add_argument("--rounds", type=int, default=5, help="of each load")
     parser.add_argument("--threads", type=int, default=cores(), help="of the server")
-    parser.add_argument("--processes", type=int, default=1, help="of a second server")
     parser.add_argument("--against", default="", help="litserve, bentoml, or both")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of our servers")
     wanted = parser.parse_args()
@@ -121,8 +119,6 @@ def main() -> None:
         gpu = rate_of_gpu(wanted.bundle, wanted.seconds)
         print(f"the GPU alone runs the network on {gpu:.0f} photos a second")
     names = ["florilege"]
-    if wanted.processes > 1:
-        names.append(f"florilege, {wanted.processes} processes")
     heads = (
         "limit",
         "conn.",
@@ -193,10 +189,10 @@ def family(pid: int) -> set[int]:
 @contextmanager
 def started(name: str, bundle: Path, threads: int, *, forms: bool, device: str) -> Iterator[Target]:
     """Start a server, yield it once it answers, and stop it."""
-    ours = re.fullmatch(r"florilege(?:, (\d+) processes)?", name)
+    ours = name == "florilege"
     if ours:
-        flags = ["--device", device, "--processes", ours[1] or "1"]
-        process = serve(bundle, *flags, *(["--threads", str(threads)] if device == "cpu" else []))
+        flags = ["--threads", str(threads)] if device == "cpu" else []
+        process = serve(bundle, "--device", device, *flags)
         port, path, field = port_of(process), "/v1/identify", "images" if forms else None
     else:
         port, path, field = free_port(), "/predict", "photo"

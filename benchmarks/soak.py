@@ -1,20 +1,18 @@
 """Minutes of everything at once: is any answer lost, and does memory stay flat?
 
-    python -m benchmarks.soak BUNDLE [--minutes 10] [--clients 8] [--swap-s 20] [--processes 1]
+    python -m benchmarks.soak BUNDLE [--minutes 10] [--clients 8] [--swap-s 20]
 
 Starts `florilege serve` on a copy of the bundle. Clients send, in an order drawn by a seed, photos
 of three sizes, one and two at a time, broken and cut-off ones, wrong parameters, feedback, uploads
 that end in the middle, and ask for classes; meanwhile the bundle gets another calibration id and
 SIGHUP now and then. Each answer has to have the status that its request deserves (503 with
 Retry-After where the queue is full). The exit code is 1 if any other came, if a connection broke,
-or if memory grew by more than `MOST_GROWTH_MB` after the first tenth. With several processes one of
-those for photos is killed with each second bundle.
+or if memory grew by more than `MOST_GROWTH_MB` after the first tenth.
 """
 
 import argparse
 import http.client
 import json
-import os
 import random
 import shutil
 import signal
@@ -63,17 +61,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--swap-s", type=float, default=20)
-    parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
     photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(shutil.copytree(given.bundle, Path(folder) / "bundle"))
-        flags = ["--feedback-store", f"{folder}/feedback", "--processes", str(given.processes)]
-        process = serve(
-            bundle, "--device", "cpu", "--threads", str(max(2, given.processes)), *flags
-        )
+        flags = ["--device", "cpu", "--threads", "2", "--feedback-store", f"{folder}/feedback"]
+        process = serve(bundle, *flags)
         port, until = port_of(process), time.monotonic() + 60 * given.minutes
-        seen, memory, swaps, killed = Seen(), list[float](), 0, 0
+        seen, memory, swaps = Seen(), list[float](), 0
         try:
             with ThreadPoolExecutor(given.clients) as pool:
                 working = [
@@ -88,9 +83,6 @@ def main() -> None:
                         _recalibrate(bundle, f"soak-{swaps}")
                         process.send_signal(signal.SIGHUP)
                         swaps, next_swap = swaps + 1, time.monotonic() + given.swap_s
-                        if swaps % 2 and given.processes > 1:
-                            os.kill(max(family(process.pid) - {process.pid}), signal.SIGKILL)
-                            killed += 1
                 for client in working:
                     client.result()
         finally:
@@ -98,7 +90,7 @@ def main() -> None:
             code = process.wait(60)
     settled = memory[len(memory) // 10 :]
     growth = float(np.median(settled[-10:]) - np.median(settled[:10]))
-    _print(seen, f"{swaps} bundles swapped, {killed} processes killed", memory, growth, code)
+    _print(seen, f"{swaps} bundles swapped", memory, growth, code)
     sys.exit(1 if seen.wrong or growth > MOST_GROWTH_MB or code else 0)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic, perf_counter
 
+from models.cores import cores
 from server.afterwards.afterwards import Afterwards, Listener, Seen
 from server.answers.answer import operating_point
 from server.answers.ask import Ask
@@ -74,7 +75,7 @@ class Engine:
         self.settings = settings
         self.metrics = metrics
         self.state = State.LOADING
-        self.threads = settings.threads or settings.photos_at_once + pipeline.gathering
+        self.threads = settings.threads or cores() + pipeline.gathering
         self.queue_limit = settings.queue_limit or FEWEST
         self._running = set[asyncio.Future[Outcome]]()
         self._retiring = set[asyncio.Task[None]]()
@@ -84,8 +85,6 @@ class Engine:
         self.afterwards = afterwards or Afterwards((), metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
         metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.held)
-        metrics.processes.set_function(lambda: self.pipeline.processes)
-        metrics.processes_ended.set_function(lambda: self.pipeline.ended)
 
     async def start(self) -> None:
         """Answer a few made-up photos, size the queue by the time they take, and be ready."""
@@ -138,8 +137,6 @@ class Engine:
         self.check_accepting()
         if self.state is State.LEAVING:
             raise _draining()
-        if not self.pipeline.processes:
-            raise Loading("the processes for photos are being started again", retry_after=1)
 
     def check_accepting(self) -> None:
         """Raise `Loading` or `Draining` unless a request that has come is answered."""

@@ -92,11 +92,6 @@ class Metrics:
             "outcome",
         )
         self.decoding_pixels = gauge("decoding_pixels", "Pixels being decoded at this moment.")
-        self.processes = gauge("processes", "Processes that look at photos at this moment.")
-        self.processes_ended = gauge(
-            "processes_ended",
-            "Of those for the bundle served, how many ended by themselves so far.",
-        )
         self.model_info = gauge(
             "model_info", "Always 1; the labels say what is served.", *Model.model_fields
         )

@@ -151,7 +151,6 @@ def pipeline_of(settings: Settings) -> Pipeline:
         max_pixels=settings.max_pixels,
         max_decoding_pixels=settings.max_decoding_pixels,
         lists=settings.lists,
-        processes=settings.threads_of_processes,
         batches=True,
     )
 

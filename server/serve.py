@@ -10,7 +10,6 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from models.cores import cores
 from models.errors import UsageError
 from server.engine import Engine
 
@@ -63,20 +62,13 @@ class Server(uvicorn.Server):
         for listening in sockets or []:
             host, port = listening.getsockname()[:2]
             address = f"[{host}]" if ":" in host else host
-            model, processes = self.engine.pipeline.model, self.engine.settings.processes
+            model = self.engine.pipeline.model
             log.info(
-                "ready: http://%s:%d/ answers for %s %s on %s, %d threads%s, %d photos may wait",
+                "ready: http://%s:%d/ answers for %s %s on %s, %d threads, %d photos may wait",
                 *(address, port, model.name, model.version),
                 *(self.engine.pipeline.session.provider, self.engine.threads),
-                f" in {processes} processes" if processes > 1 else "",
                 self.engine.queue_limit,
             )
-            if processes > cores():
-                log.warning(
-                    "%d processes on %d cores: more than one for each gains nothing",
-                    processes,
-                    cores(),
-                )
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from models import flags
-from models.cores import cores
 from models.images.decoding import MAX_PIXELS
 from server.answers.budget import MAX_DECODING_PIXELS
 
@@ -29,8 +28,6 @@ class Settings(flags.FlagSettings):
     """cpu or cuda; auto takes a GPU where one works."""
     threads: int | None = Field(default=None, ge=1)
     """Photos worked on at once; by default one for each core, and on a GPU 32 more."""
-    processes: Count = 1
-    """Processes that photos are worked on in; more than one run beside the one that listens."""
     max_body_bytes: Count = 32 * MEBIBYTE
     """Largest request body, checked before it is read and while it arrives."""
     max_pixels: Count = MAX_PIXELS
@@ -90,27 +87,6 @@ class Settings(flags.FlagSettings):
     """What is said on stderr: this and everything worse."""
     access_log: bool = False
     """Say a line for each request."""
-
-    @property
-    def photos_at_once(self) -> int:
-        """Photos worked on at once, in all processes together."""
-        return self.threads or max(cores(), self.processes)
-
-    @property
-    def threads_of_processes(self) -> list[int]:
-        """Photos each process works on at once; empty where this one does it itself."""
-        each, more = divmod(self.photos_at_once, self.processes)
-        threads = [each + (number < more) for number in range(self.processes)]
-        return threads if self.processes > 1 else []
-
-    @model_validator(mode="after")
-    def _a_thread_for_each_process(self) -> Self:
-        if self.threads is not None and self.threads < self.processes:
-            raise ValueError(
-                f"processes: {self.processes} of them need as many threads, got threads "
-                f"{self.threads}: name more, or fewer processes"
-            )
-        return self
 
     @model_validator(mode="after")
     def _state_needs_watch(self) -> Self:

@@ -78,6 +78,12 @@ def test_a_strange_word_is_met_with_none() -> None:
     )
 
 
+def test_a_flag_that_was_removed_says_what_to_do_instead() -> None:
+    result = CliRunner().invoke(florilege.app, ["serve", "bundle", "--processes", "2"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --processes was removed: run several containers")
+
+
 def test_other_trouble_with_words_keeps_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = CliRunner().invoke(florilege.app, ["calibrate"])
     assert missing.stderr == "error: missing argument 'BUNDLE'\nhelp: florilege calibrate --help\n"

@@ -21,7 +21,6 @@ from training.ranks import is_first
 from training.run_folder import RunFolder
 from training.settings import resolve
 from training.train import train_run
-from training.triton import export_triton
 
 app = typer.Typer(no_args_is_help=True, help="Train a network and export it as a bundle.")
 
@@ -112,15 +111,9 @@ def _bundle_of(run: Path) -> Path:
 def export_command(
     run: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN", help="Run folder; with --quantize or --target triton a bundle."
-        ),
+        typer.Argument(metavar="RUN", help="Run folder; with --quantize a bundle."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
-    target: Annotated[
-        Literal["bundle", "triton"],
-        typer.Option(help="triton writes a model repository of Triton Inference Server."),
-    ] = "bundle",
     quantize: Annotated[
         Literal["int8"] | None,
         typer.Option(help="int8 writes a variant of the bundle in eight bits, if its sets agree."),
@@ -138,12 +131,8 @@ def export_command(
 
     Next comes `florilege calibrate`. With --quantize int8, turn a calibrated bundle into one in
     eight bits with a calibration of its own; if its sets differ from those of the bundle, the exit
-    code is 5 and nothing is written. With --target triton, put the network of a bundle into a
-    model repository; photos are decoded and sets made by whoever asks it.
+    code is 5 and nothing is written.
     """
-    if target == "triton":
-        _export_triton(run, out, quantize is not None or data is not None, as_json)
-        return
     if quantize is not None:
         _export_int8(run, out, data, photos, as_json)
         return
@@ -170,17 +159,6 @@ def export_command(
 def _refuse_run(path: Path, then: str) -> None:
     if (path / "config.yaml").is_file() and not (path / MANIFEST).is_file():
         raise UsageError(f"{path} is a run folder: export and calibrate it first, then {then}")
-
-
-def _export_triton(bundle: Path, out: Path, more: bool, as_json: bool) -> None:
-    if more:
-        raise UsageError("--target triton takes the bundle as it is: leave out --quantize, --data")
-    _refuse_run(bundle, "the bundle with --target triton")
-    folder = export_triton(bundle, out)
-    if as_json:
-        typer.echo(json.dumps({"repository": str(out), "model": folder.name}))
-    else:
-        tell(f"{folder}: for tritonserver --model-repository {out}")
 
 
 def _export_int8(bundle: Path, out: Path, data: str | None, photos: int, as_json: bool) -> None:

@@ -24,7 +24,6 @@ from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_ho
 from server.answers.lists import Lists, open_list
 from server.batching import LARGEST, Batching, in_batches
 from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
-from server.processes import Order, Processes
 from server.schemas import Answer, Model
 
 
@@ -62,7 +61,7 @@ class Pipeline:
 
     bundle: Bundle
     record: CalibrationRecord
-    session: Session | Batching | Processes
+    session: Session | Batching
     model: Model
     lists: Lists  # what a request may restrict its answer to
     reference: Reference | None = None  # of features, where the record's rejection needs them
@@ -95,23 +94,13 @@ class Pipeline:
         return self.decide(rows, ask, request_id, stages=stages)
 
     @property
-    def processes(self) -> int:
-        """How many look at photos at this moment; this one counts where it does so itself."""
-        return self.session.working if isinstance(self.session, Processes) else 1
-
-    @property
-    def ended(self) -> int:
-        """How many of its processes have ended by themselves."""
-        return self.session.ended if isinstance(self.session, Processes) else 0
-
-    @property
     def gathering(self) -> int:
         """How many photos may wait for the network at once, beside those that are decoded."""
         return LARGEST if isinstance(self.session, Batching) else 0
 
     def close(self) -> None:
-        """End its threads and processes, once nobody uses it any more."""
-        if not isinstance(self.session, Session):
+        """End its threads, once nobody uses it any more."""
+        if isinstance(self.session, Batching):
             self.session.close()
 
     def decide(
@@ -204,13 +193,12 @@ def open_pipeline(
     max_pixels: int = MAX_PIXELS,
     max_decoding_pixels: int = MAX_DECODING_PIXELS,
     lists: Sequence[str] = (),
-    processes: Sequence[int] = (),
     batches: bool = False,
 ) -> Pipeline:
     """Open and verify a bundle, and load its network.
 
-    ``lists`` are words for `open_list`. With ``processes``, the number of threads of each, these
-    load it instead of this one. With ``batches`` a GPU runs the network on whatever is ready.
+    ``lists`` are words for `open_list`. With ``batches`` a GPU runs the network on the photos that
+    are ready.
 
     Raises:
         BundleError: It is damaged, or was never calibrated.
@@ -222,13 +210,8 @@ def open_pipeline(
     opened = [open_list(word, bundle.classes) for word in lists]
     rejection = record.rejection
     needed = None if rejection is None else rejection.reference_sha256
-    session: Session | Batching | Processes
-    if processes:
-        session = Processes(Order(bundle, device), processes)
-    else:
-        session = Session(bundle, device=device, threads=1)
-        if batches and session.provider == CUDA:
-            session = in_batches(session)
+    alone = Session(bundle, device=device, threads=1)
+    session = in_batches(alone) if batches and alone.provider == CUDA else alone
     try:
         reference = open_reference(bundle, needed, session.dimensions)
     except BundleError:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from models.bundle import open_bundle
+from models.cores import cores
 from models.errors import BundleError, FlorilegeError
 from models.fixed_batch import FixedBatch
 from models.images import DamagedImage, load, read_header
@@ -282,7 +283,7 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
     with Running(Settings(bundle=bundle, device="cpu")) as running:
         engine = running.engine
         assert isinstance(engine.pipeline.session, Batching)
-        assert engine.threads == engine.settings.photos_at_once + LARGEST
+        assert engine.threads == cores() + LARGEST
         assert isinstance(open_pipeline(bundle, device="cpu").session, Session)  # as predict does
         numbers = [number % 8 for number in range(64)]
         with ThreadPoolExecutor(16) as pool:

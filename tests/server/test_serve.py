@@ -51,12 +51,10 @@ def refuses(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) != 0
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_sigterm_loses_no_answer(bundle: Path, processes: str) -> None:
+def test_sigterm_loses_no_answer(bundle: Path) -> None:
     """Uploads that are under way, waiting or being worked on are all answered; exit code 0."""
     uploads = 8
-    flags = ("--drain-notice-s", "2.5", "--processes", processes)
-    with ServeProcess(bundle, *flags) as served:
+    with ServeProcess(bundle, "--drain-notice-s", "2.5") as served:
         closed = threading.Event()
 
         def upload(_: int) -> int:
