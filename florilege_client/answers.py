@@ -222,7 +222,7 @@ class Answer:
     """A prediction set."""
 
     id: str
-    """Id of the request, also in the header X-Request-Id."""
+    """Id of the answer, made by the server; feedback names it."""
     model: Model
     query: Query
     set: SetInfo

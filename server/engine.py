@@ -47,7 +47,7 @@ class Job:
 
     photos: Sequence[bytes]
     ask: Ask
-    request_id: str
+    answer_id: str
     deadline: float
     submitted: float = field(default_factory=perf_counter)
     stages: Stages = field(default_factory=Stages)
@@ -210,7 +210,7 @@ class Engine:
         started = job.stages.add("queue", job.submitted)
         job.check()
         photos, stages = job.photos, job.stages
-        result = self.pipeline(photos, job.ask, job.request_id, stages=stages, check=job.check)
+        result = self.pipeline(photos, job.ask, job.answer_id, stages=stages, check=job.check)
         each = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here
         return result

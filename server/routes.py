@@ -1,6 +1,7 @@
 """All routes. The docstrings are what `/openapi.json` says about them."""
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -261,7 +262,7 @@ def _chain(request: Request, lang: str | None) -> list[str]:
 async def feedback(
     request: Request, query: Annotated[NoQuery, Query()], engine: EngineOf
 ) -> FeedbackReceipt:
-    """Say what a photo really shows, about one of the last 10,000 answers.
+    """Say what a photo really shows, about one of the last 10,000 answers to the same key.
 
     `class_id` is the id of the right class, `not_listed` for a species that is neither in the set
     nor to be named, or `not_an_organism`. Stored are the set, the class, the note, the time and
@@ -270,8 +271,8 @@ async def feedback(
     that one before had kept. With an `Idempotency-Key` a request may be repeated safely.
     """
     store: Feedback = request.app.state.feedback
-    key = request.headers.get("idempotency-key")
-    if key is not None and not 0 < len(key) <= MOST_OF_A_KEY:
+    idempotency_key = request.headers.get("idempotency-key")
+    if idempotency_key is not None and not 0 < len(idempotency_key) <= MOST_OF_A_KEY:
         raise InvalidParameter(f"Idempotency-Key may have 1 to {MOST_OF_A_KEY} characters")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise MalformedRequest("send feedback as Content-Type: application/json")
@@ -283,8 +284,14 @@ async def feedback(
         given = FeedbackBody.model_validate_json(body)
     except ValidationError as error:
         raise _useless_feedback(error) from error
-    loop, budget = asyncio.get_running_loop(), engine.pipeline.budget
-    return await loop.run_in_executor(store.thread, store.take, given, key, budget)
+    take = partial(
+        store.take,
+        given,
+        key=request.state.key,
+        idempotency_key=idempotency_key,
+        budget=engine.pipeline.budget,
+    )
+    return await asyncio.get_running_loop().run_in_executor(store.thread, take)
 
 
 def _useless_feedback(error: ValidationError) -> Problem:

@@ -184,7 +184,7 @@ class Warned(Shape):
 class Answer(Shape):
     """A prediction set."""
 
-    id: str = Field(description="Id of the request, also in the header X-Request-Id.")
+    id: str = Field(description="Id of the answer, made by the server; feedback names it.")
     model: Model
     query: Query
     set: SetInfo
@@ -366,7 +366,7 @@ class ProblemDocument(Shape):
     title: str
     status: int
     detail: str = Field(description="What is wrong with this request, for a person.")
-    instance: str = Field(description="The id of the request.")
+    instance: str = Field(description="The X-Request-Id of the request.")
     code: str = Field(description="Stable word for machines.")
     retryable: bool = Field(description="Whether the same request may succeed later.")
     limit: float | SkipJsonSchema[None] = Field(

@@ -6,12 +6,11 @@ measured after deployment (`calibration.live.audit`).
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,9 @@ from server.metrics import Metrics
 from server.schemas import FeedbackBody, FeedbackReceipt, Model, Query, Verdict
 
 Kept = TypeVar("Kept")
+Name = TypeVar("Name", bound=Hashable)
+Repeat = tuple[str | None, str]
+"""Name of the key that asks, and its Idempotency-Key."""
 
 NOT_AN_ORGANISM = "not_an_organism"
 WORDS = ("not_listed", NOT_AN_ORGANISM)
@@ -34,15 +36,15 @@ MOST_ANSWERS = 10_000
 MOST_KEYS = 10_000
 
 
-class Latest(Generic[Kept]):
+class Latest(Generic[Name, Kept]):
     """The last ``most`` things by name; of a name used twice, the later one. For any thread."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._by_name: OrderedDict[str, Kept] = OrderedDict()
+        self._by_name: OrderedDict[Name, Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    def keep(self, name: str, thing: Kept) -> None:
+    def keep(self, name: Name, thing: Kept) -> None:
         """Remember one, and forget the oldest where there are too many."""
         with self._lock:
             self._by_name[name] = thing
@@ -50,7 +52,7 @@ class Latest(Generic[Kept]):
             if len(self._by_name) > self.most:
                 self._by_name.popitem(last=False)
 
-    def find(self, name: str) -> Kept | None:
+    def find(self, name: Name) -> Kept | None:
         """The thing of this name, or None where it is not known or forgotten."""
         with self._lock:
             return self._by_name.get(name)
@@ -60,20 +62,20 @@ class Latest(Generic[Kept]):
 class Remembered:
     """One answer, as far as feedback needs it."""
 
+    key: str | None  # name of the key that asked; None where no key is needed
     model: Model
     query: Query  # without `only`, which may be long
     restricted: bool
     verdict: Verdict
     classes: ClassTable
     bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
-    name: str = field(default_factory=lambda: uuid4().hex)  # of its photos; ids may come twice
 
     @classmethod
-    def of(cls, outcome: Outcome) -> "Remembered":
+    def of(cls, outcome: Outcome, key: str | None) -> "Remembered":
         answer = outcome.answer
         query = answer.query.model_copy(update={"only": None})
         verdict, bits = answer.rejection.verdict, np.packbits(outcome.inside)
-        return cls(answer.model, query, outcome.restricted, verdict, outcome.classes, bits)
+        return cls(key, answer.model, query, outcome.restricted, verdict, outcome.classes, bits)
 
     @property
     def members(self) -> list[str]:
@@ -93,42 +95,53 @@ class Feedback:
     ) -> None:
         self.store, self.photos = store, photos
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
-        self.answers: Latest[Remembered] = Latest(MOST_ANSWERS)
+        self.answers: Latest[str, Remembered] = Latest(MOST_ANSWERS)
         self._counted = metrics.feedback
-        self._keys: Latest[tuple[FeedbackBody, FeedbackReceipt]] = Latest(MOST_KEYS)
+        self._repeats: Latest[Repeat, tuple[FeedbackBody, FeedbackReceipt]] = Latest(MOST_KEYS)
         self._lock = threading.Lock()
 
-    def remember(self, request_id: str, outcome: Outcome, photos: Sequence[bytes]) -> None:
-        """Remember an answer, and hold its photos where people may have them kept."""
-        answer = Remembered.of(outcome)
-        if self.photos is not None:
-            self.photos.remember(answer.name, photos)
-        self.answers.keep(request_id, answer)
+    def remember(self, outcome: Outcome, photos: Sequence[bytes], key: str | None) -> None:
+        """Remember an answer, and hold its photos where people may have them kept.
 
-    def take(self, given: FeedbackBody, key: str | None, budget: PixelBudget) -> FeedbackReceipt:
-        """Store what a person said; with the same Idempotency-Key only once.
+        ``key`` is the name of the key that asked.
+        """
+        answer_id = outcome.answer.id
+        if self.photos is not None:
+            self.photos.remember(answer_id, photos)
+        self.answers.keep(answer_id, Remembered.of(outcome, key))
+
+    def take(
+        self,
+        given: FeedbackBody,
+        *,
+        key: str | None,
+        idempotency_key: str | None,
+        budget: PixelBudget,
+    ) -> FeedbackReceipt:
+        """Store what a person said; with the same Idempotency-Key of the same key only once.
 
         ``budget`` is that of the pixels decoded at once, for photos to be kept.
 
         Raises:
-            AnswerNotFound: No answer of this id among the last.
+            AnswerNotFound: No answer of this id to this key among the last.
             ClassNotFound: No class of this id.
             IdempotencyKeyReused: The key came with other feedback before.
             FeedbackNotStored: The disk failed.
         """
         answer = self.answers.find(given.request_id)
-        if answer is None:
+        if answer is None or answer.key != key:
             raise AnswerNotFound(
-                f"no answer of request {given.request_id!r} is remembered; the last "
-                f"{self.answers.most} are, until the server restarts"
+                f"no answer with the id {given.request_id!r} is remembered; the last "
+                f"{self.answers.most} are, until the server restarts, each for the key that asked"
             )
         row = self._row(given, answer)
+        repeat = None if idempotency_key is None else (key, idempotency_key)
         with self._lock:
-            if (known := self._repeated(given, key)) is not None:
+            if (known := self._repeated(given, repeat)) is not None:
                 self._counted.labels("repeated").inc()
                 return known
             try:
-                row["photos"] = self._photos_of(answer, given.consent, budget)
+                row["photos"] = self._photos_of(given, budget)
                 self.store.append(row)
             except OSError as error:
                 self._counted.labels("failed").inc()
@@ -138,8 +151,8 @@ class Feedback:
             receipt = FeedbackReceipt(
                 request_id=given.request_id, in_set=row["in_set"], photos=len(row["photos"])
             )
-            if key is not None:
-                self._keys.keep(key, (given, receipt))
+            if repeat is not None:
+                self._repeats.keep(repeat, (given, receipt))
         hit = "hit" if receipt.in_set else "miss"  # a species that is not listed is neither
         self._counted.labels(given.class_id if given.class_id in WORDS else hit).inc()
         return receipt
@@ -172,17 +185,17 @@ class Feedback:
             "consent": given.consent,
         }
 
-    def _photos_of(self, answer: Remembered, consent: bool, budget: PixelBudget) -> list[str]:
+    def _photos_of(self, given: FeedbackBody, budget: PixelBudget) -> list[str]:
         """The files of the photos that may be kept; the last word on an answer decides."""
         if self.photos is None:
             return []
-        if consent:
-            return self.photos.keep(answer.name, budget)
-        self.photos.drop(answer.name)
+        if given.consent:
+            return self.photos.keep(given.request_id, budget)
+        self.photos.drop(given.request_id)
         return []
 
-    def _repeated(self, given: FeedbackBody, key: str | None) -> FeedbackReceipt | None:
-        known = None if key is None else self._keys.find(key)
+    def _repeated(self, given: FeedbackBody, repeat: Repeat | None) -> FeedbackReceipt | None:
+        known = None if repeat is None else self._repeats.find(repeat)
         if known is None:
             return None
         before, receipt = known

@@ -36,7 +36,7 @@ def answer(
     *,
     classes: ClassTable,
     model: Model,
-    request_id: str,
+    answer_id: str,
     restriction: Restriction | None = None,
 ) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
@@ -48,7 +48,7 @@ def answer(
         rejection: What `judge` says about the photos.
         classes: What each output stands for.
         model: Which model this is.
-        request_id: Repeated in the answer.
+        answer_id: Its id.
         restriction: The classes that are scored; None for all.
 
     Returns:
@@ -78,7 +78,7 @@ def answer(
     figures = {**point.estimates, "statement": statement(point, ask.languages)}
     compared, chain = point.compare(scores), fallback_chain(ask.languages)
     found = Answer(
-        id=request_id,
+        id=answer_id,
         model=model,
         query=Query.of(
             point,

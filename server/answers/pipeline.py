@@ -72,7 +72,7 @@ class Pipeline:
         self,
         photos: Sequence[bytes],
         ask: Ask,
-        request_id: str,
+        answer_id: str,
         *,
         stages: Stages | None = None,
         check: Callable[[], None] = lambda: None,
@@ -91,7 +91,7 @@ class Pipeline:
             check()
             which = number if len(photos) > 1 else None
             rows.append(self.outputs(photo, which, stages=stages, check=check))
-        return self.decide(rows, ask, request_id, stages=stages)
+        return self.decide(rows, ask, answer_id, stages=stages)
 
     @property
     def gathering(self) -> int:
@@ -107,7 +107,7 @@ class Pipeline:
         self,
         rows: Sequence[Outputs],
         ask: Ask,
-        request_id: str,
+        answer_id: str,
         *,
         stages: Stages | None = None,
     ) -> Outcome:
@@ -130,7 +130,7 @@ class Pipeline:
             rejection,
             classes=self.bundle.classes,
             model=self.model,
-            request_id=request_id,
+            answer_id=answer_id,
             restriction=restriction,
         )
         stages.add("decide", started)

@@ -29,12 +29,12 @@ async def answered(
     received = read_images(request.receive, request.headers, engine.settings, held, find)
     async with received as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
-        job = Job(photos, ask, request.state.request_id, engine.deadline())
+        job = Job(photos, ask, request.state.id, engine.deadline())
         request.state.stages = job.stages.seconds
         outcome = await answer_while_connected(engine, job, request.receive)
     feedback: Feedback | None = request.app.state.feedback
     if feedback is not None:
-        feedback.remember(job.request_id, outcome, photos)
+        feedback.remember(outcome, photos, request.state.key)
     engine.observe(outcome, job)
     timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.seconds.items())
     return outcome.answer, {"Server-Timing": timing}

@@ -30,7 +30,7 @@ class Cached:
 
         What was asked for with a key is for its owner's cache alone.
         """
-        private = "" if getattr(request.state, "key", None) is None else "private, "
+        private = "" if request.state.key is None else "private, "
         headers = {"ETag": self._tag, "Cache-Control": private + self._control}
         if vary is not None:
             headers["Vary"] = vary

@@ -48,10 +48,10 @@ def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 _SAFETY = _raw(SAFETY)
 
 
-def new_request_id(headers: Headers) -> str:
-    """The caller's ``X-Request-Id`` where it is short and plain, else a new one."""
+def callers_request_id(headers: Headers) -> str | None:
+    """The ``X-Request-Id`` of the caller, where it is short and plain."""
     given = headers.get("x-request-id", "")
-    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if REQUEST_ID.fullmatch(given) else None
 
 
 class Edge:
@@ -90,8 +90,9 @@ class _Exchange:
             scope = {**scope, "method": "GET"}
         self.scope, self._receive, self._send = scope, receive, send
         headers = Headers(scope=scope)
-        self.request_id = new_request_id(headers)
-        scope.setdefault("state", {})["request_id"] = self.request_id
+        self.id = uuid.uuid4().hex  # ours: two callers may send one X-Request-Id
+        self.request_id = callers_request_id(headers) or self.id
+        scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
         self.status: int | None = None
         self.body_ended = not _announces_body(headers)
         self.closes = False
@@ -170,6 +171,7 @@ class _Exchange:
 
     def _say(self, route: str, method: str, seconds: float, level: int) -> None:
         fields = {
+            "id": self.id,
             "request_id": self.request_id,
             "method": method,
             "route": route,

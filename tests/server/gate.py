@@ -12,7 +12,7 @@ class Gate:
     """Answers as the real pipeline does, but each photo only once the gate is open.
 
     Attributes:
-        entered: Requests whose work has begun, by id.
+        entered: Answers whose work has begun, by id.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -23,7 +23,7 @@ class Gate:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pipeline, name)
 
-    def __call__(self, photos: Sequence[bytes], ask: Ask, request_id: str, **rest: Any) -> Outcome:
-        self.entered.append(request_id)
+    def __call__(self, photos: Sequence[bytes], ask: Ask, answer_id: str, **rest: Any) -> Outcome:
+        self.entered.append(answer_id)
         assert self.opened.wait(20), "the test never opened the gate"
-        return self._pipeline(photos, ask, request_id, **rest)
+        return self._pipeline(photos, ask, answer_id, **rest)

@@ -78,5 +78,5 @@ def test_the_flags_choose_form_and_level(bundle: Path) -> None:
     ]
     assert set(said[1]) == {
         *("time", "level", "message"),
-        *("request_id", "method", "route", "status", "code", "ms"),
+        *("id", "request_id", "method", "route", "status", "code", "ms"),
     }

@@ -21,6 +21,7 @@ from server.settings import Settings
 from tests.server import garden
 from tests.server.afterwards.test_feedback_store import feedback_files, lines_of
 from tests.server.asking import identify
+from tests.server.http.test_keys import bearer, line
 from tests.server.test_problems import check
 
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -157,6 +158,32 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
         check(response, 400, "invalid_parameter")
 
 
+def test_an_answer_belongs_to_the_key_that_asked(bundle: Path, store: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(line("alice", "k1") + line("bob", "k2"))
+    settings = Settings(bundle=bundle, feedback_store=store, keys_file=keys)
+    sent = {"X-Request-Id": "app-1"}
+    with TestClient(create_app(settings)) as client:
+        answers = []
+        for key in ("k1", "k2"):
+            response = client.post("/v1/identify", content=VIOLET, headers={**sent, **bearer(key)})
+            answers.append(response.json())
+        alice, bob = answers
+        for given in ({"request_id": "app-1", "class_id": "1001"}, about(bob, "1001")):
+            response = say(client, given, **bearer("k1"))
+            check(response, 404, "answer_not_found")
+        same = {"Idempotency-Key": "same"}  # another caller's word of the same name
+        assert say(client, about(alice, "1001"), **bearer("k1"), **same).status_code == 202
+        assert say(client, about(bob, "1002"), **bearer("k2"), **same).status_code == 202
+        assert say(client, about(bob, "1002"), **bearer("k2"), **same).status_code == 202
+    assert [(row["request_id"], row["said"]) for row in lines_of(store)] == [
+        (alice["id"], "1001"),
+        (bob["id"], "1002"),
+    ]
+    (found,) = audit_file(store).audits.values()
+    assert found.rows == 2
+
+
 def test_of_the_keys_and_of_the_answers_the_oldest_are_forgotten(
     bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +297,7 @@ def remembered(members: list[int], classes: int = 12) -> Remembered:
     table = ClassTable(tuple(ClassInfo(id=str(i), scientific_name="") for i in range(classes)))
     nothing = dict.fromkeys(("coverage", "guarantee", "list", "only"))
     query = Query(images=1, rule="average_k", k=3.0, lang="en", **nothing)
-    return Remembered(model, query, False, "accepted", table, np.packbits(inside))
+    return Remembered(None, model, query, False, "accepted", table, np.packbits(inside))
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
@@ -280,7 +307,7 @@ def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]])
 
 
 def test_the_oldest_answers_are_forgotten_and_the_latest_of_an_id_counts() -> None:
-    answers = Latest[int](3)
+    answers = Latest[str, int](3)
     for number in range(3):
         answers.keep(f"r{number}", number)
     answers.keep("r0", 7)  # the id again: it is the newest now

@@ -233,14 +233,15 @@ def test_no_more_are_kept_than_the_disk_may_hold_also_after_a_restart(
             assert len(files(store)) == count
 
 
-def test_an_id_used_twice_gives_the_photo_of_the_later_answer(
+def test_two_callers_with_one_request_id_each_give_their_own_photo(
     client: TestClient, store: Path
 ) -> None:
     sent = {"X-Request-Id": "mine"}
-    for colour in ((200, 30, 30), (30, 30, 200)):
-        response = client.post("/v1/identify", content=jpeg(colour), headers=sent)
-        assert response.json()["id"] == "mine"
-        say(client, {"request_id": "mine", "class_id": "1001", "consent": True})
+    colours = ((200, 30, 30), (30, 30, 200))
+    posts = [client.post("/v1/identify", content=jpeg(each), headers=sent) for each in colours]
+    for response in posts:
+        assert response.headers["x-request-id"] == "mine"
+        say(client, about(response.json(), "1001", consent=True))
     (one, other) = [row["photos"] for row in lines_of(store)]
     assert one != other
     for names, channel in ((one, 0), (other, 2)):

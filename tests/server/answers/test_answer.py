@@ -37,7 +37,7 @@ def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
 
 def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: object) -> Answer:
     wanted = Ask(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
-    named: dict[str, Any] = {"classes": garden.classes(), "model": MODEL, "request_id": "r"}
+    named: dict[str, Any] = {"classes": garden.classes(), "model": MODEL, "answer_id": "r"}
     found, inside = answer(values, wanted, record, judge(values, wanted, record), **named)
     assert int(inside.sum()) == found.set.size
     return found

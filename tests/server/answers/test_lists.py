@@ -56,7 +56,7 @@ def ask(
 ) -> tuple[Answer, set[str]]:
     wanted = Ask(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
     restriction = (lists or Lists.of(TABLE, record)).restriction(wanted)
-    named: dict[str, Any] = {"classes": TABLE, "model": MODEL, "request_id": "r"}
+    named: dict[str, Any] = {"classes": TABLE, "model": MODEL, "answer_id": "r"}
     judged = judge(values, wanted, record)
     found, inside = answer(values, wanted, record, judged, restriction=restriction, **named)
     assert inside.shape == (len(TABLE),)

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from server.errors import BodyTooLarge, Overloaded, Problem
 from server.http import edge as module
-from server.http.edge import Edge, new_request_id
+from server.http.edge import Edge, callers_request_id
 from server.http.handlers import problem_response
 from server.metrics import Metrics
 
@@ -93,4 +93,4 @@ def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
 @pytest.mark.parametrize(("length", "kept"), [(1, True), (127, True), (128, True), (129, False)])
 def test_a_request_id_is_kept_up_to_its_longest(length: int, kept: bool) -> None:
     given = "a" * length
-    assert (new_request_id(Headers({"X-Request-Id": given})) == given) is kept
+    assert (callers_request_id(Headers({"X-Request-Id": given})) == given) is kept
