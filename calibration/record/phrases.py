@@ -41,6 +41,7 @@ class Phrases:
     at_least: str
     each_class: str
     each_class_but: str
+    empty: str
 
 
 ENGLISH = Phrases(
@@ -72,6 +73,7 @@ ENGLISH = Phrases(
     at_least="at least {coverage} of the sets hold the right one",
     each_class=", for each class",
     each_class_but=", for each class but the {small} with too few photos",
+    empty="This set is empty and does not hold the right one.",
 )
 
 FRENCH = Phrases(
@@ -106,6 +108,7 @@ FRENCH = Phrases(
     at_least="au moins {coverage} des sélections contiennent le bon",
     each_class=", pour chaque classe",
     each_class_but=", pour chaque classe sauf les {small} qui ont trop peu de photos",
+    empty="Cette sélection est vide et ne contient pas le bon.",
 )
 
 GERMAN = Phrases(
@@ -138,6 +141,7 @@ GERMAN = Phrases(
     at_least="mindestens {coverage} der Auswahlen enthalten den richtigen",
     each_class=", für jede Klasse",
     each_class_but=", für jede Klasse außer den {small} mit zu wenigen Fotos",
+    empty="Diese Auswahl ist leer und enthält den richtigen nicht.",
 )
 
 SPANISH = Phrases(
@@ -170,6 +174,7 @@ SPANISH = Phrases(
     at_least="al menos el {coverage} de las selecciones contiene el correcto",
     each_class=", para cada clase",
     each_class_but=", para cada clase salvo las {small} con muy pocas fotos",
+    empty="Esta selección está vacía y no contiene el correcto.",
 )
 
 PHRASES = {"en": ENGLISH, "fr": FRENCH, "de": GERMAN, "es": SPANISH}

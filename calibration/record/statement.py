@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from calibration.record.point import OperatingPoint
 
 
-def statement(point: "OperatingPoint", languages: Iterable[str] = ()) -> str:
+def statement(
+    point: "OperatingPoint", languages: Iterable[str] = (), *, empty: bool = False
+) -> str:
     """Say in plain words what sets of this rule hold on photos like those of the split.
 
     Everything in it was measured; a promise is called a guarantee only where the split was not
@@ -21,13 +23,14 @@ def statement(point: "OperatingPoint", languages: Iterable[str] = ()) -> str:
         point: What it is about.
         languages: Language tags such as ``fr-CH``, the most wanted first. The sentence is in the
             first that `PHRASES` has, English where it has none.
+        empty: Whether it goes with an empty set, which holds nothing whatever others hold.
     """
     bases = (tag.lower().partition("-")[0] for tag in languages)
     say = next((PHRASES[base] for base in bases if base in PHRASES), ENGLISH)
     told = say.whole.format(
         measured=_measured_on(point, say), held=_held(point, say), truth=_truth(point, say)
     )
-    return f"{told}{_promise(point, say)}"
+    return f"{told}{_promise(point, say)}{f' {say.empty}' if empty else ''}"
 
 
 def _held(point: "OperatingPoint", say: Phrases) -> str:

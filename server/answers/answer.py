@@ -75,7 +75,7 @@ def answer(
     if "marginals" in ask.include:
         marginals = _marginals(point, served, size)
     holds = calibrated and rejection.verdict != "rejected"
-    figures = {**point.estimates, "statement": statement(point, ask.languages)}
+    figures = {**point.estimates, "statement": statement(point, ask.languages, empty=size == 0)}
     compared, chain = point.compare(scores), fallback_chain(ask.languages)
     found = Answer(
         id=answer_id,

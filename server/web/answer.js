@@ -40,10 +40,17 @@ export function showSet(answer, results, point, action) {
 function showHeading(size, point, images) {
   const heading = size === 0 ? words.none : size === 1 ? words.one : words.several(number(size));
   by("answer-title").textContent = heading;
-  by("odds").textContent = odds(point?.hit_rate?.value);
-  by("basis").hidden = !point?.hit_rate;
+  by("odds").textContent = size === 0 ? words.oddsEmpty : odds(point?.hit_rate?.value);
+  by("basis").hidden = size === 0 || !point?.hit_rate;
   if (point?.hit_rate) by("basis").textContent = words.basis(counted(point.hit_rate, images));
-  by("said").textContent = `${heading}. ${by("odds").textContent}`;
+  announce(`${heading}. ${by("odds").textContent}`);
+}
+
+/** Say the set to screen readers, with every caution that stands beside it. */
+function announce(text) {
+  const unfamiliar = by("unfamiliar").hidden ? [] : [by("unfamiliar").textContent];
+  const warnings = [...by("warnings").children].map((item) => item.textContent);
+  by("said").textContent = [...unfamiliar, text, ...warnings].join(" ");
 }
 
 /** A measured share of hits in words: of all sets drawn this way, never of this one. */

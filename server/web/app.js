@@ -112,6 +112,7 @@ async function askAbout(photos, asking) {
 /** Take away what was said before, so that it is never taken for the answer to come. */
 function clear() {
   state.answer = null;
+  by("said").textContent = "";
   for (const id of ["welcome", "problem", "result"]) by(id).hidden = true;
 }
 

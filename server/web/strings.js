@@ -1,7 +1,7 @@
 // Every word that the pages say, in the languages they speak. A test holds the keys to be equal.
 
 const en = {
-  tagline: "Show a plant, gather every species it may be.",
+  tagline: "Show a plant, gather its likely species.",
   skip: "Skip to the answer",
 
   photo: "Photo",
@@ -25,7 +25,7 @@ const en = {
   listSize: (name, n) => `${name} (${n} species)`,
 
   welcome: "Not one guess, but a gathering",
-  welcomeText: "Some photos show a plant beyond doubt, others could be several. So you get every species the photo may show: few when it is clear, more when it is not.",
+  welcomeText: "Some photos show a plant beyond doubt, others could be several. So you get the likely species: few when the photo is clear, more when it is not.",
   step1: "Choose a sharp photo of one plant: a flower, a leaf or a fruit, close and in good light.",
   step2: "Look through the set and compare. The right species is often in it, not always first.",
   step3: "Move the slider: larger sets miss the right species less often.",
@@ -36,6 +36,7 @@ const en = {
   odds: (n) => `About ${n} of 100 sets made this way hold the right species.`,
   oddsMost: "More than 99 of 100 sets made this way hold the right species.",
   oddsFew: "Fewer than 1 of 100 sets made this way holds the right species.",
+  oddsEmpty: "An empty set never holds the right species. Move the slider to see the most likely ones.",
   oddsUnknown: "How often sets made this way hold the right species was not measured.",
   basis: (photos) => `Counted on ${photos} kept out of training, over sets of every size: an average, not a promise for this photo.`,
   photos: (n) => `${n} photos`,
@@ -158,7 +159,7 @@ const en = {
 };
 
 const fr = {
-  tagline: "Montrez une plante, rassemblez toutes les espèces possibles.",
+  tagline: "Montrez une plante, rassemblez ses espèces probables.",
   skip: "Aller à la réponse",
 
   photo: "Photo",
@@ -182,7 +183,7 @@ const fr = {
   listSize: (name, n) => `${name} (${n} espèces)`,
 
   welcome: "Pas une supposition, mais un bouquet",
-  welcomeText: "Certaines photos montrent une plante sans aucun doute, d’autres en évoquent plusieurs. Vous recevez donc toutes les espèces possibles : peu quand la photo est claire, davantage quand elle ne l’est pas.",
+  welcomeText: "Certaines photos montrent une plante sans aucun doute, d’autres en évoquent plusieurs. Vous recevez donc les espèces probables : peu quand la photo est claire, davantage quand elle ne l’est pas.",
   step1: "Choisissez une photo nette d’une seule plante : une fleur, une feuille ou un fruit, de près et bien éclairé.",
   step2: "Parcourez la sélection et comparez. La bonne espèce y est souvent, pas toujours en premier.",
   step3: "Déplacez le curseur : les grandes sélections manquent moins souvent la bonne espèce.",
@@ -193,6 +194,7 @@ const fr = {
   odds: (n) => `Environ ${n} sélections sur 100 faites ainsi contiennent la bonne espèce.`,
   oddsMost: "Plus de 99 sélections sur 100 faites ainsi contiennent la bonne espèce.",
   oddsFew: "Moins d’une sélection sur 100 faites ainsi contient la bonne espèce.",
+  oddsEmpty: "Une sélection vide ne contient jamais la bonne espèce. Déplacez le curseur pour voir les plus probables.",
   oddsUnknown: "On n’a pas mesuré combien de sélections faites ainsi contiennent la bonne espèce.",
   basis: (photos) => `Compté sur ${photos} qui n’ont pas servi à l’entraînement, sélections de toutes tailles : une moyenne, pas une promesse pour cette photo.`,
   photos: (n) => `${n} photos`,
@@ -315,7 +317,7 @@ const fr = {
 };
 
 const de = {
-  tagline: "Eine Pflanze zeigen, alle Arten sehen, die es sein können.",
+  tagline: "Eine Pflanze zeigen, die wahrscheinlichen Arten sehen.",
   skip: "Zur Antwort springen",
 
   photo: "Foto",
@@ -339,7 +341,7 @@ const de = {
   listSize: (name, n) => `${name} (${n} Arten)`,
 
   welcome: "Nicht ein Tipp, sondern eine Auswahl",
-  welcomeText: "Manche Fotos zeigen eine Pflanze ohne jeden Zweifel, andere könnten mehrere sein. Darum bekommen Sie jede Art, die das Foto zeigen kann: wenige, wenn es klar ist, mehr, wenn nicht.",
+  welcomeText: "Manche Fotos zeigen eine Pflanze ohne jeden Zweifel, andere könnten mehrere sein. Darum bekommen Sie die wahrscheinlichen Arten: wenige, wenn das Foto klar ist, mehr, wenn nicht.",
   step1: "Wählen Sie ein scharfes Foto einer einzigen Pflanze: Blüte, Blatt oder Frucht, nah und bei gutem Licht.",
   step2: "Sehen Sie die Auswahl durch und vergleichen Sie. Die richtige Art ist oft dabei, nicht immer vorn.",
   step3: "Bewegen Sie den Regler: Größeren Auswahlen fehlt die richtige Art seltener.",
@@ -350,6 +352,7 @@ const de = {
   odds: (n) => `Etwa ${n} von 100 so gebildeten Auswahlen enthalten die richtige Art.`,
   oddsMost: "Mehr als 99 von 100 so gebildeten Auswahlen enthalten die richtige Art.",
   oddsFew: "Weniger als 1 von 100 so gebildeten Auswahlen enthält die richtige Art.",
+  oddsEmpty: "Eine leere Auswahl enthält die richtige Art nie. Bewegen Sie den Regler, um die wahrscheinlichsten zu sehen.",
   oddsUnknown: "Wie oft so gebildete Auswahlen die richtige Art enthalten, wurde nicht gemessen.",
   basis: (photos) => `Gezählt an ${photos}, die nicht zum Training gehörten, über Auswahlen jeder Größe: ein Mittelwert, kein Versprechen für dieses Foto.`,
   photos: (n) => `${n} Fotos`,
@@ -472,7 +475,7 @@ const de = {
 };
 
 const es = {
-  tagline: "Muestre una planta y reúna todas las especies que puede ser.",
+  tagline: "Muestre una planta y reúna sus especies probables.",
   skip: "Ir a la respuesta",
 
   photo: "Foto",
@@ -496,7 +499,7 @@ const es = {
   listSize: (name, n) => `${name} (${n} especies)`,
 
   welcome: "No una conjetura, sino un ramillete",
-  welcomeText: "Unas fotos muestran una planta sin lugar a dudas, otras podrían ser varias. Por eso recibe todas las especies que la foto puede mostrar: pocas si es clara, más si no lo es.",
+  welcomeText: "Unas fotos muestran una planta sin lugar a dudas, otras podrían ser varias. Por eso recibe las especies probables: pocas si la foto es clara, más si no lo es.",
   step1: "Elija una foto nítida de una sola planta: una flor, una hoja o un fruto, de cerca y con buena luz.",
   step2: "Recorra la selección y compare. La especie correcta suele estar, no siempre la primera.",
   step3: "Mueva el control: a las selecciones grandes se les escapa menos la especie correcta.",
@@ -507,6 +510,7 @@ const es = {
   odds: (n) => `Unas ${n} de cada 100 selecciones hechas así contienen la especie correcta.`,
   oddsMost: "Más de 99 de cada 100 selecciones hechas así contienen la especie correcta.",
   oddsFew: "Menos de 1 de cada 100 selecciones hechas así contiene la especie correcta.",
+  oddsEmpty: "Una selección vacía nunca contiene la especie correcta. Mueva el control para ver las más probables.",
   oddsUnknown: "No se ha medido cuántas selecciones hechas así contienen la especie correcta.",
   basis: (photos) => `Contado en ${photos} que no entraron en el entrenamiento, con selecciones de todos los tamaños: una media, no una promesa para esta foto.`,
   photos: (n) => `${n} fotos`,

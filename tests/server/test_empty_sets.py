@@ -36,6 +36,24 @@ def test_an_empty_set_has_no_best_match_and_keeps_its_shape(client: TestClient) 
     assert (found["results"], found["rollup"]) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("lang", "ending"),
+    [
+        ("en", "This set is empty and does not hold the right one."),
+        ("fr", "Cette sélection est vide et ne contient pas le bon."),
+        ("de", "Diese Auswahl ist leer und enthält den richtigen nicht."),
+        ("es", "Esta selección está vacía y no contiene el correcto."),
+    ],
+)
+def test_an_empty_set_is_not_said_to_hold_the_right_one(
+    client: TestClient, lang: str, ending: str
+) -> None:
+    empty = client.post(f"/v1/identify?k=1&lang={lang}", content=garden.DULL).json()["set"]
+    other = client.post(f"/v1/identify?k=1&lang={lang}", content=garden.photo(4)).json()["set"]
+    assert (empty["size"], other["size"] > 0) == (0, True)
+    assert empty["statement"] == f"{other['statement']} {ending}"
+
+
 def test_the_scores_of_an_empty_set_are_all_below_lambda(client: TestClient) -> None:
     found = client.post("/v1/identify?k=1&include=scores", content=garden.DULL).json()
     assert len(found["results"]) == len(garden.FLOWERS)

@@ -333,6 +333,72 @@ def test_a_suspect_photo_says_so_first_and_keeps_its_set(page: "Page", running: 
     check_agrees(page, ask(running, 3.0))
 
 
+HEARD = """[...document.querySelectorAll("[role=status], [role=alert], [aria-live]")]
+    .filter((region) => region.closest("[hidden]") === null)
+    .map((region) => region.textContent.trim()).filter((text) => text !== "").join(" | ")"""
+
+
+@browser
+def test_a_screen_reader_hears_the_warning_before_the_set_of_an_unfamiliar_photo(
+    page: "Page",
+) -> None:
+    show(page, garden.DULL)
+    size = len(shown(page)[0])
+    heard = page.evaluate(HEARD)
+    assert heard.startswith("This photo looks unlike those the model learned from.")
+    assert f"It may be one of these {size} species" in heard
+    drop(page, PHOTO)
+    page.wait_for_selector("#unfamiliar", state="hidden")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.evaluate(HEARD).startswith("It may be one of these")
+
+
+@browser
+def test_a_screen_reader_hears_that_a_set_of_several_photos_was_never_measured(
+    page: "Page",
+) -> None:
+    show(page, *[PHOTO] * 5)
+    assert "Sets from so many photos were never measured" in page.evaluate(HEARD)
+
+
+@browser
+def test_after_an_error_a_screen_reader_no_longer_finds_the_old_set(page: "Page") -> None:
+    show(page)
+    assert "one of these" in page.evaluate(HEARD)
+    drop(page, b"this is no picture", "holiday.jpg")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert page.evaluate(HEARD).startswith("This is not a photo that can be read here")
+    assert "one of these" not in page.evaluate(HEARD)
+
+
+EMPTY = {
+    "en": "An empty set never holds the right species",
+    "fr": "Une sélection vide ne contient jamais la bonne espèce",
+    "de": "Eine leere Auswahl enthält die richtige Art nie",
+    "es": "Una selección vacía nunca contiene la especie correcta",
+}
+
+
+@browser
+@pytest.mark.parametrize("language", EMPTY)
+def test_an_empty_set_is_never_said_to_hold_the_right_species(
+    opened: Opened, language: str
+) -> None:
+    def allow_none(found: dict[str, Any]) -> None:
+        found["set"]["min_size"] = 0
+        for result in found["results"]:
+            result["score"] /= 100
+
+    page = opened(locale=language)
+    change_json(page, "/v1/identify", allow_none)
+    show(page)
+    assert shown(page)[0] == []
+    assert page.inner_text("#odds").startswith(EMPTY[language])
+    assert "100" not in page.inner_text("#odds")
+    assert page.is_hidden("#basis")
+    assert EMPTY[language] in page.evaluate(HEARD)
+
+
 @browser
 def test_a_new_photo_takes_the_old_answer_away_at_once(page: "Page") -> None:
     show(page)
