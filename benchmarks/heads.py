@@ -1,214 +1,198 @@
-"""Which loss for a head on frozen features? Every loss, clean and noisy labels, several seeds.
+"""Which loss for a head on frozen features? What ``train --freeze backbone`` gives with each.
 
-    python -m benchmarks.heads DATA [DATA ...] --weights FILE [--backbone NAME] [--image-size N]
-                               [--out FOLDER] [--losses NAME,NAME] [--noise 0,0.2,0.5] [--seeds N]
-                               [--epochs N] [--fresh ROWS [--after N]]
+    python -m benchmarks.heads DATA --name NAME --weights FILE --out FOLDER [--backbone NAME]
+                               [--image-size N] [--methods NAME,NAME] [--noise 0,0.2,0.5]
+                               [--seeds N] [--search]
+    python -m benchmarks.heads --out FOLDER
 
-DATA is a source as ``florilege train`` takes it. Of several, such as the same photos cut otherwise
-(``--redraws`` of `benchmarks.photo_sets`), each is searched and trained for itself, and figures are
-over all of them and their seeds. Features are computed once, as by ``--freeze backbone``, and kept
-in the folder.
+Heads are trained by the code and with the settings of the product (recipe ``frozen``) on train,
+with wrong labels; val, with clean labels, chooses the epoch. Methods are the losses, ``LOSS+lda``
+for a head with a quarter of the linear discriminant, and ``blend``. For each, val then chooses
+head, kind of score and sharpness, the same four values for all (``sharpened``), or head and kind
+alone. With ``--search`` val also chooses the weight decay, of the same three for every loss.
 
-For each loss and noise rate: a fifth of train, its labels clean, chooses the weight decay, the
-learning rate, the parameters in ``SEARCHED``, the head and the score kind, by mean average-K
-accuracy at K = 2, 3 and 5. Then the head is trained on all of train, with noisy labels, from
-several seeds of weights, order and noise. Figures are of the clean test photos, in percent:
-average-K accuracy with `min_size` 1 and the threshold from the scores of the test photos themselves
-(it needs no labels), so that every method has sets of exactly K on average, and top-K accuracy.
-``LOSS+lda`` adds the linear discriminant of the features, as much of it as the same fifth of train
-says. ``blend`` is the head of `training.frozen.blend`: of ``MEMBERS``, each searched and trained
-for half the epochs, so that no method trains for longer; the same fifth chooses the share of the
-second and the sharpness. The folder keeps what is done, so a second call continues.
-
-With ``--fresh ROWS``, DATA has a ``fraction`` and both train and test are other photos: of those it
-leaves out of train, ROWS are the new test, and as many as it keeps are the new train, or all that
-are left. So what was settled with the test photos in view can be judged once more on photos nobody
-has looked at; ``--after N`` leaves out the first N, which such a run has used.
+Average-K accuracy is that of the clean test photos, with ``min_size`` 1 and the threshold from
+their scores (which takes no labels), so that every method has sets of exactly K on average.
+``FOLDER/heads.csv`` has a row for each method, rate of noise and seed; what is there is not
+measured again. Without DATA the tables of the file are printed.
 """
 
 import argparse
+import csv
 import itertools
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from benchmarks.head_bench import (
-    BASELINES,
-    BLEND,
-    OURS,
-    SEARCHED,
-    Bench,
-    Rows,
-    error,
-    noisy_labels,
-)
-from data.sources import open_dataset
-from models.backbones import build
-from models.backbones.weights import open_weights, warm_start
+from benchmarks.head_bench import BLEND, DECAY, DECAYS, FIRST_SEED, SIZES, Bench, Row
 from models.runtime import silence_telemetry
-from training.device import choose
-from training.frozen.features import FrozenBackbone
-from training.frozen.store import folder_name
 from training.losses import LOSSES
-from training.settings import resolve
+
+METHODS = (*LOSSES, "generalised_cross_entropy+lda", "cross_entropy+lda", BLEND)
+BASELINES = ("cross_entropy", "generalised_cross_entropy", "assume_negative")
+SEARCHED = ", weight decay chosen"
+KEY = ("data", "method", "noise", "seed", "decays", "sharpened")
 
 
 def main() -> None:
-    """Measure what is missing and print the tables."""
+    """Measure what is missing, or print the tables."""
     silence_telemetry()
     given = _arguments()
+    done = given.out / "heads.csv"
+    rows = list(csv.DictReader(done.open())) if done.exists() else []
+    if given.data is None:
+        print(tables(rows))
+        return
+    known = {tuple(row[key] for key in KEY) for row in rows}
     given.out.mkdir(parents=True, exist_ok=True)
-    rates = [float(rate) for rate in given.noise.split(",")]
-    done = given.out / "results.jsonl"
-    rows = [json.loads(line) for line in done.read_text().splitlines()] if done.exists() else []
-    known = {(row["data"], row["loss"], row["noise"]) for row in rows}
-    for data in given.data:
-        bench = _bench(data, given, rates)
-        for rate, loss in itertools.product(rates, given.losses.split(",")):
-            if (data, loss, rate) not in known:
-                rows.append({"data": data, **bench.measure(loss, rate, given.seeds)})
-                with done.open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
-                print(f"{data}, {loss}, noise {rate:g}: {rows[-1]['seconds']} s", flush=True)
-    print(tables(joined(rows)))
+    names = ("data", "weights", "backbone", "image_size")
+    flags = {name: getattr(given, name) for name in names}
+    flags["features"] = str(given.features or given.out / "features")
+    bench = Bench.open(flags, given.out / given.name)
+    decays = DECAYS if given.search else (DECAY,)
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+    for seed, noise, method in itertools.product(seeds, given.noise, given.methods):
+        for sharpened in (False, True):
+            values = (given.name, method, noise, seed, len(decays), int(sharpened))
+            if tuple(map(str, values)) in known:
+                continue
+            row = bench.measure(method, noise, seed, decays=decays, sharpened=sharpened)
+            append(done, {"data": given.name, **row})
+        print(f"{given.name}, seed {seed}, noise {noise:g}, {method}", flush=True)
 
 
-def joined(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each loss and rate of noise: the figures of all data, the settings of the first."""
-    found = dict[tuple[str, float], dict[str, Any]]()
-    for row in rows:
-        whole = found.setdefault((row["loss"], row["noise"]), {**row, "average_k": [], "top_k": []})
-        for figure in ("average_k", "top_k"):
-            whole[figure] += row[figure]
-    return list(found.values())
-
-
-def _bench(data: str, given: argparse.Namespace, rates: list[float]) -> Bench:
-    source = data.partition(":")[0] if given.fresh else data
-    dataset = open_dataset(source, splits=["train", "test"])
-    names = ("backbone", "weights", "image_size")
-    size = resolve({"data": data, **{name: getattr(given, name) for name in names}}).preprocess
-    network = build(given.backbone, len(dataset.classes), "linear", image_size=size.image_size)
-    warm_start(network, open_weights(given.weights, given.backbone))
-    folder = given.out / "features" / folder_name(given.backbone, network.backbone, size)
-    backbone = FrozenBackbone(network, size, folder, choose("cpu", "fp32"), 0, print)
-    train, test = (backbone.features(dataset.split(name)) for name in ("train", "test"))
-    rows = np.arange(len(train))  # of train, that train the heads
-    labels = test.split.labels
-    if given.fresh:
-        used = open_dataset(data, splits=["train"]).split("train").names
-        rows, asked = fresh_rows(train.split.names, used, given.fresh, given.after)
-        labels, test = train.split.labels[asked], replace(train, rows=train.rows[asked])
-    train = replace(train, rows=train.rows[rows])
-    mean, deviation = train.spread()
-    standard = [
-        (torch.from_numpy(each.values[each.rows]) - mean) / deviation for each in (train, test)
-    ]
-    noisy = {
-        key: labels_of[rows] for key, labels_of in noisy_labels(source, rates, given.seeds).items()
-    }
-    return Bench(
-        Rows(standard[0], train.split.labels[rows]),
-        Rows(standard[1], labels),
-        noisy,
-        len(dataset.classes),
-        given.epochs,
-    )
-
-
-def fresh_rows(
-    names: Sequence[str], used: Sequence[str], asked: int, after: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of a new train, as many as are used, and of a new test, ``asked`` of them.
-
-    Of the photos ``names`` those ``used`` are left out, and the first ``after`` of the others,
-    always in the same order.
-    """
-    taken = set(used)
-    left = [row for row, name in enumerate(names) if name not in taken]
-    test, train = np.split(np.random.default_rng(0).permutation(left)[after:], [asked])
-    return train[: len(taken)], test
+def append(path: Path, row: Row) -> None:
+    """Add a row to a table, with its heading where it is the first."""
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if not file.tell():
+            writer.writeheader()
+        writer.writerow(row)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("data", nargs="+")
-    parser.add_argument("--weights", required=True)
+    parser.add_argument("data", nargs="?")
+    parser.add_argument("--name", default="photos")
+    parser.add_argument("--weights")
     parser.add_argument("--backbone", default="timm:tf_efficientnet_lite0")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--losses", default=",".join([*LOSSES, *OURS]))
-    parser.add_argument("--noise", default="0,0.2,0.5")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--fresh", type=int, default=0)
-    parser.add_argument("--after", type=int, default=0)
+    parser.add_argument("--features", type=Path)
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
+    numbers = lambda text: [float(part) for part in text.split(",")]  # noqa: E731  # as above
+    parser.add_argument("--noise", type=numbers, default=[0.0, 0.2, 0.5])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--search", action="store_true")
     return parser.parse_args()
 
 
-def tables(rows: list[dict[str, Any]]) -> str:
-    """Average-K accuracy, top-K accuracy and settings by loss and noise, then paired gains."""
-    noises = sorted({row["noise"] for row in rows})
-    of = {(row["loss"], row["noise"]): row for row in rows}
-    by_last = sorted(rows, key=lambda row: (row["noise"], np.mean(row["average_k"], axis=0)[2]))
-    losses = list(dict.fromkeys(row["loss"] for row in reversed(by_last)))
-    head = "| loss | " + " | ".join(f"noise {noise:g}" for noise in noises) + " |\n|---"
-    text = []
-    for title, cell in (
-        ("Average-K accuracy at K = 1 / 2 / 3 / 5 (standard error at 3)", _average_k),
-        ("Top-K accuracy at K = 1 / 2 / 3 / 5", _top_k),
-        ("Settings chosen", _settings),
-    ):
-        text += [f"\n{title}\n", head + "|---" * len(noises) + "|"]
-        for loss in losses:
-            found = [of.get((loss, noise)) for noise in noises]
-            cells = " | ".join("" if row is None else cell(row) for row in found)
-            text.append(f"| `{loss}` | {cells} |")
-    text += ["\nGain in average-K accuracy at K = 2 / 3 / 5 over the same seeds\n"]
-    text.append(head.replace("loss", "gain of, over", 1) + "|---" * len(noises) + "|")
-    for ours, theirs in itertools.product(OURS, BASELINES):
-        both = [(of.get((ours, noise)), of.get((theirs, noise))) for noise in noises]
-        cells = " | ".join("" if a is None or b is None else _gain(a, b) for a, b in both)
-        text.append(f"| `{ours}`, `{theirs}` | {cells} |")
+def tables(rows: Sequence[Mapping[str, str]]) -> str:
+    """For each data set accuracy, what the sharpness adds, and what the blend is ahead by."""
+    text = list[str]()
+    for data in dict.fromkeys(row["data"] for row in rows):
+        ours = [row for row in rows if row["data"] == data]
+        of = Figures(ours)
+        text += [f"\n### {data}", "\nAverage-K accuracy, sharpness chosen on val\n", *of.accuracy()]
+        text += ["\nWhat choosing the sharpness adds, and what is chosen\n", *of.sharpness()]
+        text += ["\nThe blend, less each other method\n", *of.ahead()]
     return "\n".join(text)
 
 
-def _average_k(row: dict[str, Any]) -> str:
-    means, at_three = np.mean(row["average_k"], axis=0), [k[2] for k in row["average_k"]]
-    return " / ".join(f"{value:.1f}" for value in means) + f" ({error(at_three):.1f})"
+class Figures:
+    """The rows of one data set; each method with and without a search is one line."""
+
+    def __init__(self, rows: Sequence[Mapping[str, str]]) -> None:
+        self.rows: dict[tuple[str, str, str], dict[str, Mapping[str, str]]] = {}
+        for row in rows:
+            line = f"`{row['method']}`" + (SEARCHED if row["decays"] != "1" else "")
+            by_seed = self.rows.setdefault((line, row["noise"], row["sharpened"]), {})
+            by_seed[row["seed"]] = row
+        self.noises = sorted({noise for _, noise, _ in self.rows}, key=float)
+        lines = dict.fromkeys(line for line, _, _ in self.rows)
+        self.lines = sorted(lines, key=lambda line: -self._last(line))
+
+    def _last(self, line: str) -> float:
+        """Accuracy at K = 3 and the highest rate of noise, by which lines are in order."""
+        return float(self._means(self._chosen(line, self.noises[-1]))[2])
+
+    def _chosen(self, line: str, noise: str) -> dict[str, Mapping[str, str]]:
+        return self.rows.get((line, noise, "1"), {})
+
+    @staticmethod
+    def _means(by_seed: Mapping[str, Mapping[str, str]]) -> NDArray[np.float64]:
+        found = [accuracies(row) for row in by_seed.values()] or [[-1.0] * len(SIZES)]
+        return np.array(found).mean(axis=0)
+
+    def _table(
+        self, title: str, lines: Iterable[str], cell: Callable[[str, str], str]
+    ) -> list[str]:
+        head = [title, *(f"noise {float(noise):g}" for noise in self.noises)]
+        body = [[line, *(cell(line, noise) for noise in self.noises)] for line in lines]
+        return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
+
+    def accuracy(self) -> list[str]:
+        """At K = 1 / 2 / 3 / 5, the standard error at 3, seeds and seconds."""
+
+        def cell(line: str, noise: str) -> str:
+            by_seed = self._chosen(line, noise)
+            if not by_seed:
+                return ""
+            at_three = [accuracies(row)[2] for row in by_seed.values()]
+            seconds = np.mean([float(row["seconds"]) for row in by_seed.values()])
+            of = "" if len(by_seed) == 1 else f" ({error(at_three):.1f})"
+            return f"{joined(self._means(by_seed))}{of}; {len(by_seed)}, {seconds:.0f} s"
+
+        return self._table("method", self.lines, cell)
+
+    def sharpness(self) -> list[str]:
+        """What choosing it adds at K = 2 / 3 / 5, and what is chosen from seed to seed."""
+
+        def cell(line: str, noise: str) -> str:
+            chosen, plain = self._chosen(line, noise), self.rows.get((line, noise, "0"), {})
+            values = sorted({float(row["sharpness"]) for row in chosen.values()})
+            return (
+                f"{gain(chosen, plain)} ({', '.join(f'{v:g}' for v in values)})" if chosen else ""
+            )
+
+        return self._table("method", self.lines, cell)
+
+    def ahead(self) -> list[str]:
+        """The blend less another method at K = 2 / 3 / 5, sharpness chosen on val for both."""
+
+        def cell(line: str, noise: str) -> str:
+            blend = f"`{BLEND}`{SEARCHED}" if line.endswith(SEARCHED) else f"`{BLEND}`"
+            return gain(self._chosen(blend, noise), self._chosen(line, noise))
+
+        others = [line for line in self.lines if not line.startswith(f"`{BLEND}`")]
+        return self._table("less", others, cell)
 
 
-def _top_k(row: dict[str, Any]) -> str:
-    return " / ".join(f"{value:.1f}" for value in np.mean(row["top_k"], axis=0))
+def gain(ours: Mapping[str, Mapping[str, str]], theirs: Mapping[str, Mapping[str, str]]) -> str:
+    """Mean difference over the seeds that both have and its standard error, at K = 2 / 3 / 5."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
+        return ""
+    apart = np.array([np.subtract(accuracies(ours[s]), accuracies(theirs[s])) for s in seeds])
+    means = [f"{x.mean():+.1f}" + f" ± {error(x):.1f}" * (len(x) > 1) for x in apart.T[1:]]
+    return " / ".join(means)
 
 
-def _settings(row: dict[str, Any]) -> str:
-    if row["loss"] == BLEND:
-        members = "; ".join(
-            f"{loss} {_chosen(loss, each)}" for loss, each in row["members"].items()
-        )
-        return f"partner's share {row['partners']:g}, sharpness {row['sharpness']:g}; {members}"
-    said = _chosen(row["loss"].split("+")[0], row)
-    if row["lda"]:
-        said += f", share {row['lda'][1]:g}, shrinkage {row['lda'][0]:g}"
-    return f"{said}, {row['head']}, {row['score_kind']}"
+def accuracies(row: Mapping[str, str]) -> list[float]:
+    """Average-K accuracy by ``SIZES``."""
+    return [float(row[f"average_{k}"]) for k in SIZES]
 
 
-def _chosen(loss: str, setting: Mapping[str, Any]) -> str:
-    chosen = {key: setting["parameters"][key] for key in SEARCHED.get(loss, {})}
-    chosen |= {"weight decay": setting["weight_decay"], "rate": setting["rate"]}
-    return ", ".join(f"{key} {value:g}" for key, value in chosen.items())
+def joined(values: Iterable[float]) -> str:
+    """Figures of several K in one cell."""
+    return " / ".join(f"{value:.1f}" for value in values)
 
 
-def _gain(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
-    apart = np.array(ours["average_k"]) - np.array(theirs["average_k"])  # (seeds, sizes)
-    return " / ".join(f"{v.mean():+.1f} ± {error(v):.1f}" for v in apart[:, 1:].T)
+def error(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """The standard error of their mean."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""Average-3 accuracy over the rate of label noise, a line for each loss, from ``benchmarks.heads``.
+"""Average-3 accuracy over the rate of label noise, a line for each method, from `benchmarks.heads`.
 
-    python -m benchmarks.noise_picture FILE.png NAME=FOLDER [NAME=FOLDER ...]
+    python -m benchmarks.noise_picture FILE.png heads.csv
 
-FOLDER is what ``benchmarks.heads --out`` filled. Losses of ``NAMED`` have colours and labels, the
-others are thin and grey.
+Methods of ``NAMED`` have colours and labels, the others are thin and grey; sharpness is chosen on
+val for all.
 """
 
-import json
+import csv
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import matplotlib as mpl
 import numpy as np
@@ -27,40 +28,42 @@ NAMED: Final = {
     "assume_negative": (OCHRE, "-.", "^"),
     "two_head_average_k": (RUST, ":", "D"),
 }
-AT: Final = 2  # the place of K = 3 in the figures
 
 
-def draw(axes: Axes, name: str, rows: list[dict[str, Any]]) -> None:
+def draw(axes: Axes, name: str, rows: Sequence[Mapping[str, str]]) -> None:
     """One data set."""
-    for loss in dict.fromkeys(row["loss"] for row in rows):
-        points = sorted(
-            (row["noise"], float(np.mean(row["average_k"], axis=0)[AT]))
-            for row in rows
-            if row["loss"] == loss
-        )
-        noise, accuracy = zip(*points, strict=True)
-        if loss in NAMED:
-            colour, line, marker = NAMED[loss]
-            axes.plot(noise, accuracy, color=colour, linestyle=line, marker=marker, label=loss,
-                      markersize=4, zorder=3)  # fmt: skip
-        elif len(points) > 1:
-            axes.plot(noise, accuracy, color="#b9c2bd", linewidth=0.8, zorder=1)
-    best = max(float(np.mean(row["average_k"], axis=0)[AT]) for row in rows)
-    low = min(float(np.mean(r["average_k"], axis=0)[AT]) for r in rows if r["loss"] in NAMED)
-    axes.set_ylim(low - 0.15 * (best - low), best + 0.1 * (best - low))
+    of = dict[str, dict[float, list[float]]]()
+    for row in rows:
+        by_noise = of.setdefault(row["method"], {})
+        by_noise.setdefault(float(row["noise"]), []).append(float(row["average_3"]))
+    lines = {
+        method: [(noise, float(np.mean(by_noise[noise]))) for noise in sorted(by_noise)]
+        for method, by_noise in of.items()
+    }
+    for method, points in lines.items():
+        if method in NAMED:
+            colour, line, marker = NAMED[method]
+            axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker,
+                      label=method, markersize=4, zorder=3)  # fmt: skip
+        else:
+            axes.plot(*zip(*points, strict=True), color="#b9c2bd", linewidth=0.8, zorder=1)
+    heights = [height for method in NAMED for _, height in lines.get(method, [])]
+    room = 0.12 * (max(heights) - min(heights))
+    axes.set_ylim(min(heights) - room, max(heights) + room)
     axes.set_title(name, loc="left", fontsize=11)
     axes.set_xlabel("noise rate within groups")
-    axes.set_xticks(sorted({row["noise"] for row in rows}))
+    axes.set_xticks(sorted({float(row["noise"]) for row in rows}))
 
 
 @mpl.rc_context(STYLE)
-def picture(sets: dict[str, Path]) -> Figure:
+def picture(rows: Sequence[Mapping[str, str]]) -> Figure:
     """All data sets side by side."""
+    rows = [row for row in rows if (row["decays"], row["sharpened"]) == ("1", "1")]
+    sets = list(dict.fromkeys(row["data"] for row in rows))
     figure = Figure(figsize=(11, 4.4), layout="constrained")
     panels = figure.subplots(1, len(sets), squeeze=False)[0]
-    for axes, (name, folder) in zip(panels, sets.items(), strict=True):
-        lines = (folder / "results.jsonl").read_text().splitlines()
-        draw(axes, name, [json.loads(line) for line in lines])
+    for axes, name in zip(panels, sets, strict=True):
+        draw(axes, name, [row for row in rows if row["data"] == name])
     panels[0].set_ylabel("average-3 accuracy on clean test photos, %")
     handles, labels = panels[0].get_legend_handles_labels()
     order = [labels.index(name) for name in NAMED if name in labels]
@@ -70,7 +73,7 @@ def picture(sets: dict[str, Path]) -> Figure:
 
 
 if __name__ == "__main__":
-    file, *given = sys.argv[1:]
-    picture({name: Path(folder) for name, folder in (item.split("=") for item in given)}).savefig(
-        file, dpi=110, facecolor="white"
-    )
+    file, table = sys.argv[1:]
+    with Path(table).open(newline="") as content:
+        measured = list(csv.DictReader(content))
+    picture(measured).savefig(file, dpi=110, facecolor="white")

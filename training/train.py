@@ -93,9 +93,7 @@ def _train(
         elif ranks.first:
             folder.check_free()
         thumbnails = _thumbnails(dataset) if ranks.first else None  # a missing one is noticed now
-        torch.manual_seed(config.seed)
-        objective = objective_of(config, dataset, ranks)
-        network = build_network(config, objective.head, len(dataset.classes))
+        objective, network = seeded(config, dataset, ranks)
         notes = [*objective.notes, *_unfreeze(network, config), *_lowered_k(config, dataset)]
         notes += _shared_plants(dataset)
     weights, fresh = None, not restored or (config.freeze and not folder.best.is_file())
@@ -103,7 +101,7 @@ def _train(
         weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))
     with ranks.agreeing():
         if fresh:
-            notes += _start(network, config, objective, dataset, weights)
+            notes += start(network, config, objective, dataset, weights)
             notes += _enlarged(dataset, config)
         elif config.freeze:
             load_into(network, read_weights(folder.best), origin=str(folder.best))
@@ -296,7 +294,16 @@ def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) ->
     return objective
 
 
-def _start(
+def seeded(
+    config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE
+) -> tuple[Objective, Network]:
+    """The loss of a run and its network, drawn from the seed of the run; see `start`."""
+    torch.manual_seed(config.seed)
+    objective = objective_of(config, dataset, ranks)
+    return objective, build_network(config, objective.head, len(dataset.classes))
+
+
+def start(
     network: Network,
     config: TrainConfig,
     objective: Objective,

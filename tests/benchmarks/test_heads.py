@@ -1,70 +1,145 @@
-"""The benchmark of heads measures a loss, one with the discriminant, and the blend."""
+"""The benchmark of heads trains what the product trains, and chooses on val alone."""
 
-from typing import Any
+import csv
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from benchmarks import head_bench, heads
-from tests.benchmarks.small import NOISE, bench
+from benchmarks.head_bench import DECAY, FIRST_SEED, Bench
+from models.tables import write_table
+from tests.training.small import small_config, write_photos
+from training.frozen import blend
+from training.frozen.blend import PARTNER
+from training.train import train_run
+
+NOISE = 0.5
+
+
+SIZES = (1, 2, 3)  # three classes
 
 
 @pytest.fixture(autouse=True)
-def _few_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_bench, "DECAYS", (1e-3,))
-    monkeypatch.setattr(head_bench, "RATES", (0.1, 0.03))
-    monkeypatch.setattr(head_bench, "BATCH", 32)
+def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (head_bench, heads):
+        monkeypatch.setattr(module, "SIZES", SIZES)
 
 
-def test_every_kind_of_row_has_its_place_in_the_tables() -> None:
-    ours, names = bench(), ("cross_entropy", "two_head_average_k", "cross_entropy+lda", "blend")
-    rows = [ours.measure(name, noise, 2) for noise in (0.0, NOISE) for name in names]
-    for row in rows:
-        assert np.shape(row["average_k"]) == np.shape(row["top_k"]) == (2, len(head_bench.SIZES))
-        assert row["average_k"][0][2] > 60  # far from 3 of 8 by chance
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small photos of three classes of one group, in a manifest, and a network to freeze."""
+    folder = tmp_path_factory.mktemp("photos")
+    write_photos(folder, train=16, val=12)
+    columns: dict[str, list[str]] = {"path": [], "class_id": [], "split": [], "group": []}
+    for path in sorted(folder.rglob("*.png")):
+        split, name = path.parts[-3:-1]
+        half = int(path.stem) % 2 and split == "val"  # every other photo of val is one of test
+        cells = (str(path.relative_to(folder)), name, "test" if half else split, "colours")
+        for column, cell in zip(columns.values(), cells, strict=True):
+            column.append(cell)
+    write_table(folder / "photos.csv", columns)
+    config = small_config(folder / "photos.csv", epochs=0)
+    train_run(config, folder / "start", say=lambda _: None)
+    state = load_file(str(folder / "start" / "best.safetensors"))
+    backbone = {key: value for key, value in state.items() if key.startswith("backbone.")}
+    save_file(backbone, str(folder / "start.safetensors"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bench(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    flags = {"data": str(photos / "photos.csv"), "backbone": "tiny", "image_size": 16}
+    flags |= {"weights": str(photos / "start.safetensors"), "features": str(photos / "features")}
+    return Bench.open({**flags, "epochs": 3}, tmp_path_factory.mktemp("heads"))
+
+
+@pytest.mark.parametrize("loss", ["generalised_cross_entropy", "two_head_average_k", "ldam"])
+def test_a_head_is_that_of_the_product_to_the_last_bit(
+    bench: Bench, loss: str, tmp_path: Path
+) -> None:
+    fit = bench.fit(loss, DECAY, NOISE, FIRST_SEED)
+    data = f"{bench.dataset.source}:noise={NOISE},noise_seed={FIRST_SEED}"
+    config = bench.config(loss, DECAY, FIRST_SEED)
+    config = config.model_copy(update={"data": data, "blend": False})
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    theirs = load_file(str(tmp_path / "run" / "best.safetensors"))
+    ours = fit.network.state_dict()
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    assert any(key.startswith("head.") for key in ours)
+
+
+def test_a_blend_is_that_of_the_product_to_the_last_bit(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blend, "SHARPNESS", (1.0,))
+    monkeypatch.setattr(blend, "PARTNERS", blend.PARTNERS[:1])
+    config = bench.config("generalised_cross_entropy", DECAY, FIRST_SEED)
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    theirs = load_file(str(tmp_path / "run" / "best.safetensors"))
+    ours = bench.fits("blend", [DECAY], 0.0, FIRST_SEED)[0].linear()
+    assert torch.equal(ours.weight, theirs["head.weight"])
+    assert torch.equal(ours.bias, theirs["head.bias"])
+
+
+def test_what_is_trained_once_is_read_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = bench.fit("focal", DECAY, 0.0, FIRST_SEED)
+    monkeypatch.setattr("benchmarks.head_bench.train_head", None)  # it would fail
+    again = bench.fit("focal", DECAY, 0.0, FIRST_SEED)
+    assert torch.equal(first.linear().weight, again.linear().weight)
+    assert again.seconds == first.seconds > 0
+
+
+def test_val_chooses_and_test_does_not(bench: Bench) -> None:
+    fits = [bench.fit(PARTNER, decay, 0.0, FIRST_SEED) for decay in (DECAY, 0.1)]
+    poor = fits[0]._replace(network=bench.network("linear"))
+    poor.network.load_state_dict(
+        {key: -value for key, value in fits[0].network.state_dict().items()}
+    )
+    labels = {name: each.split.labels for name, each in bench.features.items()}
+    for part in ("val", "test"):  # a set of photos on which the poor head alone is right
+        logits = bench.logits(poor, part)["linear"]
+        labels[part] = logits.argmax(1)
+
+    def with_labels(part: str) -> Bench:
+        split = replace(bench.features[part].split, labels=labels[part])
+        changed = replace(bench.features[part], split=split)
+        return replace(bench, features={**bench.features, part: changed})
+
+    assert with_labels("val").choose([fits[0], poor], (1.0,))[0].fit is poor
+    assert with_labels("test").choose([fits[0], poor], (1.0,))[0].fit is fits[0]
+
+
+def test_a_factor_is_offered_to_every_method_alike(bench: Bench) -> None:
+    for method in ("cross_entropy", "cross_entropy+lda", "blend"):
+        fits = bench.fits(method, [DECAY], NOISE, FIRST_SEED)
+        found = set[float]()
+        for factor in blend.SHARPNESS:
+            choice, _ = bench.choose(fits, [factor])
+            found.add(choice.sharpness)
+        assert found <= set(blend.SHARPNESS)
+        best = bench.choose(fits, blend.SHARPNESS)[1]
+        assert best == max(bench.choose(fits, [factor])[1] for factor in blend.SHARPNESS)
+
+
+def test_the_table_has_a_row_for_each_and_the_tables_their_means(
+    bench: Bench, tmp_path: Path
+) -> None:
+    path = tmp_path / "heads.csv"
+    for seed in (FIRST_SEED, FIRST_SEED + 1):
+        for method in ("cross_entropy", "cross_entropy+lda", "blend"):
+            for sharpened in (False, True):
+                row = bench.measure(method, NOISE, seed, decays=[DECAY], sharpened=sharpened)
+                heads.append(path, {"data": "photos", **row})
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    assert {row["sharpness"] for row in rows if row["sharpened"] == "0"} == {"1.0"}
     printed = heads.tables(rows)
-    assert all(printed.count(f"| `{name}` |") == 3 for name in names)
-    assert "| `blend`, `cross_entropy` | " in printed
-    assert "sharpness" in printed
-
-
-def test_no_method_trains_for_longer_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = list[int]()
-
-    def count(*_: object, epochs: int, **__: object) -> None:
-        trained.append(epochs)
-
-    monkeypatch.setattr(head_bench, "train", count)
-    ours = bench(epochs=4)
-    ours.measure("cross_entropy", 0.0, 1)
-    assert set(trained) == {4}
-    trained.clear()
-    ours.measure("blend", 0.0, 1)
-    assert set(trained) == {2}
-    assert len(head_bench.MEMBERS) == 2
-
-
-def test_rows_of_several_data_become_one_with_the_figures_of_all() -> None:
-    def row(data: str, loss: str, at: float) -> dict[str, Any]:
-        figures = {"average_k": [[at] * 4, [at + 1] * 4], "top_k": [[at + 2] * 4, [at + 3] * 4]}
-        return {"data": data, "loss": loss, "noise": 0.5, "rate": at, **figures}
-
-    rows = [row("a", "focal", 10), row("a", "ldam", 20), row("b", "focal", 30)]
-    focal, ldam = heads.joined(rows)
-    assert (focal["loss"], focal["rate"], ldam["loss"]) == ("focal", 10, "ldam")
-    assert [seed[0] for seed in focal["average_k"]] == [10, 11, 30, 31]
-    assert [seed[0] for seed in focal["top_k"]] == [12, 13, 32, 33]
-    assert [seed[0] for seed in ldam["average_k"]] == [20, 21]
-    assert len(rows[0]["average_k"]) == 2  # what was read stays as it was
-
-
-def test_fresh_photos_are_none_that_the_data_or_the_run_before_had() -> None:
-    names = [str(row) for row in range(100)]
-    used = names[10:30]
-    train, test = heads.fresh_rows(names, used, 15, 0)
-    later_train, later_test = heads.fresh_rows(names, used, 15, 35)
-    parts = [range(10, 30), train, test, later_train, later_test]
-    assert [len(part) for part in parts] == [20, 20, 15, 20, 15]
-    assert len({int(row) for part in parts for row in part}) == 90  # no photo is in two of them
-    few, rest = heads.fresh_rows(names, used, 70, 0)
-    assert (len(few), len(rest)) == (10, 70)  # where not as many are left, all that are
+    chosen = [row for row in rows if row["method"] == "blend" and row["sharpened"] == "1"]
+    means = np.mean([[float(row[f"average_{k}"]) for k in SIZES] for row in chosen], axis=0)
+    assert f"| `blend` | {heads.joined(means)} (" in printed
+    assert printed.count("| `cross_entropy` |") == 3  # accuracy, sharpness, behind the blend

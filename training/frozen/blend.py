@@ -17,17 +17,14 @@ from torch import nn
 from models.backbones import Network
 from models.backbones.weights import read_weights
 from models.heads import build_head
-from models.progress import progress
 from training.checkpoint import save_weights
 from training.config import TrainConfig
 from training.evaluation import REPORTED_K, ValidationOf
-from training.frozen.features import HeadOnFeatures, threads_for
+from training.frozen.head import train_head
 from training.frozen.lda import Discriminant, Linear, blocks_of
 from training.frozen.store import Features
-from training.loading import TrainingBatches
 from training.metric import Metric
 from training.objective import make_objective
-from training.optimisation.optimiser import make_optimiser, rate_share, set_rate
 
 NOTE: Final = "blend"
 """What the header of a file of weights says of a blend that they hold."""
@@ -86,7 +83,7 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
     head = Linear(state["head.weight"], state["head.bias"])
     found = [
         (accuracy(each.head, val), each)
-        for each in candidates(head, partner(train, len(head.bias), config), train)
+        for each in candidates(head, partner(train, val, len(head.bias), config), train)
     ]
     after, best = max(found, key=lambda one: one[0])
     done = (
@@ -106,43 +103,30 @@ def note_of(weights: Path) -> str | None:
         return (file.metadata() or {}).get(NOTE)
 
 
-def partner(train: Features, classes: int, config: TrainConfig) -> Linear:
-    """A head that ``assume_negative`` trains on features, on the CPU, as the run trained its own.
+def partner(train: Features, val: Features, classes: int, config: TrainConfig) -> Linear:
+    """A head that ``assume_negative`` trains as the run trained its own, with its own weight decay.
 
     Args:
         train: What the run was trained on.
+        val: What chose its epoch.
         classes: How many there are.
-        config: Of the run: its epochs, batches, rates and seed, with a weight decay for this loss.
+        config: Of the run.
     """
+    settings = config.optimiser.model_copy(update={"weight_decay": PARTNERS_DECAY})
     torch.manual_seed(config.seed)
     layer = build_head("linear", train.values.shape[1], classes)
     network = Network(nn.Identity(), layer, head_name="linear")
-    trained = HeadOnFeatures(network, train)
-    counts = np.bincount(train.split.labels, minlength=classes).tolist()
     objective = make_objective(
         PARTNER,
         {},
         head="linear",
-        class_counts=counts,
+        class_counts=np.bincount(train.split.labels, minlength=classes).tolist(),
         class_weight_power=config.class_weight_power,
+        accumulate=config.accumulate,
+        mixup=config.mixup > 0,
     )
-    settings = config.optimiser.model_copy(update={"weight_decay": PARTNERS_DECAY})
-    optimiser, step = make_optimiser(trained, settings), 0
-    with threads_for(trained, config.batch_size), progress(config.epochs, "blending") as advance:
-        for epoch in range(config.epochs):
-            batches = TrainingBatches(train, config, epoch=epoch)
-            for batch in map(batches.__getitem__, range(len(batches))):
-                share = rate_share(
-                    config.schedule, step=step, steps_per_epoch=len(batches), epochs=config.epochs
-                )
-                set_rate(optimiser, settings.learning_rate * share)
-                optimiser.zero_grad()
-                loss = objective(trained(batch.images), batch.labels, batch.rows)
-                torch.autograd.backward(loss)
-                optimiser.step()
-                step += 1
-            advance(1)
-    state = trained.joined(network)
+    same = config.model_copy(update={"optimiser": settings, "loss": {"name": PARTNER}})
+    state = train_head(same, network, objective, train, val)
     return Linear(state["head.weight"], state["head.bias"])
 
 

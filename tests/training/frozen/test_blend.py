@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from tests.training.frozen.small import classes_of
+from tests.training.frozen.small import classes_of, features_of
 from tests.training.small import small_config, write_photos
 from training.export import export_run
 from training.frozen import lda
@@ -25,6 +25,7 @@ from training.frozen.blend import (
     partner,
 )
 from training.frozen.lda import Discriminant, Linear
+from training.frozen.store import Features
 from training.train import train_run
 
 
@@ -86,13 +87,33 @@ def test_it_repairs_a_head_that_learnt_little(tmp_path: Path) -> None:
     assert weights.read_bytes() == content  # it is done once
 
 
+@pytest.mark.parametrize(("followed", "share"), [("own", "share 0.25"), ("partner", "share 0.5")])
+def test_val_chooses_and_train_does_not(
+    followed: str, share: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Val has the labels that one of two heads gives, train those of the other."""
+    train, val = classes_of(400, seed=2), classes_of(400, seed=3)
+    heads = {"own": _head(1), "partner": _head(2)}
+    monkeypatch.setattr("training.frozen.blend.partner", lambda *_: heads["partner"])
+
+    def labelled(features: Features, name: str) -> Features:
+        logits = heads[name].logits(torch.from_numpy(features.values))
+        return features_of(features.values.astype(np.float64), logits.argmax(1))
+
+    (other,) = heads.keys() - {followed}
+    weights, own = tmp_path / "best.safetensors", heads["own"]
+    save_file({"head.weight": own.weight, "head.bias": own.bias}, str(weights))
+    config = small_config(tmp_path)
+    assert share in blend(weights, labelled(train, other), labelled(val, followed), config)
+
+
 def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
     train, val = classes_of(400, seed=2), classes_of(300, seed=3)
     config = small_config(tmp_path, epochs=8, batch_size=16)
     best = accuracy(Discriminant(classes_of(5000, seed=4), 4).layer(0.1), val)
-    found = partner(train, 4, config)
+    found = partner(train, val, 4, config)
     assert accuracy(found, val) > best - 0.05
-    again = partner(train, 4, config)
+    again = partner(train, val, 4, config)
     assert torch.equal(found.weight, again.weight)
     assert torch.equal(found.bias, again.bias)
 
