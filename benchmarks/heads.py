@@ -124,7 +124,7 @@ class Figures:
     @staticmethod
     def _means(by_seed: Mapping[str, Mapping[str, str]]) -> NDArray[np.float64]:
         found = [accuracies(row) for row in by_seed.values()] or [[-1.0] * len(SIZES)]
-        return np.array(found).mean(axis=0)
+        return np.asarray(np.mean(found, axis=0))
 
     def _table(
         self, title: str, lines: Iterable[str], cell: Callable[[str, str], str]
