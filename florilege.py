@@ -33,7 +33,7 @@ from models.runtime import silence_telemetry
 # verb: (the module whose `app` holds it, what `florilege --help` says about it)
 VERBS = {
     "data": ("data.cli", "Check a data set, or cut it into train, val and test."),
-    "train": ("training.cli", "Train a network with a loss made for sets."),
+    "train": ("training.cli", "Train a network, or a head on a pretrained one."),
     "recipes": (
         "training.recipes.cli",
         "List the recipes, one for each row of the papers among them.",
@@ -80,14 +80,24 @@ class LazyVerbs(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import the verb; for the list in ``--help`` its name and one line are enough."""
-        if cmd_name not in VERBS or ctx.meta.get("listing") or ctx.resilient_parsing:
+        if cmd_name not in VERBS or ctx.meta.get("listing"):
             return self.commands.get(cmd_name)
-        return _load(cmd_name, VERBS[cmd_name][0])
+        try:
+            return _load(cmd_name, VERBS[cmd_name][0])
+        except UsageError:
+            if ctx.resilient_parsing:  # completing a verb whose extra is missing
+                return self.commands[cmd_name]
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """List the verbs without importing them."""
         ctx.meta["listing"] = True
         super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete a verb without importing any; flags are those of the one verb that is typed."""
+        ctx.meta["listing"] = True
+        return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Read the options before the verb."""
@@ -306,7 +316,6 @@ app = typer.Typer(
     cls=LazyVerbs,
     name="florilege",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"auto_envvar_prefix": "FLORILEGE", "help_option_names": ["-h", "--help"]},
     help="Train, calibrate and serve prediction sets: K species on average, more where a photo is "

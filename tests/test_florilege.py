@@ -21,6 +21,8 @@ import florilege
 from models.errors import BundleError, DataError, FlorilegeError, GateFailed, SomeInputsFailed
 
 RUNNER = CliRunner()
+ROOT = Path(__file__).parents[1]
+COMMANDS = ROOT / "docs" / "commands.md"
 
 
 def run(*arguments: str, **environment: str) -> Any:
@@ -250,6 +252,44 @@ def test_a_config_file_cannot_name_another(tmp_path: Path) -> None:
     result = run("serve", "B", "--config", str(file))
     assert result.exit_code == 2
     assert "has config; allowed are " in result.output
+
+
+def completions(words: str, *code: str) -> list[str]:
+    """What bash is offered after these words, in a process of its own."""
+    variables = {
+        **os.environ,
+        "_FLORILEGE_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    command = [sys.executable, *(code or ("-m", "florilege"))]
+    done = subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_the_shell_completes_verbs_and_flags() -> None:
+    assert completions("florilege ca") == ["calibrate"]
+    assert completions("florilege bundle ins") == ["inspect"]
+    assert completions("florilege calibrate B --spl") == ["--split"]
+
+
+def test_completing_a_verb_whose_extra_is_missing_says_nothing() -> None:
+    code = "import sys; sys.modules['torch'] = None; import florilege; florilege.main()"
+    assert completions("florilege train --wei", "-c", code) == []
+
+
+def test_completion_is_installed_at_the_top_alone(tmp_path: Path) -> None:
+    assert "completion" not in COMMANDS.read_text("utf-8")
+    command = [sys.executable, "-m", "florilege", "--install-completion", "bash"]
+    variables = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert "complete_bash" in (tmp_path / ".bash_completions/florilege.sh").read_text()
 
 
 def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

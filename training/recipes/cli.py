@@ -13,7 +13,7 @@ from models.terminal import conclude, new_table, print_table, tell
 from training.recipes import RECIPES, Recipe
 from training.recipes.cost import cost_of
 
-app = typer.Typer(help="List the recipes.")
+app = typer.Typer(add_completion=False, help="List the recipes.")
 
 Named = tuple[str, Recipe]
 

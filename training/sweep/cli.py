@@ -21,7 +21,7 @@ from training.sweep.otherwise import otherwise
 from training.sweep.record import FILE, Record
 from training.sweep.sweep import PICTURE, Plan, check_complete, sweep
 
-app = typer.Typer(help="Train a recipe over a grid of settings and seeds.")
+app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
 
 Given: Any = create_model(
     "Given", __base__=FlagSettings, **{name: flag_of(name) for name in FLAGS if name != "recipe"}
