@@ -62,10 +62,9 @@ class Settings(flags.FlagSettings):
     """Bytes of photos on disk at which no more are kept."""
     score_log: Path | None = None
     """Folder for the logits of answered photos; off without it."""
-    score_log_max_bytes: Count = 64 * MEBIBYTE
-    """Bytes at which a file of the score log is full."""
-    score_log_files: Count = 8
-    """Most files of the score log; the oldest is deleted."""
+    score_log_max_bytes: Count = 512 * MEBIBYTE
+    """Bytes of the whole score log, beyond which its oldest file is deleted."""
+    score_log_files: Annotated[int | None, flags.Flag(hidden=True)] = None
     lists: Annotated[
         tuple[str, ...], flags.Flag(name="--list", type=list[str] | None, metavar="NAME=FILE")
     ] = ()
@@ -92,6 +91,15 @@ class Settings(flags.FlagSettings):
     def _state_needs_watch(self) -> Self:
         if self.watch_state is not None and not self.watch:
             raise ValueError("watch_state needs watch: there is nothing to keep without it")
+        return self
+
+    @model_validator(mode="after")
+    def _the_score_log_is_bounded_by_bytes(self) -> Self:
+        if self.score_log_files is not None:
+            raise ValueError(
+                "score_log_files is gone: score_log_max_bytes bounds all files of the score log "
+                "together"
+            )
         return self
 
     @model_validator(mode="after")

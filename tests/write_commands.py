@@ -42,7 +42,7 @@ def _section(name: str, command: Any) -> str:
     arguments = [each for each in command.params if not each.opts[0].startswith("-")]
     words = " ".join([name, *(str(each.metavar or each.name).upper() for each in arguments)])
     lines = [f"## {words}", "", inspect.cleandoc(command.help or ""), ""]
-    flags = [each for each in command.params if each.opts[0].startswith("-")]
+    flags = [each for each in command.params if each.opts[0].startswith("-") and not each.hidden]
     lines += ["| flag | default | |", "|---|---|---|"]
     return "\n".join([*lines, *map(_row, flags), ""])
 

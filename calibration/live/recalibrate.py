@@ -1,6 +1,7 @@
 """Calibrating a bundle again from the score log of its server, after a person has approved it."""
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -8,13 +9,13 @@ from typing import Any
 
 from calibration.live.new_record import record_from_traffic
 from calibration.live.prior_shift import FEWEST_A_CLASS
-from calibration.live.score_log_reader import ScoreLog, open_score_log
+from calibration.live.score_log import ScoreLog, Scorer, open_score_log
 from calibration.live.thresholds import TrafficThresholds, check_correctable, thresholds_from
 from calibration.live.traffic import Traffic
 from calibration.offline.card import read_papers, updated_files
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
-from models.bundle.bundle import MODEL, open_bundle, replace_files, reserved
+from models.bundle.bundle import open_bundle, replace_files, reserved
 from models.errors import DataError, UsageError
 
 NOT_RESTORED = (
@@ -42,7 +43,7 @@ class Recalibration:
     """What traffic says, and what was done about it."""
 
     found: TrafficThresholds
-    torn: int  # photos of the log that could not be used
+    torn: int  # lines of the log that could not be used
     record: CalibrationRecord | None  # the new one, now in the bundle, if it was approved
     notes: tuple[str, ...]  # what else people should know, one sentence each
 
@@ -102,24 +103,32 @@ def recalibrate_bundle(
         record = read_record(bundle)
         if correct_prior:
             _check(record)
-        opened = open_score_log(log, model_sha256=bundle.manifest.files[MODEL])
-        if (opened.header.head, opened.header.classes) != (record.head, record.classes):
-            raise DataError(
-                f"the score log holds head {opened.header.head!r}, the bundle serves "
-                f"{record.head!r}: collect traffic with this calibration first"
-            )
-        traffic = _traffic(opened, record)
-        try:
-            found, notes = _found(traffic[1], correct_prior=correct_prior)
-        except ValueError as error:
-            raise DataError(f"the score log in {log}: {error}") from error
-        if record.rejection is None:
-            notes = ("no photo was left out: the bundle judges none", *notes)
-        new = None
-        if approve:
-            new = record_from_traffic(traffic, found)
+        with closing(open_score_log(log, Scorer.of(bundle, record))) as opened:
+            traffic = _traffic(opened, record)
+            try:
+                found, notes = _found(traffic[1], correct_prior=correct_prior)
+            except ValueError as error:
+                raise DataError(f"the score log in {log}: {error}") from error
+            new = record_from_traffic(traffic, found) if approve else None
+        if new is not None:
             replace_files(path, updated_files(read_papers(bundle), new))
-    return Recalibration(found=found, torn=opened.torn, record=new, notes=notes)
+    notes = (*_about(opened, record), *notes)
+    return Recalibration(found=found, torn=opened.damaged, record=new, notes=notes)
+
+
+def _about(log: ScoreLog, record: CalibrationRecord) -> Iterator[str]:
+    """What people should know about the photos of the log, one sentence each."""
+    if record.rejection is None:
+        yield "no photo was left out: the bundle judges none"
+    if log.others:
+        yield f"left out as of another network or head: {log.others:,} request(s)"
+    if log.damaged:
+        yield f"left out as torn or damaged, as a crash leaves them: {log.damaged:,} line(s)"
+    if log.repeated:
+        yield (
+            "thresholds count photos that were sent again each time, as in a load test: "
+            f"{log.repeated:,} request(s)"
+        )
 
 
 def _check(record: CalibrationRecord) -> None:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from calibration.live.score_log import LogHeader, ScoreLogWriter
+from calibration.live.score_log import ScoreLogWriter, Scorer
 from models.errors import UsageError
 from server.afterwards.afterwards import Listener
 from server.afterwards.feedback import Feedback
@@ -49,12 +49,8 @@ def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> 
     listeners: list[Listener] = []
     if settings.score_log is not None:
         folder = _writable(settings.score_log, "--score-log")
-        writer = ScoreLogWriter(
-            folder,
-            LogHeader.of(pipeline.record),
-            max_bytes=settings.score_log_max_bytes,
-            max_files=settings.score_log_files,
-        )
+        scorer = Scorer.of(pipeline.bundle, pipeline.record)
+        writer = ScoreLogWriter(folder, scorer, max_bytes=settings.score_log_max_bytes)
         listeners.append(ScoreLogging(writer, metrics))
     if settings.watch:
         if settings.watch_state is not None:

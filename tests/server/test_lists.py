@@ -2,6 +2,7 @@
 
 import json
 import logging
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from calibration.live.audit import audit_file
-from calibration.live.score_log_reader import open_score_log
+from calibration.live.score_log import Scorer, open_score_log
 from calibration.offline.calibrate import calibrate_bundle
+from calibration.record.reading import read_record
+from models.bundle import open_bundle
 from models.errors import DataError, UsageError
 from server.app import create_app
 from server.cli import app
@@ -173,8 +176,9 @@ def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
         "average_k k=3", "average_k k=3, list heath", "average_k k=3, only some classes",
     }  # fmt: skip
     assert audits["average_k k=3, list heath"].hits == 0  # it was on no list
-    log = open_score_log(tmp_path / "scores")
-    first, second, third = np.concatenate(list(log.blocks()))
+    scorer = Scorer.of(bundle := open_bundle(listed), read_record(bundle))
+    with closing(open_score_log(tmp_path / "scores", scorer)) as log:
+        first, second, third = np.concatenate(list(log.blocks()))
     assert first.shape == (1, len(garden.FLOWERS))
     assert first.tolist() == second.tolist() == third.tolist()
 

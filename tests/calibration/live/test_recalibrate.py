@@ -1,6 +1,7 @@
 """Calibrating a bundle from the score log of its server, on files, through the command."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -15,8 +16,7 @@ from calibration.guarantees import Guarantee
 from calibration.live.drift import Monitor, expected_of
 from calibration.live.prior_shift import FEWEST_A_CLASS, estimate_prior
 from calibration.live.recalibrate import recalibrate_bundle
-from calibration.live.score_log import LogHeader, ScoreLogWriter
-from calibration.live.score_log_reader import open_score_log
+from calibration.live.score_log import ScoreLogWriter, Scorer
 from calibration.live.thresholds import FEWEST_REQUESTS
 from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.charts import write_pictures
@@ -24,7 +24,7 @@ from calibration.record.reading import read_record
 from calibration.record.record import CalibrationRecord, NotCalibrated
 from calibration.rules import calibrate
 from calibration.scores import scores
-from models.bundle.bundle import MODEL, Bundle, open_bundle
+from models.bundle.bundle import PREPROCESS, Bundle, open_bundle, replace_files
 from models.errors import DataError, UsageError
 from models.session import Session
 from tests.calibration.simulation import corrected
@@ -59,13 +59,9 @@ def live(
 
 
 def write_log(bundle: Bundle, folder: Path, logits: Logits, *, photos: int = 1) -> Path:
-    header = LogHeader(
-        classes=CLASSES,
-        head="sccp",
-        score_kind="softmax",
-        model_sha256=bundle.manifest.files[MODEL],
-    )
-    writer = ScoreLogWriter(folder, header)
+    record = read_record(open_bundle(bundle.path))
+    scorer = replace(Scorer.of(bundle, record), head="sccp")
+    writer = ScoreLogWriter(folder, scorer, max_bytes=2**30)
     for request in logits.reshape(-1, photos, CLASSES):
         writer.append(request)
     writer.close()
@@ -279,7 +275,6 @@ def test_requests_of_several_photos_get_thresholds_of_their_own(
     write_log(bundle, log, pairs, photos=2)
     write_log(bundle, log, live(bundle, 300, seed=4)[0], photos=3)  # 100 requests: too few
     outcome = recalibrate_bundle(bundle.path, log, approve=True)
-    assert open_score_log(log).requests == {1: 700, 2: 600, 3: 100}
     record = outcome.record
     assert record is not None
     assert record.images == (1, 2)
@@ -312,17 +307,14 @@ def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path
     few = write_log(bundle, tmp_path / "few", live(bundle, 50)[0])
     with pytest.raises(DataError, match="too few"):
         recalibrate_bundle(bundle.path, few)
-    with pytest.raises(DataError, match="holds no score log"):
+    with pytest.raises(DataError, match="wait for traffic"):
         recalibrate_bundle(bundle.path, tmp_path / "none")
     other = make_bundle(tmp_path / "other", heads={"linear": "logits"})
-    header = LogHeader(
-        classes=CLASSES, head="linear", score_kind="softmax",
-        model_sha256=other.manifest.files[MODEL],
-    )  # fmt: skip
-    writer = ScoreLogWriter(tmp_path / "alien", header)
+    alien = Scorer.of(other, read_record(bundle))
+    writer = ScoreLogWriter(tmp_path / "alien", alien, max_bytes=2**30)
     writer.append(live(bundle, 1)[0])
     writer.close()
-    with pytest.raises(DataError, match="a different network"):
+    with pytest.raises(DataError, match="no request of this network and head, but 1 of others"):
         recalibrate_bundle(bundle.path, tmp_path / "alien")
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
@@ -330,8 +322,34 @@ def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path
 def test_a_log_of_another_head_is_refused(bundle: Bundle, data: str, tmp_path: Path) -> None:
     log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
     calibrate_bundle(bundle.path, data, head="multi_label", score_kind="softmax")
-    with pytest.raises(DataError, match="serves 'multi_label'"):
+    with pytest.raises(DataError, match="no request of this network and head, but 600 of others"):
         recalibrate_bundle(bundle.path, log)
+
+
+def test_photos_scored_at_another_size_by_the_same_graph_are_not_mixed_in(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    folder = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    preprocess = {**bundle.read_object(PREPROCESS), "crop_fraction": 0.5}
+    replace_files(bundle.path, {PREPROCESS: json.dumps(preprocess).encode()})
+    write_log(open_bundle(bundle.path), folder, live(bundle, 700, seed=2)[0])
+    outcome = recalibrate_bundle(bundle.path, folder)
+    assert outcome.found.rows + outcome.found.left_out == 700
+    assert "left out as of another network or head: 600 request(s)" in outcome.lines()
+
+
+def test_what_a_log_could_not_give_is_said(bundle: Bundle, tmp_path: Path) -> None:
+    logits, _ = live(bundle, 600)
+    folder = write_log(bundle, tmp_path / "log", logits)
+    write_log(bundle, folder, logits[:20])
+    [path, *_] = folder.iterdir()
+    path.write_bytes(path.read_bytes() + b"{")
+    told = recalibrate_bundle(bundle.path, folder).to_plain()
+    assert (told["rows"] + told["left_out"], told["torn"]) == (620, 1)
+    assert told["notes"] == [
+        "left out as torn or damaged, as a crash leaves them: 1 line(s)",
+        "thresholds count photos that were sent again each time, as in a load test: 20 request(s)",
+    ]
 
 
 def test_sigmoid_scores_cannot_be_corrected(bundle: Bundle, data: str, tmp_path: Path) -> None:

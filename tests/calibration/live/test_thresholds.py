@@ -1,6 +1,7 @@
 """Thresholds from traffic: sizes are restored, hit rates only where the scores are corrected."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from calibration.live.prior_shift import estimate_prior
-from calibration.live.score_log import LogHeader, ScoreLogWriter
-from calibration.live.score_log_reader import open_score_log
+from calibration.live.score_log import ScoreLogWriter, Scorer, open_score_log
 from calibration.live.thresholds import FEWEST_REQUESTS, thresholds_from
 from calibration.live.traffic import Traffic
 from calibration.record.record import CalibrationRecord, NotCalibrated
@@ -137,12 +137,12 @@ def test_frequencies_come_from_the_latest_photos(
 
 def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> None:
     logits, _ = photos(7, 900)
-    header = LogHeader(classes=CLASSES, head="a", score_kind="softmax", model_sha256="m")
-    writer = ScoreLogWriter(tmp_path, header)
+    scorer = Scorer(network="n", head="a", classes=CLASSES)
+    writer = ScoreLogWriter(tmp_path, scorer, max_bytes=2**30)
     for row in logits:
         writer.append(row[np.newaxis])
-    log = open_score_log(tmp_path)
-    from_log = thresholds_from(Traffic(requests=log.blocks, record=record, judge=None))
+    with closing(open_score_log(tmp_path, scorer)) as log:
+        from_log = thresholds_from(Traffic(requests=log.blocks, record=record, judge=None))
     assert from_log == thresholds_from(traffic_of(logits, record))
 
 

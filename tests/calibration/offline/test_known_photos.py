@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import calibration.offline.known_photos as known_photos
 from calibration.cli import app
 from calibration.live.recalibrate import recalibrate_bundle
-from calibration.live.score_log import LogHeader, ScoreLogWriter
+from calibration.live.score_log import ScoreLogWriter, Scorer
 from calibration.offline.calibrate import calibrate_bundle
 from calibration.offline.known_photos import balanced_rows
 from calibration.record import CalibrationRecord
@@ -308,7 +308,8 @@ def test_traffic_is_guarded_by_logits_and_keeps_the_rejection(
     bundle = open_bundle(copy)
     record = read_record(bundle)
     judge = judged(record)
-    writer, left_out = ScoreLogWriter(tmp_path / "log", LogHeader.of(record)), 0
+    writer = ScoreLogWriter(tmp_path / "log", Scorer.of(bundle, record), max_bytes=2**30)
+    left_out = 0
     seen = features_of(bundle, data, "test", range(ROWS * CLASSES))
     for _ in range(5):
         for logits, _features in [*seen, (np.zeros((1, CLASSES), np.float32), None)]:
