@@ -35,6 +35,11 @@ class ClassInfo:
     link: str | None = None  # address of a page about it
     thumbnail: Thumbnail | None = None  # None where there is no picture
 
+    @cached_property
+    def by_language(self) -> Mapping[str, tuple[str, ...]]:
+        """`common_names` by language code in lower case."""
+        return {language.lower(): names for language, names in self.common_names.items()}
+
     def updated(self, told: "ClassInfo") -> "ClassInfo":
         """This class with what ``told`` knows of it; what that leaves open stays.
 

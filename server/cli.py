@@ -1,5 +1,6 @@
 """The verbs `serve`, `predict` and `doctor`."""
 
+import gc
 import io
 import json
 import sys
@@ -47,7 +48,9 @@ def serve(
     tune_malloc()
     schedule_as_batch()
     listening = bind(host, port)
-    make_server(create_app(settings)).run(sockets=[listening])
+    app = create_app(settings)
+    gc.freeze()  # looking for garbage among what was loaded takes 50 ms with 10,000 classes
+    make_server(app).run(sockets=[listening])
 
 
 @app.command()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic, perf_counter
+from typing import TypeVar
 
 from models.cores import cores
 from server.afterwards.afterwards import Afterwards, Listener, Seen
@@ -26,6 +27,8 @@ FEWEST, MOST = 16, 300
 """Bounds of a queue sized by measurement."""
 UNFAMILIAR = "unfamiliar"
 """Reason under which rejected photos are counted."""
+
+T = TypeVar("T")
 
 
 class State(Enum):
@@ -82,6 +85,7 @@ class Engine:
         self.depth = 0  # photos submitted and not finished
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
+        self._side_thread = ThreadPoolExecutor(1, thread_name_prefix="side")
         self.afterwards = afterwards or Afterwards((), metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
         metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.held)
@@ -128,7 +132,8 @@ class Engine:
     def close(self) -> None:
         """Wait for the tasks that run, drop the others."""
         self.drain()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._pool, self._side_thread):
+            pool.shutdown(wait=True, cancel_futures=True)
         self.pipeline.close()
         self.afterwards.close()
 
@@ -173,6 +178,18 @@ class Engine:
     def _finished(self, running: asyncio.Future[Outcome], size: int) -> None:
         self._running.discard(running)
         self.depth -= size
+
+    async def in_side_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        """Do what takes milliseconds beside the event loop, one such thing at a time.
+
+        More threads would take the interpreter from the loop more often, and be done no sooner.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            running = loop.run_in_executor(self._side_thread, work, *arguments)
+        except RuntimeError as error:  # it is shut down
+            raise _draining() from error
+        return await running
 
     def deadline(self) -> float:
         """Until when, on the monotonic clock, a request that is submitted now may wait."""

@@ -6,6 +6,7 @@ everywhere else, parameters that do not exist are ignored and the key may stand 
 
 import re
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from hashlib import md5
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from server.answers.ask import Ask, Language
 from server.answers.names import FALLBACK
 from server.answers.plantnet import EVERYTHING, PlantNetAnswer, PlantNetError, plantnet_answer
 from server.errors import MalformedRequest, Problem
-from server.http.answering import answered
+from server.http.answering import answered, rendered
 from server.http.handlers import note_problem, problem_of_query
 from server.http.keys import Keys
 from server.http.multipart import FIELD, parts_of_form
@@ -166,16 +167,17 @@ async def plantnet_identify(
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
         request.state.code = SpeciesNotFound.code
         return _refusal(SpeciesNotFound(SpeciesNotFound.title))
-    told = plantnet_answer(
-        answer,
-        hashes,
-        organs,
+    shape = partial(
+        plantnet_answer,
+        hashes=hashes,
+        organs=organs,
         root=str(request.base_url) if question.include_related_images else None,
         no_reject=question.no_reject,
         kind=question.type,
         left=_left(getattr(request.state, "rate_limit", {})),
     )
-    return JSONResponse(told, headers=headers)
+    body = await rendered(engine, answer, shape)
+    return Response(body, media_type="application/json", headers=headers)
 
 
 def _left(rate_limit: Mapping[str, str]) -> int | None:

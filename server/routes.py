@@ -10,9 +10,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from models.classes import ClassInfo
 from server.afterwards.feedback import Feedback
-from server.answers.about import class_entry
 from server.answers.ask import Question
 from server.answers.names import fallback_chain, wanted_languages
 from server.engine import Engine
@@ -41,7 +39,7 @@ from server.errors import (
     WrongNumberOfImages,
 )
 from server.http.about import About
-from server.http.answering import answered
+from server.http.answering import answered, rendered
 from server.http.body import read_body
 from server.http.cached import Cached
 from server.http.description import OF_ALL, refusals
@@ -145,9 +143,12 @@ async def identify(
     """
     ask = question.ask(request.headers.get("accept-language", ""))
     answer, headers = await answered(request, engine, ask)
-    return Response(
-        answer.model_dump_json(by_alias=True), media_type="application/json", headers=headers
-    )
+    body = await rendered(engine, answer, _as_json)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _as_json(answer: Answer) -> str:
+    return answer.model_dump_json(by_alias=True)
 
 
 class Straight:
@@ -191,11 +192,15 @@ async def model(request: Request, about: AboutOf, query: Annotated[NoQuery, Quer
 
 @router.get("/v1/classes", response_model=ClassList)
 async def classes(
-    request: Request, about: AboutOf, query: Annotated[ClassesQuery, Query()]
+    request: Request, about: AboutOf, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
 ) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
-    found = about.classes(_chain(request, query.lang), query.q, query.limit)
-    return found.answer(request, vary="Accept-Language")
+    languages = _chain(request, query.lang)
+
+    def listed() -> Cached:
+        return Cached(about.classes.find(languages, query.q, query.limit))
+
+    return (await engine.in_side_thread(listed)).answer(request, vary="Accept-Language")
 
 
 @router.get(
@@ -207,20 +212,16 @@ async def classes(
     },
 )
 async def thumbnail(
-    request: Request,
-    class_id: str,
-    about: AboutOf,
-    engine: EngineOf,
-    query: Annotated[NoQuery, Query()],
+    request: Request, class_id: str, about: AboutOf, query: Annotated[NoQuery, Query()]
 ) -> Response:
     """Return a small reference picture of one class, a JPEG.
 
     The `thumbnail` of a taxon gives its address, author and licence.
     """
-    known = _known(engine, class_id)
-    if known.id not in about.thumbnails:
+    _check_class(about, class_id)
+    if class_id not in about.thumbnails:
         raise ThumbnailNotFound(f"there is no picture of the class {class_id[:80]!r}")
-    return about.thumbnails[known.id].answer(request)
+    return about.thumbnails[class_id].answer(request)
 
 
 @router.get(
@@ -229,19 +230,17 @@ async def thumbnail(
     responses=refusals(ClassNotFound),
 )
 async def one_class(
-    request: Request, class_id: str, engine: EngineOf, query: Annotated[ClassQuery, Query()]
+    request: Request, class_id: str, about: AboutOf, query: Annotated[ClassQuery, Query()]
 ) -> Response:
     """Return one class by its id."""
-    entry = class_entry(_known(engine, class_id), _chain(request, query.lang))
+    _check_class(about, class_id)
+    entry = about.classes.entry(class_id, _chain(request, query.lang))
     return Cached(entry).answer(request, vary="Accept-Language")
 
 
-def _known(engine: Engine, class_id: str) -> ClassInfo:
-    table = engine.pipeline.bundle.classes
-    if class_id not in table.index_of:
+def _check_class(about: About, class_id: str) -> None:
+    if class_id not in about.classes:
         raise ClassNotFound(f"no class has the id {class_id[:80]!r}; /v1/classes lists all")
-    found: ClassInfo = table[table.index_of[class_id]]
-    return found
 
 
 def _chain(request: Request, lang: str | None) -> list[str]:

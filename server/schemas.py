@@ -1,5 +1,9 @@
-"""The shapes of the answers. Every key is always present; null means not asked for or unknown."""
+"""The shapes of the answers. Every key is always present; null means not asked for or unknown.
 
+What an answer may hold thousands of is a dataclass, made in a fifth of the time of a model.
+"""
+
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -110,45 +114,51 @@ class SetInfo(Shape):
         def __getattr__(self, name: str) -> Measured | None: ...  # one of FIGURES
 
 
-class CommonName(Shape):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommonName:
     """A name people use."""
 
     name: str
     lang: str
 
 
-class ThumbnailInfo(Shape):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ThumbnailInfo:
     """A reference picture of a class."""
 
-    url: str = Field(description="Where it is, relative to the root of the server.")
+    url: Annotated[str, Field(description="Where it is, relative to the root of the server.")]
     author: str | None
     licence: str | None
 
 
-class Taxon(Shape):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taxon:
     """What a class stands for."""
 
     scientific_name: str
     genus: str | None
     family: str | None
-    ids: dict[str, str | None] = Field(
-        description="Keys in other catalogues: always gbif, null where it is unknown."
-    )
+    ids: Annotated[
+        dict[str, str | None],
+        Field(description="Keys in other catalogues: always gbif, null where it is unknown."),
+    ]
     common_names: list[CommonName]
-    link: str | None = Field(description="Address of a page about it.")
-    thumbnail: ThumbnailInfo | None = Field(description="Null where there is no picture.")
+    link: Annotated[str | None, Field(description="Address of a page about it.")]
+    thumbnail: Annotated[ThumbnailInfo | None, Field(description="Null where there is no picture.")]
 
 
-class Result(Shape):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
     """One class with its score."""
 
-    rank: int = Field(description="1 is the best.")
+    rank: Annotated[int, Field(description="1 is the best.")]
     class_id: str
-    score: float = Field(description="The very number compared with lambda.")
+    score: Annotated[float, Field(description="The very number compared with lambda.")]
     in_set: bool
-    top_k_probability: float | None = Field(
-        description="Probability to be among the k best; only with include=marginals."
-    )
+    top_k_probability: Annotated[
+        float | None,
+        Field(description="Probability to be among the k best; only with include=marginals."),
+    ]
     taxon: Taxon
 
 
@@ -295,12 +305,13 @@ class ModelCard(Shape):
     limits: Limits
 
 
-class ClassEntry(Shape):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassEntry:
     """A class the model knows."""
 
     class_id: str
     taxon: Taxon
-    training_count: int | None = Field(description="Training photos of this class.")
+    training_count: Annotated[int | None, Field(description="Training photos of this class.")]
 
 
 class ClassList(Shape):

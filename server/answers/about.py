@@ -1,18 +1,13 @@
-"""What the server says about the model: the card, and the classes it knows."""
+"""The model card: what the server says about the model."""
 
-from collections.abc import Sequence
 from typing import get_args
 
 from calibration.guarantees import Guarantee
 from calibration.record.record import CalibrationRecord, OperatingPoint
 from calibration.rules import RULES
-from models.classes import ClassInfo, ClassTable
 from server.answers.lists import Lists
-from server.answers.names import taxon
 from server.answers.pipeline import Pipeline
 from server.schemas import (
-    ClassEntry,
-    ClassList,
     Limits,
     ListedClasses,
     ModelCard,
@@ -111,30 +106,3 @@ def _shown(points: list[OperatingPoint]) -> list[Point]:
         )
         for point in points
     ]
-
-
-def class_entry(item: ClassInfo, languages: Sequence[str]) -> ClassEntry:
-    """One class, with the names of the first of ``languages`` that has any."""
-    return ClassEntry(
-        class_id=item.id, taxon=taxon(item, languages), training_count=item.training_count
-    )
-
-
-def find_classes(
-    classes: ClassTable,
-    languages: Sequence[str],
-    *,
-    q: str | None = None,
-    limit: int | None = None,
-) -> ClassList:
-    """The classes whose id or any name, in any language, contains ``q``."""
-    found = [item for item in classes if q is None or _matches(item, q.casefold())]
-    return ClassList(
-        total=len(found), classes=[class_entry(item, languages) for item in found[:limit]]
-    )
-
-
-def _matches(item: ClassInfo, wanted: str) -> bool:
-    names = [item.id, item.scientific_name, item.genus or "", item.family or ""]
-    names += [name for listed in item.common_names.values() for name in listed]
-    return any(wanted in name.casefold() for name in names)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, FailFast, Field
 
 from calibration.guarantees import Guarantee
 from models.flags import Flag
@@ -53,7 +53,9 @@ class Question(Strict):
     )
     lang: Language = None
     max_results: int | None = Field(default=None, ge=1, description="Most entries of `results`.")
-    include: Annotated[list[Include], BeforeValidator(_split), Flag(type=list[str] | None)] = Field(
+    include: Annotated[
+        list[Include], FailFast(), BeforeValidator(_split), Flag(type=list[str] | None)
+    ] = Field(
         default_factory=list,
         description="More in the answer, separated by commas: `scores` (all classes), "
         "`marginals` (probability to be among the k best), `rollup` (genus and family).",

@@ -8,20 +8,22 @@ from models.classes import ClassInfo
 from server.schemas import CommonName, Taxon, ThumbnailInfo
 
 FALLBACK = "en"
+MOST_LANGUAGES = 30
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 
 def accepted_languages(header: str) -> list[str]:
     """The languages of an ``Accept-Language`` header, the most wanted first.
 
-    What cannot be read is left out: a strange header is no reason to refuse a photo.
+    What cannot be read is left out, and what comes after `MOST_LANGUAGES`: a strange header is no
+    reason to refuse a photo.
 
     Example:
         >>> accepted_languages("fr-CH, fr;q=0.9, en;q=0.8, *;q=0.5")
         ['fr-CH', 'fr', 'en']
     """
     weighted = []
-    for position, entry in enumerate(header.split(",")):
+    for position, entry in enumerate(header.split(",", MOST_LANGUAGES)[:MOST_LANGUAGES]):
         tag, _, parameter = (part.strip() for part in entry.partition(";"))
         weight = _weight(parameter)
         if LANGUAGE_TAG.fullmatch(tag) and weight > 0:
@@ -57,15 +59,14 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
 
 def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
     """What a class stands for, named in the first of a `fallback_chain` that has any name."""
-    by_language = {language.lower(): names for language, names in item.common_names.items()}
-    found = next((language for language in languages if by_language.get(language)), None)
-    names = [] if found is None else by_language[found]
+    offered = item.by_language
+    language = next((each for each in languages if offered.get(each)), "")
     return Taxon(
         scientific_name=item.scientific_name,
         genus=item.genus,
         family=item.family,
         ids={"gbif": item.gbif},
-        common_names=[CommonName(name=name, lang=str(found)) for name in names],
+        common_names=[CommonName(name=name, lang=language) for name in offered.get(language, ())],
         link=item.link,
         thumbnail=_thumbnail(item),
     )
@@ -74,4 +75,8 @@ def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
 def _thumbnail(item: ClassInfo) -> ThumbnailInfo | None:
     if item.thumbnail is None:
         return None
-    return ThumbnailInfo.of(item.thumbnail, url=f"v1/classes/{quote(item.id, safe='')}/thumbnail")
+    return ThumbnailInfo(
+        url=f"v1/classes/{quote(item.id, safe='')}/thumbnail",
+        author=item.thumbnail.author,
+        licence=item.thumbnail.licence,
+    )

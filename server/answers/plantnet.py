@@ -131,15 +131,15 @@ class PlantNetError(PlantNetShape):
 
 def plantnet_answer(
     answer: Answer,
+    *,
     hashes: Sequence[str],
     organs: Sequence[str],
-    *,
     root: str | None,
     no_reject: bool,
     kind: str | None,
     left: int | None,
-) -> dict[str, Any]:
-    """The same answer in the other shape.
+) -> str:
+    """The same answer in the other shape, as JSON.
 
     Args:
         answer: Of the server.
@@ -169,7 +169,7 @@ def plantnet_answer(
         remaining_identification_requests=UNLIMITED if left is None else left,
         florilege=Ours.of(answer),
     )
-    return told.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return told.model_dump_json(by_alias=True, exclude_unset=True)
 
 
 def _result(result: Result, root: str | None) -> PlantNetResult:

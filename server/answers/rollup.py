@@ -33,11 +33,15 @@ def _groups(
 ) -> list[Rollup]:
     inside = {names[index] for index in members}
     total = float(scores.sum()) or 1.0
+    sums = dict.fromkeys(inside, 0.0)
+    for name, score in zip(names, scores.tolist(), strict=True):
+        if name in sums:
+            sums[name] += score
     groups = [
         Rollup(
             rank=rank,
             name=name,
-            score=min(1.0, float(scores[[other == name for other in names]].sum()) / total),
+            score=min(1.0, sums[name] / total),
             covers_set=inside == {name},
         )
         for name in inside

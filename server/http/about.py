@@ -1,25 +1,24 @@
 """What is said of a bundle, the same as long as it is served: card, classes, reference pictures."""
 
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
 from models.images import ACCEPTED
-from server.answers.about import find_classes, model_card
+from server.answers.about import model_card
+from server.answers.class_list import Classes
 from server.answers.pipeline import Pipeline
 from server.http.cached import Cached
 from server.schemas import Limits
 from server.settings import Settings
 
-LISTS: Final = 16  # kept; each may have some hundred kilobytes
 MAX_AGE_S: Final = 3600  # of a picture; a page shows the same few again and again
 
 
 class About:
-    """All of it for one bundle, each answer rendered once.
+    """All of it for one bundle.
 
     Attributes:
         card: The model card.
+        classes: What is listed and shown of the classes.
         thumbnails: The reference picture of each class that has one, by class id.
     """
 
@@ -34,22 +33,8 @@ class About:
                 feedback_photos=settings.feedback_photos,
             )
         )
+        self.classes = Classes(bundle.classes)
         self.thumbnails = {
             name: Cached(picture, "image/jpeg", max_age_s=MAX_AGE_S)
             for name, picture in bundle.read_thumbnails().items()
         }
-        self._languages = {
-            language.lower() for item in bundle.classes for language in item.common_names
-        }
-
-        @lru_cache(maxsize=LISTS)
-        def listed(languages: tuple[str, ...], q: str | None, limit: int | None) -> Cached:
-            return Cached(find_classes(bundle.classes, languages, q=q, limit=limit))
-
-        self._listed = listed
-
-    def classes(self, languages: Sequence[str], q: str | None, limit: int | None) -> Cached:
-        """The classes that match, as `find_classes`; the last answers are kept."""
-        # Languages nobody has names in change nothing: most browsers then share a list.
-        known = tuple(language for language in languages if language in self._languages)
-        return self._listed(known, q, limit)

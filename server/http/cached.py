@@ -34,8 +34,7 @@ class Cached:
         headers = {"ETag": self._tag, "Cache-Control": private + self._control}
         if vary is not None:
             headers["Vary"] = vary
-        listed = request.headers.get("if-none-match", "").split(",")
-        known = {part.strip().removeprefix("W/") for part in listed}
-        if self._tag in known or "*" in known:
+        named = request.headers.get("if-none-match", "").strip()
+        if self._tag in named or named == "*":
             return Response(status_code=304, headers=headers)
         return Response(self._body, headers=headers, media_type=self._media_type)

@@ -13,6 +13,8 @@ from server.schemas import Strict
 
 REPEATED: Final = frozenset({"include", "only"})
 """Parameters that may be given more than once: of any other a value would be ignored."""
+MOST_NAMES: Final = 30
+"""Parameters of different names; each that does not exist would be a mistake to describe."""
 
 
 class NoQuery(Strict):
@@ -40,13 +42,15 @@ async def refuse_repeated(request: Request) -> None:
     """Refuse a query that gives a parameter twice which is not of `REPEATED`.
 
     Raises:
-        InvalidParameter: It does.
+        InvalidParameter: It does, or it has more than `MOST_NAMES` parameters.
     """
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name in seen and name not in REPEATED:
             raise InvalidParameter(f"parameter `{name[:80]}`: it is given more than once")
         seen.add(name)
+        if len(seen) > MOST_NAMES:
+            raise InvalidParameter(f"more than {MOST_NAMES} parameters; /openapi.json lists them")
 
 
 def question_of(query: QueryParams) -> Question:

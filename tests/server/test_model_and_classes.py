@@ -4,19 +4,15 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-import server.http.about
 from calibration.rules import RULES
 from models.bundle import replace_files
-from server.answers.about import find_classes
-from server.answers.pipeline import open_pipeline
 from server.app import create_app
-from server.http.about import LISTS, About
 from server.schemas import Rule
 from server.settings import Settings
 from tests.server import garden
@@ -126,6 +122,8 @@ def test_all_classes_are_listed_in_the_order_of_the_model(client: TestClient) ->
         ("q=asteraceae", ["1010", "1011"]),
         ("q=1007", ["1007"]),
         ("q=nothing", []),
+        ("q=", [flower[0] for flower in garden.FLOWERS]),
+        ("q=1001%00Rosa", []),
         ("limit=2", ["1001", "1002"]),
         ("q=papaver&limit=1", ["1004"]),
         ("limit=0", []),
@@ -182,29 +180,6 @@ def test_a_bundle_from_before_pictures_is_served(bundle: Path, tmp_path: Path) -
         taxon = client.get("/v1/classes/1001").json()["taxon"]
         assert (taxon["link"], taxon["thumbnail"]) == (None, None)
         assert client.get("/v1/classes/1001/thumbnail").status_code == 404
-
-
-def test_lists_are_kept_by_language_and_question_and_the_oldest_goes(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[tuple[Any, ...]] = []
-
-    def find(*arguments: Any, **named: Any) -> Any:
-        made.append((arguments[1], named["q"], named["limit"]))
-        return find_classes(*arguments, **named)
-
-    monkeypatch.setattr(server.http.about, "find_classes", find)
-    listed = About(open_pipeline(bundle, device="cpu"), Settings(bundle=bundle)).classes
-    french = listed(["fr-ch", "fr", "en"], None, None)
-    assert listed(["ja", "fr", "en"], None, None) is french
-    assert listed(["en"], None, None) is not french
-    assert made == [(("fr", "en"), None, None), (("en",), None, None)]
-    for limit in range(LISTS):
-        listed(["en"], "rosa", limit)
-    assert len(made) == 2 + LISTS
-    listed(["en"], "rosa", LISTS - 1)
-    assert len(made) == 2 + LISTS
-    assert listed(["fr", "en"], None, None) is not french
 
 
 def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) -> None:

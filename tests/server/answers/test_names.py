@@ -1,9 +1,11 @@
 """Languages: reading Accept-Language, falling back, never mixing languages in one answer."""
 
+from dataclasses import asdict
+
 import pytest
 
 from models.classes import ClassInfo, Thumbnail
-from server.answers.names import accepted_languages, fallback_chain, taxon
+from server.answers.names import MOST_LANGUAGES, accepted_languages, fallback_chain, taxon
 
 ROSE = ClassInfo(
     id="1",
@@ -35,6 +37,12 @@ ROSE = ClassInfo(
 )
 def test_accept_language_is_read_by_weight_then_order(header: str, expected: list[str]) -> None:
     assert accepted_languages(header) == expected
+
+
+def test_no_more_languages_are_read_than_anybody_speaks() -> None:
+    tags = [f"en-{number}" for number in range(MOST_LANGUAGES + 5)]
+    assert accepted_languages(",".join(tags)) == tags[:MOST_LANGUAGES]
+    assert accepted_languages(",".join(tags[:MOST_LANGUAGES])) == tags[:MOST_LANGUAGES]
 
 
 def test_the_chain_goes_to_the_base_language_and_ends_in_english() -> None:
@@ -77,6 +85,6 @@ def test_the_address_of_a_picture_spells_any_id(id_: str, written: str) -> None:
     found = taxon(ClassInfo(id=id_, scientific_name="X", link="l", thumbnail=about), ["en"])
     assert found.link == "l"
     assert found.thumbnail is not None
-    assert found.thumbnail.model_dump() == {
+    assert asdict(found.thumbnail) == {
         "url": f"v1/classes/{written}/thumbnail", "author": "A", "licence": "CC0"
     }  # fmt: skip

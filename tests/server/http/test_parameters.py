@@ -1,8 +1,10 @@
 """A question is read as FastAPI reads it."""
 
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
+import pytest
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from hypothesis import given, settings
@@ -11,7 +13,9 @@ from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 
 from server.answers.ask import Question
-from server.http.parameters import REPEATED, question_of
+from server.app import create_app
+from server.http.parameters import MOST_NAMES, REPEATED, question_of
+from server.settings import Settings
 
 NAMES = [*Question.model_fields, "K", ""]
 VALUES = [
@@ -56,3 +60,20 @@ def test_a_question_is_read_as_fastapi_reads_it(given: list[tuple[str, str]]) ->
     except RequestValidationError as error:
         found = plain(error)
     assert found == read.pop()
+
+
+def test_a_query_with_thousands_of_mistakes_is_refused_for_one() -> None:
+    with pytest.raises(RequestValidationError) as refused:
+        question_of(QueryParams("include=" + ",".join(["x"] * 9)))
+    assert len(refused.value.errors()) == 1
+
+
+def test_a_query_has_no_more_names_than_there_are_parameters(bundle: Path) -> None:
+    names = [f"x{number}=1" for number in range(MOST_NAMES + 1)]
+    with TestClient(create_app(Settings(bundle=bundle, plantnet=True))) as client:
+        for method, path in (("POST", "/v1/identify"), ("GET", "/v1/classes")):
+            few = client.request(method, f"{path}?{'&'.join(names[:-1])}")
+            many = client.request(method, f"{path}?{'&'.join(names)}")
+            assert few.json()["code"] == "unknown_parameter"
+            assert many.json()["code"] == "invalid_parameter"
+            assert f"more than {MOST_NAMES}" in many.json()["detail"]

@@ -1,0 +1,65 @@
+"""The classes that a model knows, as people look for them."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from models.classes import ClassInfo, ClassTable
+from server.answers.names import taxon
+from server.schemas import ClassEntry
+
+LANGUAGES_KEPT: Final = 8
+SEPARATOR: Final = "\0"  # in no name
+_ENTRY = TypeAdapter(ClassEntry)
+
+
+class Classes:
+    """The classes of a model as JSON: each is written once per language, a list is joined of them.
+
+    Lists of 10,000 classes take milliseconds.
+    """
+
+    def __init__(self, table: ClassTable) -> None:
+        self._table = table
+        self._names = [_names(item) for item in table]
+        self._languages = frozenset(language for item in table for language in item.by_language)
+        self._entry = lru_cache(maxsize=LANGUAGES_KEPT * len(table))(self._write)
+
+    def __contains__(self, class_id: str) -> bool:
+        return class_id in self._table.index_of
+
+    def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
+        """The `ClassEntry` of a class, named in the first of a `fallback_chain` that has any."""
+        return self._entry_at(self._table.index_of[class_id], languages)
+
+    def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
+        """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
+        matches: Sequence[int] = range(len(self._table))
+        if q is not None:
+            part = q.casefold()
+            matches = [
+                index
+                for index, names in enumerate(self._names)
+                if part in names and SEPARATOR not in part
+            ]
+        languages = [each for each in languages if each in self._languages]
+        entries = b",".join(self._entry_at(index, languages) for index in matches[:limit])
+        return b'{"total":%d,"classes":[%b]}' % (len(matches), entries)
+
+    def _entry_at(self, index: int, languages: Sequence[str]) -> bytes:
+        offered = self._table.items[index].by_language
+        return self._entry(index, next((each for each in languages if offered.get(each)), None))
+
+    def _write(self, index: int, language: str | None) -> bytes:
+        item = self._table.items[index]
+        known = taxon(item, [] if language is None else [language])
+        entry = ClassEntry(class_id=item.id, taxon=known, training_count=item.training_count)
+        return _ENTRY.dump_json(entry)
+
+
+def _names(item: ClassInfo) -> str:
+    names = [item.id, item.scientific_name, item.genus or "", item.family or ""]
+    names += [name for listed in item.common_names.values() for name in listed]
+    return SEPARATOR.join(names).casefold()

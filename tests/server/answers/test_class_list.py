@@ -1,0 +1,62 @@
+"""Classes are listed as JSON, each written once per language."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+import server.answers.class_list
+from models.classes import ClassInfo, ClassTable
+from server.answers.class_list import LANGUAGES_KEPT, Classes
+from server.answers.names import taxon
+from server.schemas import Taxon
+from tests.server import garden
+
+TABLE = garden.classes()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The languages in which taxa were made, one for each time."""
+    made: list[str] = []
+
+    def make(item: ClassInfo, languages: Sequence[str]) -> Taxon:
+        made.append(" ".join(languages))
+        return taxon(item, languages)
+
+    monkeypatch.setattr(server.answers.class_list, "taxon", make)
+    return made
+
+
+def test_a_list_holds_the_entries_of_its_classes() -> None:
+    classes = Classes(TABLE)
+    listed = json.loads(classes.find(["fr", "en"], "rosa", 2))
+    entries = [json.loads(classes.entry(id_, ["fr", "en"])) for id_ in ("1001", "1002")]
+    assert listed == {"total": 3, "classes": entries}
+    assert entries[1]["taxon"]["common_names"] == [{"name": "églantier", "lang": "fr"}]
+    assert ("1001" in classes, "99" in classes) == (True, False)
+
+
+def test_a_class_is_written_once_in_the_language_that_it_is_shown_in(written: list[str]) -> None:
+    classes = Classes(TABLE)
+    french = classes.find(["fr-ch", "fr", "en"], None, None)
+    assert len(written) == len(TABLE)
+    assert {"fr", "en", ""} == set(written)  # some have English names alone, one has none
+    assert classes.find(["ja", "fr", "en"], None, 99) == french
+    classes.find(["fr"], None, 2)
+    assert len(written) == len(TABLE)
+    classes.find(["en"], None, None)
+    assert written.count("en") == len(TABLE) - 1
+
+
+def test_of_many_languages_the_last_are_kept(written: list[str]) -> None:
+    names = {f"x{number}": ("name",) for number in range(LANGUAGES_KEPT + 1)}
+    rose = replace(TABLE[0], common_names=names)
+    classes = Classes(ClassTable((rose,)))
+    for language in names:
+        classes.entry(rose.id, [language])
+    classes.entry(rose.id, [f"x{LANGUAGES_KEPT}"])
+    assert len(written) == LANGUAGES_KEPT + 1
+    classes.entry(rose.id, ["x0"])
+    assert len(written) == LANGUAGES_KEPT + 2
