@@ -5,8 +5,15 @@ from dataclasses import asdict
 import pytest
 
 from models.classes import ClassInfo, Thumbnail
-from server.answers.names import MOST_LANGUAGES, accepted_languages, fallback_chain, taxon
+from server.answers.names import (
+    MAX_TAG_LENGTH,
+    MOST_LANGUAGES,
+    accepted_languages,
+    fallback_chain,
+    taxon,
+)
 
+LONGEST = "aaa" + "-aaaaaaa" * 4
 ROSE = ClassInfo(
     id="1",
     scientific_name="Rosa canina",
@@ -33,6 +40,9 @@ ROSE = ClassInfo(
         ("<script>, en;q=0.5", ["en"]),
         ("en;q=0.5, fr;q=0.5", ["en", "fr"]),
         (",,;;=,", []),
+        ("en;Q=0.5, fr", ["fr", "en"]),
+        (f"{LONGEST}, fr", [LONGEST, "fr"]),
+        (f"{LONGEST}a, fr", ["fr"]),
     ],
 )
 def test_accept_language_is_read_by_weight_then_order(header: str, expected: list[str]) -> None:
@@ -43,6 +53,10 @@ def test_no_more_languages_are_read_than_anybody_speaks() -> None:
     tags = [f"en-{number}" for number in range(MOST_LANGUAGES + 5)]
     assert accepted_languages(",".join(tags)) == tags[:MOST_LANGUAGES]
     assert accepted_languages(",".join(tags[:MOST_LANGUAGES])) == tags[:MOST_LANGUAGES]
+
+
+def test_the_longest_tag_is_as_long_as_allowed() -> None:
+    assert len(LONGEST) == MAX_TAG_LENGTH
 
 
 def test_the_chain_goes_to_the_base_language_and_ends_in_english() -> None:
