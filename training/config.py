@@ -48,6 +48,10 @@ ADAMW: Final = {"learning_rate": 1e-3, "weight_decay": 0.05, "momentum": None, "
 """What differs from the defaults, which are those of sgd."""
 
 
+CLIP_NORM: Final = 1.0
+"""Largest norm of the gradient of a network without normalisation layers."""
+
+
 class OptimiserConfig(Group):
     """How the weights follow their gradients; see ``training.optimisation.optimiser``."""
 
@@ -68,7 +72,8 @@ class OptimiserConfig(Group):
     layer_decay: float = Field(default=1.0, gt=0, le=1)
     """Multiplier of the learning rate from each block of the backbone to the one below it."""
     clip_norm: Positive | None = None
-    """Largest norm of the gradient; null does not clip."""
+    """Largest norm of the gradient; null does not clip. A network without normalisation layers,
+    such as `vgg16`, `alexnet` or `squeezenet1_1`, has 1 unless you say otherwise."""
 
     @model_validator(mode="before")
     @classmethod

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from models.backbones.blocks import has_normalisation
 from models.errors import BundleError, UsageError
 from models.extras import install_hint
 from models.images import Preprocess
@@ -92,6 +93,14 @@ def own_preprocess(name: str) -> Preprocess:
         mean=_three(own["mean"]),
         std=_three(own["std"]),
     )
+
+
+@cache
+def normalises(name: str) -> bool:
+    """Whether a network of timm has normalisation layers."""
+    configuration(name)  # an unknown one is refused here
+    with torch.device("meta"):
+        return has_normalisation(_create(name))
 
 
 def side_taken(name: str, at_least: int) -> int:

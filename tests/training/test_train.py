@@ -21,7 +21,7 @@ from training import losses, train
 from training.loading import Batch
 from training.loop import Run
 from training.losses import CrossEntropy
-from training.settings import from_plain
+from training.settings import from_plain, resolve
 from training.train import TrainResult, train_run
 
 pytestmark = pytest.mark.filterwarnings(
@@ -565,6 +565,26 @@ def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, optimiser={"learning_rate": 1e30})
     with pytest.raises(UsageError, match=r"became NaN by step .*learning_rate.*no checkpoint had"):
         train_run(config, tmp_path / "run", say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "loss", [key for key, kind in losses.LOSSES.items() if kind.head != "cosine"]
+)
+def test_every_loss_stops_with_advice_on_a_run_that_diverges(loss: str, tmp_path: Path) -> None:
+    flags = {"backbone": "tiny", "image_size": 16, "batch_size": 32, "workers": 0, "epochs": 3}
+    rate = ["optimiser.learning_rate=1e30"]
+    config = resolve({"data": "flora:train=64,val=16", "loss": loss, **flags}, overrides=rate)
+    with pytest.raises(UsageError, match=r"lower --set optimiser\.learning_rate"):
+        train_run(config, tmp_path / "run", say=lambda _: None)
+
+
+def test_a_network_without_normalisation_learns_at_the_default_rate(tmp_path: Path) -> None:
+    data = "flora:train=256,val=64,test=1"
+    flags = {"data": data, "backbone": "squeezenet1_1", "image_size": 64, "workers": 0}
+    config = resolve({**flags, "loss": "two_head_average_k", "batch_size": 32, "seed": 3})
+    run = tmp_path / "run"
+    train_run(config.model_copy(update={"epochs": 1}), run, say=lambda _: None)
+    assert float(_losses(run)[0]) < 10.2  # that of the first step
 
 
 def test_a_loss_of_nan_leaves_the_last_checkpoint_and_says_of_which_step(
