@@ -200,8 +200,8 @@ class TrainConfig(Group):
     `tiny_patches`, or timm's: `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`,
     `timm:local-dir:FOLDER`."""
     weights: Start = None
-    """Starting weights: `pretrained` (the network's own, downloaded), a file of weights, the folder
-    of a run or a bundle, or none."""
+    """Starting weights: `pretrained` (the network's own, downloaded once; with `freeze` the
+    default), a file of weights, the folder of a run or a bundle, or none."""
     freeze: Literal["backbone"] | None = None
     """`backbone` trains the head alone, on features that are computed once and kept; pictures are
     not augmented."""

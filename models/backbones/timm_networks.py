@@ -83,6 +83,18 @@ def configuration(name: str) -> Mapping[str, Any]:
     return found
 
 
+@cache
+def megabytes(name: str) -> float | None:
+    """About how large the pretrained weights of a network of timm are; None where it has none."""
+    own = configuration(name)
+    if not (own.get("hf_hub_id") or own.get("url") or weights_folder(name)):
+        return None
+    with torch.device("meta"):
+        network = _timm().create_model(name.removeprefix(PREFIX), pretrained=False)
+    tensors = network.state_dict().values()
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors)) / 1e6
+
+
 def own_preprocess(name: str) -> Preprocess:
     """How a network of timm wants its pictures."""
     own = configuration(name)

@@ -346,6 +346,29 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
     assert torch.equal(new[1:], old[[0, 2]])  # blue, red
 
 
+@pytest.mark.parametrize(
+    ("backbone", "given", "warned"),
+    [
+        ("timm:test_efficientnet", {}, True),
+        ("resnet18", {}, True),
+        ("timm:test_efficientnet", {"weights": "none"}, False),
+        ("tiny", {}, False),  # there are none to start from
+    ],
+)
+def test_random_weights_that_nobody_chose_are_warned_of(
+    photos: Path, tmp_path: Path, backbone: str, given: dict[str, str], warned: bool
+) -> None:
+    said: list[str] = []
+    config = small_config(
+        photos, backbone=backbone, loss={"name": "cross_entropy"}, epochs=1, image_size=32, **given
+    )
+    train_run(config, tmp_path / "run", say=said.append)
+    start = f"warning: {backbone} starts from random weights"
+    lines = [line for line in said if line.startswith(start)]
+    assert len(lines) == warned
+    assert all("--weights pretrained downloads" in line for line in lines)
+
+
 def test_enlarged_pictures_are_said_with_a_faster_size(photos: Path, tmp_path: Path) -> None:
     changes = {"epochs": 1, "loss": {"name": "cross_entropy"}}
     line = "pictures of 20 px are enlarged to 50 px: --image-size 20 is about 6.2 times less work"
@@ -358,6 +381,7 @@ def test_pictures_that_a_network_needs_larger_are_enlarged_without_a_word(
     photos: Path, tmp_path: Path
 ) -> None:
     changes: dict[str, Any] = {"epochs": 1, "loss": {"name": "cross_entropy"}, "batch_size": 18}
+    changes["weights"] = None
     (only,) = _said(tmp_path / "run", photos, backbone="squeezenet1_0", image_size=21, **changes)
     assert only.startswith("epoch 1/1")
 
