@@ -46,8 +46,8 @@ def import_command(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Checkpoint of the network, .safetensors or .pt; without it, its pretrained weights, "
-            "downloaded once.",
+            help="Checkpoint of the network, .safetensors or .pt; without it, its pretrained "
+            "weights, downloaded once.",
         ),
     ] = None,
     photos: Annotated[
