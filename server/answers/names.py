@@ -77,7 +77,7 @@ def _thumbnail(item: ClassInfo) -> ThumbnailInfo | None:
     if item.thumbnail is None:
         return None
     return ThumbnailInfo(
-        url=f"v1/classes/{quote(item.id, safe='')}/thumbnail",
+        url=f"v1/thumbnails?class_id={quote(item.id, safe='')}",
         author=item.thumbnail.author,
         licence=item.thumbnail.licence,
     )

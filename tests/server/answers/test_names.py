@@ -100,5 +100,5 @@ def test_the_address_of_a_picture_spells_any_id(id_: str, written: str) -> None:
     assert found.link == "l"
     assert found.thumbnail is not None
     assert asdict(found.thumbnail) == {
-        "url": f"v1/classes/{written}/thumbnail", "author": "A", "licence": "CC0"
+        "url": f"v1/thumbnails?class_id={written}", "author": "A", "licence": "CC0"
     }  # fmt: skip
