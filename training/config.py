@@ -209,8 +209,8 @@ class TrainConfig(Group):
     """Folder of kept features, for any number of runs and networks; null is `features` beside the
     run folder."""
     blend: bool = False
-    """Blend a linear head trained on kept features with one of `assume_negative` and with their
-    linear discriminant, as does most for the sets on `val`."""
+    """Average a linear head trained on kept features with one of `assume_negative` and with their
+    linear discriminant, as sharp as does most for the sets on `val`."""
     unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
     """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
     everything."""
