@@ -176,6 +176,8 @@ def evaluate(
         shown = partial(bundle_outputs, data=data, split=split, device=device)
         with shown(bundle) as new:
             evaluation = evaluation_of(new)
+            for warning in evaluation.warnings:
+                warn(warning)
             content = evaluation.to_plain()
             tables = [*evaluation_tables(content, all_rules=all_rules), *lists_tables(content)]
             older: Findings | None = None

@@ -29,6 +29,22 @@ class PhotoGroups:
         return len(self.rows)
 
 
+def plants_of(observations: Sequence[str]) -> NDArray[np.int64]:
+    """The number of each photo's plant, from 0, shape ``(rows,)``.
+
+    Args:
+        observations: One id per photo, shared by the photos of one plant; a photo without one,
+            where it is empty, is of a plant of its own.
+
+    Example:
+        >>> plants_of(["b", "a", "", "b", ""])
+        array([0, 1, 2, 0, 3])
+    """
+    numbers: dict[object, int] = {}
+    keys = (name or row for row, name in enumerate(observations))
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
 def groups_of(
     labels: ArrayLike,
     *,

@@ -40,6 +40,10 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "temperature": record.temperature,
         "split": record.measured.split,
         "rows": record.measured.rows,
+        "observations": record.measured.observations,
+        "train_photos": record.measured.train_photos,
+        "selection_photos": record.measured.selection_photos,
+        "selection_split": record.measured.selection_split,
         "images": list(record.images),
         "compared": [
             {**dict(zip(names, which, strict=True)), "k": k, "hit_rate": rate}

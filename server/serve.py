@@ -12,7 +12,6 @@ from fastapi import FastAPI
 
 from models.errors import UsageError
 from server.engine import Engine
-from server.http.connection import Connection
 
 log = logging.getLogger("florilege.server")
 
@@ -98,8 +97,6 @@ def make_server(app: FastAPI) -> Server:
     engine: Engine = app.state.engine
     config = uvicorn.Config(
         app,
-        http=Connection,
-        ws="none",
         access_log=False,
         log_config=None,
         lifespan="on",

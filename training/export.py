@@ -17,6 +17,7 @@ from models.classes import ClassTable
 from models.errors import BundleError
 from models.export import export_onnx
 from models.heads import output_names
+from models.photo_hashes import PHOTOS
 from training.config import TrainConfig
 from training.frozen.blend import note_of
 from training.history import best_row
@@ -76,6 +77,8 @@ def export_run(run: Path, out: Path) -> Bundle:
             "config.yaml": to_yaml(config).encode(),
             "weights.safetensors": folder.best,
         }
+        if folder.photos.is_file():
+            files[PHOTOS] = folder.photos
         if any(item.thumbnail for item in classes):
             files["thumbnails.zip"] = folder.thumbnails
         name = run.resolve().name

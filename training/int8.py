@@ -25,6 +25,7 @@ from calibration.record.reading import read_record
 from data.dataset import Split
 from data.parts import select
 from data.sources import list_source
+from models import photo_hashes
 from models.bundle import Bundle, open_bundle, reserved, write_bundle
 from models.bundle.bundle import CLASSES, MODEL, PREPROCESS, THUMBNAILS
 from models.errors import DataError, UsageError
@@ -36,7 +37,7 @@ PHOTOS: Final = 300
 """Training photos to measure ranges on, unless another number is asked for."""
 TIMED: Final = 30  # times that each network sees a picture
 
-_KEPT: Final = (CLASSES, PREPROCESS, METRICS, CARD, THUMBNAILS)
+_KEPT: Final = (CLASSES, PREPROCESS, METRICS, CARD, THUMBNAILS, photo_hashes.PHOTOS)
 """Files of the float bundle that its variant has too; its weights are not those of the variant."""
 
 

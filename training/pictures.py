@@ -16,6 +16,7 @@ from data.dataset import Split
 from data.records import count_of
 from models.errors import DataError
 from models.images import ImageError, decode, read_header
+from models.photo_hashes import photo_hash
 from models.progress import progress
 
 Picture = NDArray[np.uint8]
@@ -73,13 +74,13 @@ class Pictures:
     """
 
     split: Split
-    decoder: Callable[[bytes], Picture]
+    decoder: Callable[[bytes], Any]
     kept: Sequence[Picture] | None = None
 
     def __len__(self) -> int:
         return len(self.split)
 
-    def read(self, row: int) -> Picture | str:
+    def read(self, row: int) -> Any:
         """One picture, or what is wrong with its file."""
         if self.kept is not None:
             return self.kept[row]
@@ -107,20 +108,33 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
     Raises:
         DataError: Some cannot be read; the message names them.
     """
-    kept: list[Picture] = []
+    return replace(pictures, kept=_read_all(pictures, "reading", workers))
+
+
+def hash_photos(split: Split, *, workers: int) -> list[bytes]:
+    """`photo_hash` of every picture of a split, each read once.
+
+    Raises:
+        DataError: Some cannot be read; the message names them.
+    """
+    return _read_all(Pictures(split, photo_hash), "identifying", workers)
+
+
+def _read_all(pictures: Pictures, doing: str, workers: int) -> list[Any]:
+    items: list[Any] = []
     problems: list[str] = []
     chunks = prepared(_Chunks(pictures), workers=workers if len(pictures) > 4 * CHUNK else 0)
-    with progress(len(pictures), f"reading {pictures.split.name}") as advance:
+    with progress(len(pictures), f"{doing} {pictures.split.name}") as advance:
         for chunk in chunks:
-            kept += [item for item in chunk if not isinstance(item, str)]
+            items += [item for item in chunk if not isinstance(item, str)]
             problems += [item for item in chunk if isinstance(item, str)]
             advance(len(chunk))
     if problems:
         raise unreadable(problems, pictures.split.name)
-    return replace(pictures, kept=kept)
+    return items
 
 
-class _Chunks(Dataset[list[Picture | str]]):
+class _Chunks(Dataset[list[Any]]):
     """Some pictures at a time, so that workers send few large messages."""
 
     def __init__(self, pictures: Pictures) -> None:
@@ -129,7 +143,7 @@ class _Chunks(Dataset[list[Picture | str]]):
     def __len__(self) -> int:
         return math.ceil(len(self.pictures) / CHUNK)
 
-    def __getitem__(self, chunk: int) -> list[Picture | str]:
+    def __getitem__(self, chunk: int) -> list[Any]:
         rows = range(chunk * CHUNK, min(len(self.pictures), (chunk + 1) * CHUNK))
         return [self.pictures.read(row) for row in rows]
 

@@ -10,6 +10,7 @@ from models.backbones.provenance import RECORD, Provenance
 from models.classes import ClassTable
 from models.errors import BundleError, DataError, UsageError
 from models.files import LOCK, held
+from models.photo_hashes import PHOTOS, PhotoHashes
 from training.checkpoint import write
 from training.config import TrainConfig
 from training.settings import from_plain, read_yaml, to_yaml
@@ -26,6 +27,7 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.classes = path / "classes.json"
         self.thumbnails = path / "thumbnails.zip"
+        self.photos = path / PHOTOS
         self.weights = path / RECORD
         self.last = path / "last.pt"
         self.best = path / "best.safetensors"
@@ -107,6 +109,10 @@ class RunFolder:
         """Write ``weights.json``: the file, hash and licence of what the run began with."""
         if provenance is not None:
             write(self.weights, provenance.to_json().encode())
+
+    def write_photos(self, photos: PhotoHashes) -> None:
+        """Write ``photos.npz``: which photos train the network and which choose its checkpoint."""
+        write(self.photos, photos.to_bytes())
 
     def read_provenance(self) -> Provenance | None:
         """What the run began with; None where that was nothing, or an older version did not say."""

@@ -14,12 +14,19 @@ from data.dataset import Dataset
 from data.records import count_of
 from data.sources import open_dataset
 from models.backbones import Network, build, side_taken
-from models.backbones.pretrained import megabytes
-from models.backbones.weights import Weights, load_into, open_weights, read_weights, warm_start
+from models.backbones.weights import (
+    PRETRAINED,
+    Weights,
+    load_into,
+    open_weights,
+    read_weights,
+    warm_start,
+)
 from models.cores import cores
 from models.errors import DataError, UsageError
 from models.export import MOST_BYTES
 from models.heads import CosineHead, TwoHead
+from models.photo_hashes import PhotoHashes
 from models.terminal import say
 from models.thumbnails import pack, read_thumbnails
 from training import checkpoint
@@ -37,7 +44,7 @@ from training.metric import metric_of
 from training.objective import Objective, make_objective
 from training.optimisation.averaging import averaged
 from training.optimisation.optimiser import make_optimiser
-from training.pictures import short_side
+from training.pictures import hash_photos, short_side
 from training.ranks import ALONE, Ranks, together
 from training.recipes import RECIPES
 from training.report import write_report
@@ -103,7 +110,7 @@ def _train(
     with ranks.agreeing():
         if fresh:
             notes += start(network, config, objective, dataset, weights)
-            notes += [*_enlarged(dataset, config), *_untaught(config)]
+            notes += _enlarged(dataset, config)
         elif config.freeze:
             load_into(network, read_weights(folder.best), origin=str(folder.best))
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
@@ -129,6 +136,9 @@ def _train(
     with ranks.agreeing(patiently=True):  # machines may decode at very different speeds
         if position.epoch < config.epochs and sources is None:
             sources = open_sources(dataset, config, ranks, on_gpu=compute.on_gpu)
+        photos = None
+        if ranks.first and not folder.photos.is_file():
+            photos = _photos(dataset, config, frozen) | _photos_before(config, weights)
     notes += _continued(position, ranks) if restored else []
     position.processes = ranks.count
     with ExitStack() as stack:
@@ -140,6 +150,8 @@ def _train(
                 folder.write_settings(config, dataset.classes, thumbnails)
                 if weights is not None:
                     folder.write_provenance(weights.provenance)
+                if photos is not None:
+                    folder.write_photos(photos)
         for note in notes:
             say(note)
         run = Run(config, folder, network, compute, objective, trained, position, say, ranks)
@@ -244,6 +256,29 @@ def _features(
     return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
 
 
+def _photos(
+    dataset: Dataset, config: TrainConfig, frozen: tuple[Features, Features] | None
+) -> PhotoHashes:
+    """The photos that this run trains on and chooses its checkpoint on."""
+    if not config.epochs:
+        return PhotoHashes.of()
+    if frozen is not None:
+        train, val = (features.hashes for features in frozen)
+    else:
+        workers = cores() if config.workers is None else config.workers
+        train, val = (
+            hash_photos(dataset.split(name), workers=workers) for name in ("train", "val")
+        )
+    return PhotoHashes.of(train, val)
+
+
+def _photos_before(config: TrainConfig, weights: Weights | None) -> PhotoHashes:
+    """The photos of the run that this one began with, as far as it is one of ours."""
+    unread = weights is None and config.weights not in (None, PRETRAINED)  # of an older version
+    before = None if weights is None else weights.photos
+    return PhotoHashes.of(complete=not unread) if before is None else before
+
+
 def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
     """The data of a run; where they cannot be opened, also where those of its recipe are.
 
@@ -344,18 +379,6 @@ def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
     return [
         f"pictures of {side} px are enlarged to {wanted} px: --image-size {enough} is "
         f"about {work:.1f} times less work"
-    ]
-
-
-def _untaught(config: TrainConfig) -> list[str]:
-    """A warning if nobody chose random weights for a network that has pretrained ones."""
-    size = megabytes(config.backbone)
-    if size is None or "weights" in config.model_fields_set or not config.epochs:
-        return []
-    return [
-        f"warning: {config.backbone} starts from random weights and needs many photos; --weights "
-        f"pretrained downloads what it has learnt from others (about {size:.0f} MB), --weights "
-        "FILE takes it from a file, --weights none starts from nothing without this warning"
     ]
 
 

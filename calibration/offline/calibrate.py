@@ -8,15 +8,15 @@ from typing import Any
 from calibration.conformal import conformal_rank, fewest_rows
 from calibration.offline.card import read_papers, updated_files
 from calibration.offline.fit import SWOLLEN, fit_record, passes
-from calibration.offline.known_photos import TRAIN, known_features, training_photos
+from calibration.offline.known_photos import known_features, training_photos
 from calibration.offline.outputs import outputs_of, photos_for
+from calibration.offline.photo_overlap import known_photos, overlap_warnings
 from calibration.offline.settings import CalibrationSettings, Plan
 from calibration.record import CalibrationRecord
-from calibration.record.inspection import PROVENANCE
 from calibration.record.tables import CalibratedList
-from data.dataset import Split, split_name
+from data.dataset import Split
 from data.parts import Part
-from models.bundle.bundle import REFERENCE, Bundle, open_bundle, replace_files, reserved
+from models.bundle.bundle import REFERENCE, open_bundle, replace_files, reserved
 from models.classes import ClassTable
 from models.errors import UsageError
 from models.on_ray import Workers
@@ -24,7 +24,6 @@ from models.progress import progress
 from models.region_lists import read_lists
 from models.session import Session
 
-CHOSEN_ON = "checkpoint_chosen_on"
 FEW_ROWS = 1000
 FEW_LISTED = 200
 
@@ -67,7 +66,7 @@ def calibrate_bundle(
         part, session = Part.parse(split), Session(bundle, device=device)
         plan, training = _plan(session, data, part, settings)
         photos = photos_for(bundle, data, split)
-        chosen, papers = chose_checkpoint(bundle, part.name), read_papers(bundle)
+        met, papers = known_photos(bundle, split), read_papers(bundle)
         known = None if training is None else known_features(session, training, workers)
         wanted = known is not None
         with closing(outputs_of(session, photos, features=wanted, workers=workers)) as outputs:
@@ -78,7 +77,7 @@ def calibrate_bundle(
                     outputs,
                     plan,
                     class_counts=bundle.classes.counts,
-                    chose_checkpoint=chosen,
+                    overlap=met.overlap(outputs.photos),
                     class_groups=genera(bundle.classes),
                     reference=reference,
                     advance=advance,
@@ -91,17 +90,6 @@ def calibrate_bundle(
     return record
 
 
-def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
-    """Whether the split also chose the checkpoint; None where ``provenance.json`` does not say.
-
-    Training photos count as having done so, whichever split chose among the epochs.
-    """
-    told = bundle.read_object(PROVENANCE)
-    if CHOSEN_ON not in told:
-        return None
-    return split_name(split) in (TRAIN, told[CHOSEN_ON])  # null if no split chose
-
-
 def genera(classes: ClassTable) -> list[str]:
     """Genus of each class; a class without one is a group of its own."""
     return [f"genus {c.genus}" if c.genus else f"class {c.id}" for c in classes]
@@ -109,7 +97,14 @@ def genera(classes: ClassTable) -> list[str]:
 
 def cautions(record: CalibrationRecord) -> list[str]:
     """What people should know about a calibration, one sentence each."""
-    found, rows = [], record.measured.rows
+    rows = record.measured.rows
+    found = [f"{told}, and no promise holds" for told in overlap_warnings(record.measured, rows)]
+    if record.measured.chose_checkpoint is None:
+        found.append(
+            "nothing tells which photos trained and chose the network, so no promise holds: "
+            "`florilege train --resume` and `export` write it down for a run, `florilege import "
+            "--chosen-on` for a network trained elsewhere"
+        )
     if rows < FEW_ROWS:
         found.append(
             f"only {rows} photos: thresholds and intervals are coarse, {FEW_ROWS} or more are "

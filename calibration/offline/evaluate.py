@@ -13,6 +13,7 @@ from calibration.measurement import Measurement
 from calibration.metrics import shot_groups
 from calibration.offline.listed_classes import listed
 from calibration.offline.outputs import BundleOutputs, bundle_outputs
+from calibration.offline.photo_overlap import PhotoOverlap, known_photos, overlap_warnings
 from calibration.offline.tabulate import row_of
 from calibration.record.point import OperatingPoint
 from calibration.record.record import CalibrationRecord
@@ -61,6 +62,7 @@ class Evaluation:
         bundle: Name and version.
         data_sha256: Over the photos of the split and their class ids.
         rows: Its photos.
+        overlap: What its photos did for the network before.
         rules: One result for each rule and value.
         guaranteed: The same for guarantees that a rule gives only when asked for them.
         lists: What the thresholds of each list do.
@@ -72,6 +74,7 @@ class Evaluation:
     split: str
     data_sha256: str
     rows: int
+    overlap: PhotoOverlap
     rules: tuple[Evaluated, ...]
     guaranteed: tuple[Evaluated, ...]
     lists: tuple[EvaluatedList, ...]
@@ -89,8 +92,22 @@ class Evaluation:
             }
             for each in self.lists
         ]
-        facts = {name: value for name, value in vars(self).items() if name != "rows"}
-        return {**facts, "rules": rules, "guaranteed": guaranteed, "lists": lists}
+        apart = ("rows", "overlap")
+        facts = {name: value for name, value in vars(self).items() if name not in apart}
+        return {
+            **facts,
+            "train_photos": self.overlap.train_photos,
+            "selection_photos": self.overlap.selection_photos,
+            "warnings": self.warnings,
+            "rules": rules,
+            "guaranteed": guaranteed,
+            "lists": lists,
+        }
+
+    @property
+    def warnings(self) -> list[str]:
+        """What people should know about these figures, one sentence each."""
+        return overlap_warnings(self.overlap, self.rows)
 
 
 def evaluate_bundle(
@@ -127,6 +144,7 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
         split=outputs.split,
         data_sha256=outputs.data_sha256,
         rows=len(outputs.labels),
+        overlap=known_photos(bundle, outputs.split).overlap(outputs.photos),
         rules=tuple(results[: len(asked_for)]),
         guaranteed=tuple(results[len(asked_for) :]),
         lists=tuple(each.result() for each in lists),

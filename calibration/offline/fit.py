@@ -11,6 +11,7 @@ from calibration.measurement import size_bins
 from calibration.nested import choose
 from calibration.offline.listed_classes import list_tables, passes_of_a_list
 from calibration.offline.outputs import FEATURES, SplitOutputs
+from calibration.offline.photo_overlap import PhotoOverlap
 from calibration.offline.settings import Plan
 from calibration.offline.several_photos import group_tables
 from calibration.offline.tabulate import Advance, Block, Source, promised_tables, tabulate
@@ -31,7 +32,7 @@ def fit_record(
     plan: Plan,
     *,
     class_counts: NDArray[np.int64] | None,
-    chose_checkpoint: bool | None,
+    overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # nothing known, and it cannot change
     class_groups: Sequence[str] | None = None,
     reference: Reference | None = None,
     advance: Advance = lambda rows: None,
@@ -43,7 +44,7 @@ def fit_record(
         plan: What is asked for.
         class_counts: Training images per class, shape ``(classes,)``; None to count the photos of
             the split itself.
-        chose_checkpoint: Whether the split also chose the checkpoint, if known.
+        overlap: What its photos did for the network before.
         class_groups: Group of each class, such as its genus, shape ``(classes,)``; for
             ``class_coverage`` where small classes get the threshold of their group.
         reference: What features are compared with, for the rejection methods that need it; the
@@ -96,7 +97,8 @@ def fit_record(
             classes_seen=np.unique(labels).size,
             data_sha256=outputs.data_sha256,
             model_sha256=outputs.model_sha256,
-            chose_checkpoint=chose_checkpoint,
+            observations=None if outputs.plants is None else int(outputs.plants.max()) + 1,
+            **overlap._asdict(),
             chose_head=len(sources) > 1,
         ),
         selection=Selection(

@@ -5,6 +5,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import IO, NamedTuple, TypeVar
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.offline.looking import looks
+from calibration.photo_groups import plants_of
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from data.dataset import Split
@@ -80,6 +82,11 @@ class SplitOutputs:
                 self._files[name] = files.enter_context(file)
         except OSError as error:
             raise _no_room(error) from error
+
+    @cached_property
+    def plants(self) -> NDArray[np.int64] | None:
+        """Number of the plant of each row, shape ``(rows,)``; None where the data name none."""
+        return None if self.observations is None else plants_of(self.observations)
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -16,9 +16,12 @@ class Origin:
         classes_seen: Number of classes among them; None where they are not labelled.
         data_sha256: Over the bytes and class ids of all of them, in order.
         model_sha256: Of the graph that gave the scores.
-        chose_checkpoint: Whether the split was also used to choose the checkpoint; None where that
-            was not recorded.
-        chose_head: Whether it was also used to choose among heads and kinds of score.
+        observations: Number of plants that these photos show; None where the data do not name them.
+        train_photos: How many of these photos also trained the network; None where the bundle does
+            not hold the hashes of its photos.
+        selection_photos: How many of them also chose the checkpoint.
+        chose_checkpoint: Whether some of them did either; None where that is not known.
+        chose_head: Whether they also chose among heads and kinds of score.
     """
 
     split: str
@@ -26,8 +29,19 @@ class Origin:
     classes_seen: int | None
     data_sha256: str
     model_sha256: str
+    observations: int | None = None
+    train_photos: int | None = None
+    selection_photos: int | None = None
     chose_checkpoint: bool | None
     chose_head: bool
+
+    @property
+    def selection_split(self) -> bool | None:
+        """Whether some of these photos also trained or chose what serves; None if not known.
+
+        Hit rates are then too good for new photos, and no promise about these holds.
+        """
+        return True if self.chose_head else self.chose_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)

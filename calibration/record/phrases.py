@@ -36,7 +36,10 @@ class Phrases:
     for_all_but: str
     no_requests: str
     same_traffic: str
+    trained: str
     chose: str
+    chose_head: str
+    unknown: str
     at_most: str
     at_least: str
     each_class: str
@@ -68,7 +71,10 @@ ENGLISH = Phrases(
     for_all_but="for all but {delta} of calibrations on independent photos",
     no_requests="there were no such requests to calibrate on",
     same_traffic="the scores were corrected for the same traffic",
-    chose="the split may also have been used to choose the network",
+    trained="{photos} of the photos also trained the network",
+    chose="{photos} of the photos also chose the network",
+    chose_head="the photos also chose its head and kind of score",
+    unknown="nothing tells which photos trained and chose the network",
     at_most="at most {k} {candidates} on average, and never more than {most}",
     at_least="at least {coverage} of the sets hold the right one",
     each_class=", for each class",
@@ -103,7 +109,10 @@ FRENCH = Phrases(
     for_all_but="pour toutes les calibrations sur des photos indépendantes sauf {delta}",
     no_requests="il n'y avait pas de telles requêtes pour calibrer",
     same_traffic="les scores ont été corrigés d'après ces mêmes requêtes",
-    chose="cette partie a peut-être aussi servi à choisir le réseau",
+    trained="{photos} de ces photos ont aussi servi à entraîner le réseau",
+    chose="{photos} de ces photos ont aussi servi à choisir le réseau",
+    chose_head="ces photos ont aussi servi à choisir sa tête et son type de score",
+    unknown="rien ne dit quelles photos ont servi à entraîner et à choisir le réseau",
     at_most="au plus {k} {candidates} en moyenne, et jamais plus de {most}",
     at_least="au moins {coverage} des sélections contiennent le bon",
     each_class=", pour chaque classe",
@@ -136,7 +145,10 @@ GERMAN = Phrases(
     for_all_but="für alle Kalibrierungen auf unabhängigen Fotos bis auf {delta}",
     no_requests="zum Kalibrieren gab es keine solchen Anfragen",
     same_traffic="die Werte wurden nach denselben Anfragen korrigiert",
-    chose="nach diesem Teil wurde womöglich auch das Netz gewählt",
+    trained="mit {photos} dieser Fotos wurde das Netz auch trainiert",
+    chose="mit {photos} dieser Fotos wurde das Netz auch ausgewählt",
+    chose_head="mit diesen Fotos wurden auch Ausgang und Art der Werte ausgewählt",
+    unknown="es ist nicht bekannt, mit welchen Fotos das Netz trainiert und ausgewählt wurde",
     at_most="im Mittel höchstens {k} {candidates} und nie mehr als {most}",
     at_least="mindestens {coverage} der Auswahlen enthalten den richtigen",
     each_class=", für jede Klasse",
@@ -169,7 +181,10 @@ SPANISH = Phrases(
     for_all_but="en todas las calibraciones con fotos independientes salvo el {delta}",
     no_requests="no había peticiones así con las que calibrar",
     same_traffic="las puntuaciones se corrigieron con esas mismas peticiones",
-    chose="esa parte quizá sirvió también para elegir la red",
+    trained="{photos} de esas fotos sirvieron también para entrenar la red",
+    chose="{photos} de esas fotos sirvieron también para elegir la red",
+    chose_head="esas fotos sirvieron también para elegir la salida y el tipo de puntuación",
+    unknown="no se sabe qué fotos sirvieron para entrenar y elegir la red",
     at_most="como mucho {k} {candidates} de media, y nunca más de {most}",
     at_least="al menos el {coverage} de las selecciones contiene el correcto",
     each_class=", para cada clase",

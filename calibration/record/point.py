@@ -51,9 +51,9 @@ class OperatingPoint(SetRule):
         measured: What the figures were measured on.
         unpromised_classes: For ``class_coverage``: number of classes without a promise of their
             own.
-        guaranteed: Whether the promise holds: the split was used to choose neither checkpoint nor
-            head, and the scores are not corrected for traffic; with several photos, each group must
-            also show a single plant.
+        guaranteed: Whether the promise holds: none of the photos trained the network or chose its
+            checkpoint or head, and the scores are not corrected for traffic; with several photos,
+            each group must also show a single plant.
         log_ratios: What is added to the logits before they become scores, float64, shape
             ``(classes,)``: logs of how much more frequent each class is now
             (:mod:`calibration.live.prior_shift`); None where nothing is added.

@@ -34,7 +34,7 @@ __all__ = [
     "Table",
 ]
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 PREFERRED_K = 3.0
 
 
@@ -287,8 +287,7 @@ class CalibrationRecord:
     @property
     def _chose_nothing(self) -> bool:
         """Whether the calibration photos were used to choose neither the network nor its scores."""
-        chosen = self.measured.chose_head or self.log_ratios is not None
-        return self.measured.chose_checkpoint is False and not chosen
+        return self.measured.selection_split is False and self.log_ratios is None
 
     @cached_property
     def _lists(self) -> dict[str, CalibratedList]:

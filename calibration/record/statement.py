@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from calibration.record.origin import TRAFFIC
+from calibration.record.origin import TRAFFIC, Origin
 from calibration.record.phrases import ENGLISH, PHRASES, Phrases
 from calibration.rules import RULES
 
@@ -16,8 +16,8 @@ def statement(
 ) -> str:
     """Say in plain words what sets of this rule hold on photos like those of the split.
 
-    Everything in it was measured; a promise is called a guarantee only where the split was not
-    used to choose the network.
+    Everything in it was measured; a promise is called a guarantee only where the photos neither
+    trained the network nor chose it.
 
     Args:
         point: What it is about.
@@ -91,7 +91,19 @@ def _wanted(point: "OperatingPoint", say: Phrases) -> str:
 def _why(point: "OperatingPoint", say: Phrases) -> str:
     if point.made_from == "same_class":
         return say.no_requests
-    return say.same_traffic if point.measured.split == TRAFFIC else say.chose
+    if point.measured.split == TRAFFIC:
+        return say.same_traffic
+    return _selection(point.measured, say)
+
+
+def _selection(measured: Origin, say: Phrases) -> str:
+    """What else the photos were used for, or that it is not known."""
+    if measured.train_photos:
+        return say.trained.format(photos=_number(f"{measured.train_photos:,}", say))
+    if measured.chose_checkpoint:
+        photos = measured.selection_photos or measured.rows
+        return say.chose.format(photos=_number(f"{photos:,}", say))
+    return say.chose_head if measured.chose_head else say.unknown
 
 
 def _candidates(size: float, say: Phrases) -> str:

@@ -3,6 +3,5 @@
 from models.backbones.networks import Network as Network
 from models.backbones.networks import available as available
 from models.backbones.networks import build as build
-from models.backbones.networks import normalises as normalises
 from models.backbones.networks import own_preprocess as own_preprocess
 from models.backbones.networks import side_taken as side_taken

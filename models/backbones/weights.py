@@ -17,6 +17,7 @@ from models.backbones import pretrained, timm_networks
 from models.backbones.provenance import Provenance, provenance_of
 from models.classes import ClassTable
 from models.errors import BundleError
+from models.photo_hashes import PHOTOS, PhotoHashes
 
 State = Mapping[str, Tensor]
 PRETRAINED: Final = "pretrained"  # what `--weights` calls the network's own
@@ -43,6 +44,7 @@ class Weights:
     state: State  # by our names (`backbone.*`, `head.*`) or by those of torchvision or timm
     classes: Sequence[str] | None  # the class id of each row of the last layer; None if unknown
     provenance: Provenance | None = None
+    photos: PhotoHashes | None = None  # that trained and chose them, where a run of ours made them
 
 
 def open_weights(weights: str, backbone: str) -> Weights:
@@ -70,6 +72,7 @@ def open_weights(weights: str, backbone: str) -> Weights:
         state=read_weights(path),
         classes=_classes_beside(path),
         provenance=provenance_of(path),
+        photos=_photos_beside(path),
     )
 
 
@@ -88,6 +91,17 @@ def _classes_beside(path: Path) -> tuple[str, ...] | None:
         return ClassTable.from_json(path.with_name("classes.json").read_bytes()).ids
     except (OSError, BundleError):  # none, or not one of ours
         return None
+
+
+def _photos_beside(path: Path) -> PhotoHashes | None:
+    """The photos of the run or bundle that a file of weights lies in; None outside of these."""
+    try:
+        return PhotoHashes.from_bytes(path.with_name(PHOTOS).read_bytes())
+    except FileNotFoundError:
+        ours = path.with_name("config.yaml").is_file()
+        return PhotoHashes.of(complete=False) if ours else None  # of an older version
+    except (OSError, ValueError) as error:
+        raise BundleError(f"cannot read {path.with_name(PHOTOS)}: {error}") from error
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:

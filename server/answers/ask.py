@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, FailFast, Field
 
 from calibration.guarantees import Guarantee
 from models.flags import Flag
-from server.answers.names import FALLBACK, LANGUAGE_TAG, MAX_TAG_LENGTH, wanted_languages
+from server.answers.names import FALLBACK, LANGUAGE_TAG, wanted_languages
 from server.schemas import Rule, Strict
 
 Include = Literal["scores", "marginals", "rollup"]
@@ -17,7 +17,7 @@ Language = Annotated[
         description="Language of the common names, such as `fr`. Default: the header "
         "Accept-Language, then English.",
         pattern=f"^{LANGUAGE_TAG.pattern}$",
-        max_length=MAX_TAG_LENGTH,
+        max_length=35,
     ),
 ]
 

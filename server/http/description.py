@@ -13,7 +13,6 @@ from fastapi.openapi.utils import get_openapi
 
 from server.errors import (
     MEDIA_TYPE,
-    HeadersTooLarge,
     InternalError,
     InvalidParameter,
     KeyMissing,
@@ -25,10 +24,7 @@ from server.errors import (
 from server.schemas import ProblemDocument
 
 EXAMPLES = files("server") / "http" / "examples.json"
-OF_ALL = (
-    *(UnknownParameter, InvalidParameter, KeyMissing, KeyUnknown, RateLimited),
-    *(HeadersTooLarge, InternalError),
-)
+OF_ALL = (UnknownParameter, InvalidParameter, KeyMissing, KeyUnknown, RateLimited, InternalError)
 WAITING = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
 KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},

@@ -1,5 +1,6 @@
 """Figures that a test knows to be there."""
 
+from calibration.offline.photo_overlap import PhotoOverlap
 from calibration.record.point import Estimate, OperatingPoint
 
 
@@ -7,3 +8,7 @@ def hits_of(point: OperatingPoint) -> Estimate:
     """The measured hit rate."""
     assert point.hit_rate is not None
     return point.hit_rate
+
+
+UNMET = PhotoOverlap(train_photos=0, selection_photos=0, chose_checkpoint=False)
+"""That of photos which the network has not met."""

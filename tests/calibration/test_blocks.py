@@ -16,6 +16,7 @@ from calibration.offline.outputs import FEATURES, SplitOutputs
 from calibration.offline.settings import Plan
 from calibration.record import CalibrationRecord
 from calibration.rejection.reference import Reference
+from tests.calibration.estimates import UNMET
 
 HEADS = ("multi_label", "sccp")
 
@@ -41,9 +42,7 @@ def fitted(scoring: SplitOutputs, reference: Reference, classes: int) -> Calibra
     ks = tuple(k for k in (1.0, 2.0) if k <= classes)
     settings = Plan(classes=classes, ks=ks, images=(2,), rejection_method="combined")
     counts: NDArray[np.int64] = np.arange(1, classes + 1)
-    record = fit_record(
-        scoring, settings, class_counts=counts, chose_checkpoint=False, reference=reference
-    )
+    record = fit_record(scoring, settings, class_counts=counts, overlap=UNMET, reference=reference)
     return replace(record, created="")
 
 

@@ -17,8 +17,9 @@ import calibration.offline.calibrate
 import calibration.offline.charts
 from calibration.bundle_cli import app as bundle_app
 from calibration.cli import app
-from calibration.offline.calibrate import calibrate_bundle, cautions, chose_checkpoint, genera
+from calibration.offline.calibrate import calibrate_bundle, cautions, genera
 from calibration.offline.evaluate import evaluate_bundle
+from calibration.offline.photo_overlap import known_photos
 from calibration.record import CalibrationRecord
 from calibration.record.reading import read_record
 from calibration.rules import RULES
@@ -273,6 +274,10 @@ def test_a_calibration_of_other_weights_is_refused_with_the_command_that_renews_
     assert "another network" in str(verified.exception)
     calibrate_bundle(bundle.path, data)
     assert CliRunner().invoke(bundle_app, ["verify", str(bundle.path)]).exit_code == 0
+
+
+def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
+    return known_photos(bundle, split).overlap([]).chose_checkpoint
 
 
 def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle) -> None:

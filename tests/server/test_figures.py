@@ -8,6 +8,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from calibration.offline.evaluate import Evaluated, Evaluation
+from calibration.offline.photo_overlap import PhotoOverlap
 from calibration.printing import summary
 from calibration.record.point import OperatingPoint
 from calibration.record.record import CalibrationRecord
@@ -64,6 +65,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
     evaluation = Evaluation(
         **dict.fromkeys(("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256"), ""),
         rows=point.rows,
+        overlap=PhotoOverlap(),
         rules=(Evaluated(point, point.row, {}),),
         guaranteed=(),
         lists=(),

@@ -23,6 +23,7 @@ from models.cores import in_order
 from models.export import PictureNetwork, export_onnx
 from models.heads import CosineHead
 from models.images import Preprocess, load
+from models.photo_hashes import photo_hash
 from models.progress import progress
 from models.session import FEATURES, INPUT, open_graph
 from training.device import Compute
@@ -66,13 +67,14 @@ class FrozenBackbone:
             UsageError: Another process computes features of the same network, or the folder cannot
                 be made.
         """
-        ids = _photo_ids(split)
+        ids, hashes = _photo_ids(split)
         store = FeatureStore(self.folder, next(self.network.head.parameters()).shape[1])
         if not store.row_of.keys() >= set(ids):
             with store.reserved():
                 store = FeatureStore(self.folder, store.dimensions)  # another may have come first
                 self._add(store, split, ids)
-        return Features(split, store.values(), np.array([store.row_of[photo] for photo in ids]))
+        rows = np.array([store.row_of[photo] for photo in ids])
+        return Features(split, store.values(), rows, hashes)
 
     def _add(self, store: FeatureStore, split: Split, ids: list[bytes]) -> None:
         first = {photo: row for row, photo in reversed(list(enumerate(ids)))}
@@ -139,19 +141,21 @@ class FrozenBackbone:
                 yield Piece(batch.rows.tolist(), found.cpu().numpy(), ())
 
 
-def _photo_ids(split: Split) -> list[bytes]:
-    """What identifies each picture; all are read for it."""
-    ids, problems = list[bytes](), list[str]()
+def _photo_ids(split: Split) -> tuple[list[bytes], list[bytes]]:
+    """`photo_id` and `photo_hash` of each picture; all are read for it."""
+    ids, hashes, problems = list[bytes](), list[bytes](), list[str]()
     with progress(len(split), f"looking up {split.name}") as advance:
         for row in range(len(split)):
             try:
-                ids.append(photo_id(split.read(row)))
+                content = split.read(row)
+                ids.append(photo_id(content))
+                hashes.append(photo_hash(content))
             except OSError as error:
                 problems.append(f"{split.names[row]}: {error.strerror or error}")
             advance()
     if problems:
         raise unreadable(problems, split.name)
-    return ids
+    return ids, hashes
 
 
 class HeadOnFeatures(nn.Module):

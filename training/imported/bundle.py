@@ -18,6 +18,8 @@ from models.images import Preprocess
 from models.imported.proof import Agreement
 from models.thumbnails import pack, read_thumbnails
 
+NO_SPLIT: Final = "none"
+"""What ``--chosen-on`` takes where no photo of the data chose the checkpoint."""
 _LIBRARIES: Final = ("florilege", "torch", "torchvision", "timm", "onnx", "onnxruntime", "numpy")
 
 
@@ -62,8 +64,23 @@ def read_class_table(path: Path) -> tuple[ClassTable, bytes]:
     return classes, pack(classes, pictures) if pictures else b""
 
 
-def write_imported(found: Imported, classes: ClassTable, thumbnails: bytes, out: Path) -> Bundle:
-    """Write the bundle, which still has to be calibrated; ``thumbnails`` may be empty.
+def write_imported(
+    found: Imported,
+    classes: ClassTable,
+    thumbnails: bytes,
+    out: Path,
+    *,
+    chosen_on: str | None = None,
+) -> Bundle:
+    """Write the bundle, which still has to be calibrated.
+
+    Args:
+        found: The network.
+        classes: What its outputs stand for.
+        thumbnails: Content of ``thumbnails.zip``; may be empty.
+        out: Its folder.
+        chosen_on: The split whose photos chose the checkpoint, :data:`NO_SPLIT` where none did;
+            None where nobody says.
 
     Raises:
         BundleError: ``out`` is something else, or cannot be written.
@@ -74,16 +91,18 @@ def write_imported(found: Imported, classes: ClassTable, thumbnails: bytes, out:
         "preprocess.json": found.preprocess.to_json().encode(),
         "metrics.json": b"{}\n",
         "MODEL_CARD.md": _card(found, classes).encode(),
-        "provenance.json": _provenance(found),
+        "provenance.json": _provenance(found, chosen_on),
     }
     if thumbnails:
         files[THUMBNAILS] = thumbnails
     return write_bundle(out, files, name=found.name, version="1", heads={"linear": "logits"})
 
 
-def _provenance(found: Imported) -> bytes:
-    """Where it came from; which photos chose the checkpoint is not known, so it is left out."""
+def _provenance(found: Imported, chosen_on: str | None) -> bytes:
+    """Where it came from; what chose the checkpoint is left out where nobody says."""
+    chosen = {"checkpoint_chosen_on": None if chosen_on == NO_SPLIT else chosen_on}
     content: dict[str, Any] = {
+        **({} if chosen_on is None else chosen),
         "imported_from": dict(found.files),
         "facts": dict(found.facts),
         "agreement": {**asdict(found.agreement), "made_up_pictures": found.made_up},

@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from data.dataset import SPLITS, split_name
 from models.bundle import Bundle, reserved
 from models.bundle.bundle import CALIBRATION
 from models.errors import UsageError
 from models.extras import install_hint
 from models.imported.description import Description, read_description
-from training.imported.bundle import Imported, read_class_table, write_imported
+from training.imported.bundle import NO_SPLIT, Imported, read_class_table, write_imported
 from training.imported.onnx_file import import_onnx
 
 app = typer.Typer(add_completion=False, help="Make a bundle of a network trained elsewhere.")
@@ -46,8 +47,15 @@ def import_command(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Checkpoint of the network, .safetensors or .pt; without it, its pretrained "
-            "weights, downloaded once.",
+            help="Checkpoint of the network, .safetensors or .pt; or pretrained, to download.",
+        ),
+    ] = None,
+    chosen_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPLIT",
+            help="Split whose photos chose this checkpoint: val, test, or none if they had no part "
+            "in it. Without it nothing can be guaranteed.",
         ),
     ] = None,
     photos: Annotated[
@@ -67,15 +75,30 @@ def import_command(
     """
     calibrated = (out / CALIBRATION).is_file()
     (table, thumbnails), said = read_class_table(classes), read_description(preprocess)
+    chosen = None if chosen_on is None else _split_chosen_on(chosen_on)
     with reserved(out):
         found = _import(model, weights, said, len(table), photos or [])
-        bundle = write_imported(found, table, thumbnails, out)
+        bundle = write_imported(found, table, thumbnails, out, chosen_on=chosen)
     if calibrated:
         typer.echo(f"{out}: the calibration it held is gone: calibrate again", err=True)
+    if chosen is None:
+        typer.echo(
+            "not said which photos chose this checkpoint, so no calibration is guaranteed: import "
+            "it with --chosen-on SPLIT, or --chosen-on none",
+            err=True,
+        )
     if as_json:
         typer.echo(json.dumps(_plain(found, bundle), ensure_ascii=False))
     else:
         _show(found, bundle)
+
+
+def _split_chosen_on(text: str) -> str:
+    """The name of the split as data sets have it, or ``none``."""
+    name = NO_SPLIT if text.strip().lower() == NO_SPLIT else split_name(text)
+    if name is None:
+        raise UsageError(f"--chosen-on takes {', '.join(SPLITS)} or {NO_SPLIT}, got {text!r}")
+    return name
 
 
 def _import(

@@ -15,7 +15,7 @@ from training.sweep.grid import Point
 from training.sweep.picture import accuracy_over_k
 from training.sweep.processes import Job, devices, outcomes
 from training.sweep.record import Record, RunRecord, asked_of
-from training.sweep.testing import check_runtime, tested
+from training.sweep.testing import tested
 from training.train import TrainResult, objective_of, open_data
 
 PICTURE: Final = "curves.png"
@@ -58,7 +58,7 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
 
     Raises:
         UsageError: Settings that cannot be compared or are not those the sweep began with, a folder
-            that is not empty or that another sweep writes into, or no ONNX Runtime.
+            that is not empty or that another sweep writes into.
         DataError: Data that cannot be read, or that lack one of train, val and test.
         KeyboardInterrupt: The user stopped it; with ``resume`` it goes on.
     """
@@ -75,10 +75,7 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
         learned_from=len(dataset.split("train")),
         runs=plan.runs,
     )
-    notes = check_runtime(first.device)
     with _reserved(folder, resume=resume):
-        for note in notes:
-            say(note)
         record = Record.read(folder) or fresh
         record.check_same(asked)
         record.write(folder)

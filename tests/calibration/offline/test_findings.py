@@ -18,7 +18,7 @@ from calibration.offline.fit import fit_record
 from calibration.offline.settings import Plan
 from calibration.record import CalibrationRecord
 from calibration.scores import scores
-from tests.calibration.estimates import hits_of
+from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.record.test_record import make_record, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES
 
@@ -131,7 +131,7 @@ def test_sets_beyond_the_limits_count_by_their_best_members() -> None:
         scoring_of({"linear": logits}, labels),
         Plan(classes=CLASSES, ks=(3.0,), coverages=(0.9,)),
         class_counts=None,
-        chose_checkpoint=False,
+        overlap=UNMET,
     )
     findings = findings_of(record, scoring_of({"linear": logits}, labels))
     assert findings.sizes.max() > MOST_MEMBERS

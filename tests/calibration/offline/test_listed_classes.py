@@ -21,7 +21,7 @@ from calibration.scores import ScoreKind
 from models.bundle import open_bundle
 from models.errors import DataError
 from models.region_lists import RegionList
-from tests.calibration.estimates import hits_of
+from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.record.test_record import COUNTS, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES, draw
 from tests.calibration.small_bundle import make_bundle, make_data
@@ -43,7 +43,7 @@ def fitted(
         Plan(classes=CLASSES, ks=(1.0, 2.55, 3.0, 10.0), coverages=(0.9,), lists=lists,
              score_kind=kind, temperatures=(temperature,)),
         class_counts=COUNTS,
-        chose_checkpoint=False,
+        overlap=UNMET,
     )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_progress_counts_the_passes_of_lists() -> None:
     chosen = labels != 0
     scoring = scoring_of({"a": logits[chosen]}, labels[chosen])
     plan, seen = Plan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), list[int]()
-    fit_record(scoring, plan, class_counts=COUNTS, chose_checkpoint=None, advance=seen.append)
+    fit_record(scoring, plan, class_counts=COUNTS, advance=seen.append)
     assert sum(seen) == passes(scoring, plan) * int(chosen.sum())
 
 
@@ -214,7 +214,6 @@ def test_the_record_is_small_with_ten_lists_of_a_thousand_classes() -> None:
                    observations=[str(row // 4) for row in range(rows)]),
         Plan(classes=1081, lists=lists),
         class_counts=random.integers(1, 100_000, 1081),
-        chose_checkpoint=None,
     )  # fmt: skip
     text = record.to_json()
     assert len(text) < 300_000

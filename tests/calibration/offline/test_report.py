@@ -27,6 +27,7 @@ from models.bundle import replace_files
 from models.classes import ClassInfo, ClassTable
 from models.errors import GateFailed, UsageError
 from models.images import Preprocess
+from tests.calibration.estimates import UNMET
 from tests.calibration.record.test_record import scoring_of
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
 
@@ -186,7 +187,7 @@ def synthetic(
     classes = logits.shape[1]
     plan = Plan(classes=classes, min_size=min_size, rejection_method="none", coverages=(0.5,))
     outputs = scoring_of({"linear": logits}, labels)
-    record = fit_record(outputs, plan, class_counts=counts, chose_checkpoint=False)
+    record = fit_record(outputs, plan, class_counts=counts, overlap=UNMET)
     table = ClassTable(
         tuple(ClassInfo(id=f"c{i}", scientific_name=f"C {i}") for i in range(classes))
     )
@@ -198,7 +199,7 @@ def synthetic(
     photos = Split(name="val", labels=labels, names=names, observations=None, read=no_photo)
     bundle: Any = SimpleNamespace(
         name="none", version="1", sha256="0" * 64, classes=table,
-        preprocess=Preprocess(image_size=8),
+        preprocess=Preprocess(image_size=8), has=lambda _: False, read_object=lambda _: {},
     )  # fmt: skip
     return BundleOutputs(bundle, record, outputs, photos)
 

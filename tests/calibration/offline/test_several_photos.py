@@ -12,7 +12,7 @@ from calibration.photo_groups import groups_of
 from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from calibration.rules import calibrate
 from calibration.scores import scores
-from tests.calibration.estimates import hits_of
+from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.record.test_record import COUNTS, ROWS, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES
 
@@ -32,7 +32,7 @@ def fitted(*, observations: list[str] | None = None, fresh: bool = False) -> Cal
             score_kind="softmax" if fresh else None,
         ),
         class_counts=COUNTS,
-        chose_checkpoint=False,
+        overlap=UNMET,
     )
 
 
@@ -141,7 +141,6 @@ def test_too_few_groups_are_not_calibrated() -> None:
         scoring_of({"linear": logits[:230]}, labels[:230]),
         Plan(classes=CLASSES, ks=(3.0,)),
         class_counts=COUNTS,
-        chose_checkpoint=None,
     )
     assert record.images == (1, 2)
     with pytest.raises(NotCalibrated, match="with 3 photos"):
@@ -178,7 +177,6 @@ def fitted_pairs() -> CalibrationRecord:
         scoring_of({"linear": logits[:230]}, labels[:230]),
         Plan(classes=CLASSES, ks=(3.0, 5.0), images=(2,)),
         class_counts=COUNTS,
-        chose_checkpoint=None,
     )
 
 

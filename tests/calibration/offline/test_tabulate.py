@@ -24,7 +24,7 @@ from calibration.rules.class_conditional import SMALL_CLASSES
 from calibration.scores import scores
 from calibration.sets import SetRule
 from models.errors import BundleError
-from tests.calibration.estimates import hits_of
+from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.record.test_record import COUNTS, ROWS, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES
 
@@ -42,7 +42,7 @@ def fitted(**settings: object) -> CalibrationRecord:
         Plan(**wanted),  # type: ignore[arg-type]  # mixed
         class_counts=COUNTS,
         class_groups=GROUPS,
-        chose_checkpoint=False,
+        overlap=UNMET,
     )
 
 

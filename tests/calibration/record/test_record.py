@@ -26,7 +26,7 @@ from calibration.scores import SCORE_KINDS, scores
 from calibration.sets import SetRule
 from calibration.threshold import RealNumber
 from models.errors import BundleError
-from tests.calibration.estimates import hits_of
+from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.simulation import CLASSES, draw
 from tests.calibration.write_schema import SCHEMA, schema
 
@@ -60,7 +60,7 @@ def make_record(ks: tuple[float, ...] = (1.0, 2.55, 3.0), min_size: int = 1) -> 
         scoring_of({"sccp": blurred, "multi_label": logits}, labels),
         Plan(classes=CLASSES, ks=ks, coverages=(0.95, 0.9), min_size=min_size),
         class_counts=COUNTS,
-        chose_checkpoint=False,
+        overlap=UNMET,
     )
 
 
@@ -80,7 +80,7 @@ def test_the_file_is_strict_json_with_columns_as_arrays(record: CalibrationRecor
         raise AssertionError(constant)
 
     plain = json.loads(record.to_json(), parse_constant=refuse)
-    assert plain["schema_version"] == 4
+    assert plain["schema_version"] == 5
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
@@ -253,9 +253,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     noisy = [logits + np.random.default_rng(seed).normal(0, 2, logits.shape) for seed in range(6)]
     heads = {f"h{index}": values.astype(np.float32) for index, values in enumerate(noisy)}
     settings = Plan(classes=CLASSES, ks=(3.0,))
-    many = fit_record(
-        scoring_of(heads, labels), settings, class_counts=COUNTS, chose_checkpoint=False
-    )
+    many = fit_record(scoring_of(heads, labels), settings, class_counts=COUNTS, overlap=UNMET)
     assert many.selection.candidates == 12
     assert many.selection.k == 3.0
     assert many.selection.hit_rate == hits_of(many.point("average_k")).value
@@ -276,7 +274,7 @@ def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
         scoring_of({"a": logits, "b": -logits}, labels),
         Plan(classes=CLASSES, ks=(3.0,), head="b", score_kind="sigmoid"),
         class_counts=COUNTS,
-        chose_checkpoint=False,
+        overlap=UNMET,
     )
     assert (named.head, named.score_kind) == ("b", "sigmoid")
     assert not named.measured.chose_head
@@ -308,7 +306,6 @@ def test_few_classes_end_the_grid_and_change_the_default() -> None:
         scoring_of({"linear": logits}, random.integers(0, 2, 50)),
         Plan(classes=2, ks=(2.0, 1.5)),
         class_counts=None,
-        chose_checkpoint=None,
     )
     assert record.ks("average_k")[-1] == 2.0
     assert record.default_k == 2.0
@@ -325,7 +322,6 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
         scoring_of(heads, labels, observations=plants),
         Plan(classes=1081),
         class_counts=random.integers(1, 100_000, 1081),
-        chose_checkpoint=None,
     )
     assert record.images == (1, 2, 3, 4, 5)
     assert len(record.to_json()) < 300_000
@@ -347,7 +343,7 @@ def test_progress_ends_at_the_announced_number_of_rows() -> None:
     scoring = scoring_of({"a": logits, "b": logits}, labels)
     seen: list[int] = []
     settings = Plan(classes=CLASSES, ks=(3.0,))
-    fit_record(scoring, settings, class_counts=COUNTS, chose_checkpoint=None, advance=seen.append)
+    fit_record(scoring, settings, class_counts=COUNTS, advance=seen.append)
     assert sum(seen) == passes(scoring, settings) * ROWS
 
 
@@ -368,7 +364,6 @@ def test_the_distribution_knows_log_sum_exp_and_the_mean_scores(record: Calibrat
         scoring_of({"linear": logits.astype(np.float32)}, sample_logits()[1]),
         Plan(classes=CLASSES, ks=(3.0,)),
         class_counts=COUNTS,
-        chose_checkpoint=None,
     )
     found = fitted.distribution
     values = np.logaddexp.reduce(logits.astype(np.float32).astype(np.float64), axis=1)
@@ -387,7 +382,6 @@ def test_photos_are_suspect_below_the_share_asked_for() -> None:
             scoring_of({"linear": logits}, labels),
             Plan(classes=CLASSES, ks=(3.0,), suspect_share=share),
             class_counts=COUNTS,
-            chose_checkpoint=None,
         )
         assert found.rejection is not None
         assert (found.rejection.method, found.rejection.rows) == ("generalised_entropy", ROWS)
@@ -400,9 +394,7 @@ def test_photos_are_suspect_below_the_share_asked_for() -> None:
 def test_nobody_is_suspect_where_nothing_judges() -> None:
     logits, labels = sample_logits()
     settings = Plan(classes=CLASSES, ks=(3.0,), rejection_method=None)
-    found = fit_record(
-        scoring_of({"linear": logits}, labels), settings, class_counts=None, chose_checkpoint=None
-    )
+    found = fit_record(scoring_of({"linear": logits}, labels), settings, class_counts=None)
     assert found.rejection is None
     assert found.shots == ()
     assert CalibrationRecord.from_json(found.to_json()) == found
@@ -499,7 +491,7 @@ def test_the_published_schema_is_that_of_the_record() -> None:
         ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
         ('"split": "val",', "", "measured.split: .*required"),
         ('"fusion": "mean_score"', '"fusion": "guess"', r"tables.0.fusion: .*'mean_score'"),
-        ('"schema_version": 4,', "", "schema_version"),
+        ('"schema_version": 5,', "", "schema_version"),
     ],
 )
 def test_a_wrong_entry_is_named_by_its_place(
@@ -585,7 +577,7 @@ def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
 
 def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="update florilege"):
-        CalibrationRecord.from_json(damage(record, schema_version=5))
+        CalibrationRecord.from_json(damage(record, schema_version=6))
 
 
 @pytest.mark.parametrize(

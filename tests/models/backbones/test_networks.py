@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbones import available, build, normalises, own_preprocess, side_taken
-from models.backbones.blocks import has_normalisation
+from models.backbones import available, build, own_preprocess, side_taken
 from models.errors import UsageError
 from models.heads import HEADS
 from models.images import Preprocess
@@ -204,10 +203,3 @@ def test_statistics_that_are_kept_do_not_move_while_everything_learns() -> None:
         assert torch.equal(value, before[key]), key
     trained = network(pictures)
     assert torch.equal(trained, network.eval()(pictures))
-
-
-# without the RegNets, which have batch norms and cannot be built without memory
-@pytest.mark.parametrize("name", [name for name in available() if "regnet" not in name])
-def test_a_name_tells_whether_a_network_has_normalisation_layers(name: str) -> None:
-    with torch.device("meta"):
-        assert normalises(name) == has_normalisation(build(name, 3, "linear"))

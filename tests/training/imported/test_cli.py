@@ -1,6 +1,7 @@
 import hashlib
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -285,3 +286,32 @@ def test_weights_are_not_given_beside_a_graph_that_holds_its_own(
     words: list[object], tmp_path: Path
 ) -> None:
     assert "leave out --weights" in str(_error(*words, "--weights", tmp_path / "w.pt"))
+
+
+def test_a_bundle_is_guaranteed_by_the_word_of_whoever_imported_it(
+    words: list[object], tmp_path: Path
+) -> None:
+    data = write_photos(tmp_path / "photos", train=4, val=4)
+    for own, name in (("blue", "a"), ("green", "b"), ("red", "c")):
+        for split in ("train", "val"):
+            (data / split / own).rename(data / split / name)
+    shutil.copytree(data / "val", data / "test")
+
+    def guaranteed(chosen_on: str | None, split: str) -> bool:
+        said = [] if chosen_on is None else ["--chosen-on", chosen_on]
+        result = _call(*words, *said)
+        assert ("--chosen-on SPLIT, or --chosen-on none" in result.stderr) == (chosen_on is None)
+        record = calibrate_bundle(
+            tmp_path / "bundle", str(data), split, ks=[1], score_kind="softmax"
+        )
+        point = record.point("coverage", coverage=0.9)
+        assert point.guaranteed == ("This is guaranteed" in point.statement)
+        return point.guaranteed
+
+    assert guaranteed("none", "val")
+    assert guaranteed("NONE", "test")
+    assert not guaranteed("none", "train")
+    assert not guaranteed("validation", "val:0-0.5")
+    assert guaranteed("val", "test")
+    assert not guaranteed(None, "test")
+    assert "takes train, val, test or none, got 'vel'" in str(_error(*words, "--chosen-on", "vel"))

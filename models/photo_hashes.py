@@ -1,0 +1,103 @@
+"""Which photos trained a network and which chose its checkpoint, as hashes that travel with it.
+
+What is measured on such photos is too good for new ones, under whatever name they come again. A
+photo is known by its bytes: a copy is met, one that was cut or saved anew is not.
+"""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+PHOTOS: Final = "photos.npz"
+"""Name of the file in a run folder and in a bundle."""
+HASH_BYTES: Final = 8
+
+
+class Overlap(NamedTuple):
+    """How many of some photos a network has met before."""
+
+    train: int  # that trained it
+    selection: int  # that chose its checkpoint
+
+
+def photo_hash(content: bytes) -> bytes:
+    """The first eight bytes of the SHA-256 of a photo."""
+    return hashlib.sha256(content).digest()[:HASH_BYTES]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PhotoHashes:
+    """The photos of a network and of those it was made from, eight bytes each.
+
+    Attributes:
+        train: Of the photos that trained it, ascending, shape ``(photos,)``.
+        selection: Of those that chose its checkpoint.
+        complete: Whether these are all; false where the network began with the weights of one whose
+            photos are not known.
+    """
+
+    train: NDArray[np.uint64]
+    selection: NDArray[np.uint64]
+    complete: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        train: Iterable[bytes] = (),
+        selection: Iterable[bytes] = (),
+        *,
+        complete: bool = True,
+    ) -> "PhotoHashes":
+        """From what :func:`photo_hash` gives."""
+        return cls(train=_numbers(train), selection=_numbers(selection), complete=complete)
+
+    def __or__(self, other: "PhotoHashes") -> "PhotoHashes":
+        """The photos of both."""
+        return PhotoHashes(
+            train=np.union1d(self.train, other.train),
+            selection=np.union1d(self.selection, other.selection),
+            complete=self.complete and other.complete,
+        )
+
+    def overlap(self, photos: Iterable[bytes]) -> Overlap:
+        """How many of some photos, given by SHA-256 or :func:`photo_hash`, are among these."""
+        hashes = _numbers(photos, unique=False)
+        train, selection = (np.isin(hashes, some) for some in (self.train, self.selection))
+        return Overlap(train=int(train.sum()), selection=int(selection.sum()))
+
+    def to_bytes(self) -> bytes:
+        """The content of :data:`PHOTOS`; equal photos give equal bytes."""
+        file = io.BytesIO()
+        np.savez(file, train=self.train, selection=self.selection, complete=np.array(self.complete))
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "PhotoHashes":
+        """Read what :meth:`to_bytes` gave.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                arrays: dict[str, NDArray[Any]] = {
+                    name: file[name] for name in ("train", "selection", "complete")
+                }
+        except (OSError, KeyError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
+            raise ValueError(f"not a list of photos: {error}") from error
+        train, selection, complete = arrays.values()
+        for hashes in (train, selection):
+            if hashes.dtype != np.uint64 or hashes.ndim != 1:
+                raise ValueError(f"hashes must be uint64 in a row, got {hashes.dtype}")
+        return cls(train=train, selection=selection, complete=bool(complete))
+
+
+def _numbers(photos: Iterable[bytes], *, unique: bool = True) -> NDArray[np.uint64]:
+    hashes = np.frombuffer(b"".join(photo[:HASH_BYTES] for photo in photos), dtype="<u8")
+    return np.unique(hashes) if unique else hashes

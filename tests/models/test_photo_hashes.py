@@ -1,0 +1,51 @@
+"""Hashes of photos that travel with a network."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from models.photo_hashes import PhotoHashes, photo_hash
+
+PHOTOS = [bytes([number]) * 100 for number in range(20)]
+HASHES = [photo_hash(photo) for photo in PHOTOS]
+
+
+def test_a_photo_is_met_under_any_name_and_both_uses_are_counted() -> None:
+    known = PhotoHashes.of(HASHES[:10], HASHES[8:15])
+    again = [hashlib.sha256(photo).digest() for photo in [*PHOTOS[5:12], PHOTOS[5], b"new"]]
+    assert known.overlap(again) == (6, 4)
+    assert known.overlap([]) == (0, 0)
+    assert PhotoHashes.of().overlap(again) == (0, 0)
+
+
+def test_what_is_read_is_what_was_written() -> None:
+    known = PhotoHashes.of([*HASHES[:10], HASHES[3]], HASHES[8:], complete=False)
+    content = known.to_bytes()
+    found = PhotoHashes.from_bytes(content)
+    assert (np.diff(found.train.astype(object)) > 0).all()
+    assert (found.train.size, found.selection.size, found.complete) == (10, 12, False)
+    np.testing.assert_array_equal(found.train, known.train)
+    assert PhotoHashes.of(HASHES[:10], HASHES[:7:-1], complete=False).to_bytes() == content
+
+
+def test_a_network_has_met_the_photos_of_those_it_was_made_from() -> None:
+    both = PhotoHashes.of(HASHES[:3], HASHES[3:5]) | PhotoHashes.of(HASHES[2:7], complete=False)
+    assert both.overlap(HASHES) == (7, 2)
+    assert not both.complete
+    assert (PhotoHashes.of() | PhotoHashes.of()).complete
+
+
+def test_three_hundred_thousand_photos_take_two_and_a_half_megabytes() -> None:
+    random = np.random.default_rng(0).integers(0, 2**63, 300_000).astype(np.uint64)
+    many = PhotoHashes(train=random[:260_000], selection=random[260_000:])
+    assert len(many.to_bytes()) < 2_420_000
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", b"not a zip file"])
+def test_a_damaged_file_is_refused(damage: bytes) -> None:
+    with pytest.raises(ValueError, match="not a list of photos"):
+        PhotoHashes.from_bytes(damage)
+    content = PhotoHashes.of(HASHES).to_bytes()
+    with pytest.raises(ValueError, match="not a list of photos"):
+        PhotoHashes.from_bytes(content[: len(content) // 2])

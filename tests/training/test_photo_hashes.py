@@ -1,0 +1,133 @@
+"""What a run writes down of the photos that train it and choose its checkpoint."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from calibration.offline.calibrate import calibrate_bundle
+from data.sources import open_dataset
+from florilege import app
+from models.bundle import open_bundle
+from models.errors import DataError
+from models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
+from tests.training.small import small_config, write_photos
+from training import pictures
+from training.export import export_run
+from training.pictures import hash_photos
+from training.train import train_run
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
+)
+NAMED: dict[str, Any] = {"head": "linear", "score_kind": "softmax"}
+PLAIN: dict[str, Any] = {"loss": {"name": "cross_entropy"}, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return write_photos(tmp_path_factory.mktemp("photos"))
+
+
+def trained(photos: Path | str, run: Path, **changes: Any) -> PhotoHashes:
+    train_run(small_config(photos, **{**PLAIN, **changes}), run, say=lambda _: None)
+    return PhotoHashes.from_bytes((run / PHOTOS).read_bytes())
+
+
+def hashes(folder: Path) -> list[bytes]:
+    return [photo_hash(photo.read_bytes()) for photo in folder.rglob("*.png")]
+
+
+def test_a_run_knows_its_photos_and_so_does_its_bundle(photos: Path, tmp_path: Path) -> None:
+    known = trained(photos, tmp_path / "run")
+    assert (known.train.size, known.selection.size, known.complete) == (36, 15, True)
+    assert known.overlap(hashes(photos / "train")) == (36, 0)
+    assert known.overlap(hashes(photos / "val")) == (0, 15)
+    bundle = export_run(tmp_path / "run", tmp_path / "bundle")
+    assert bundle.read(PHOTOS) == (tmp_path / "run" / PHOTOS).read_bytes()
+
+
+def test_a_run_that_learns_from_some_photos_knows_these(photos: Path, tmp_path: Path) -> None:
+    known = trained(f"{photos}:per_class=5", tmp_path / "run")
+    assert (known.train.size, known.selection.size) == (15, 15)
+
+
+def test_a_run_of_no_epochs_has_met_no_photo(photos: Path, tmp_path: Path) -> None:
+    known = trained(photos, tmp_path / "run", epochs=0)
+    assert (known.train.size, known.selection.size, known.complete) == (0, 0, True)
+
+
+def test_features_are_of_the_same_photos(photos: Path, tmp_path: Path) -> None:
+    known = trained(photos, tmp_path / "run")
+    weights = str(tmp_path / "run" / "best.safetensors")
+    frozen = trained(photos, tmp_path / "frozen", freeze="backbone", weights=weights)
+    assert frozen.to_bytes() == known.to_bytes()
+
+
+@pytest.mark.parametrize("of", ["run", "bundle", "file"])
+def test_photos_of_the_run_that_it_began_with_count(photos: Path, tmp_path: Path, of: str) -> None:
+    first = tmp_path / "first"
+    trained(photos, first)
+    export_run(first, tmp_path / "bundle")
+    weights = {"run": first, "bundle": tmp_path / "bundle", "file": first / "best.safetensors"}[of]
+    other = write_photos(tmp_path / "other", side=24)
+    known = trained(other, tmp_path / "second", weights=str(weights))
+    assert (known.train.size, known.selection.size, known.complete) == (72, 30, True)
+    for source in (photos, other):
+        assert known.overlap(hashes(source)) == (36, 15)
+
+
+def test_photos_of_an_older_run_are_not_known(photos: Path, tmp_path: Path) -> None:
+    trained(photos, tmp_path / "old")
+    (tmp_path / "old" / PHOTOS).unlink()
+    known = trained(photos, tmp_path / "new", weights=str(tmp_path / "old"))
+    assert (known.train.size, known.complete) == (36, False)
+    foreign = tmp_path / "foreign.safetensors"
+    shutil.copy(tmp_path / "old" / "best.safetensors", foreign)
+    assert trained(photos, tmp_path / "newer", weights=str(foreign)).complete
+
+
+def test_resuming_an_older_run_writes_them_down(photos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    before = trained(photos, run)
+    (run / PHOTOS).unlink()
+    train_run(small_config(photos, **PLAIN), run, resume=True, say=lambda _: None)
+    assert (run / PHOTOS).read_bytes() == before.to_bytes()
+
+
+def test_workers_hash_what_one_process_does(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split = open_dataset(str(photos), splits=["train"]).split("train")
+    monkeypatch.setattr(pictures, "CHUNK", 4)
+    assert hash_photos(split, workers=2) == hash_photos(split, workers=0)
+    assert sorted(hash_photos(split, workers=0)) == sorted(hashes(photos / "train"))
+
+
+def test_a_photo_that_cannot_be_read_is_named(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos, tmp_path / "p")
+    split = open_dataset(str(tmp_path / "p"), splits=["train"]).split("train")
+    (tmp_path / "p" / "train" / "red" / "3.png").unlink()
+    with pytest.raises(DataError, match=r"red/3\.png: No such file"):
+        hash_photos(split, workers=0)
+
+
+def test_splits_drawn_with_another_seed_make_no_guarantee(photos: Path, tmp_path: Path) -> None:
+    """The common way to calibrate on training photos without meaning to."""
+    run = CliRunner()
+    for seed in (0, 1):
+        arguments = [
+            *("data", "split", str(photos), "--out", str(tmp_path / f"{seed}.csv")),
+            *("--val", "0.2", "--test", "0.2", "--seed", str(seed)),
+        ]
+        assert run.invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    first, second = (f"{tmp_path / str(seed)}.csv" for seed in (0, 1))
+    train_run(small_config(first, **PLAIN), tmp_path / "run", say=lambda _: None)
+    bundle = export_run(tmp_path / "run", tmp_path / "bundle").path
+    assert calibrate_bundle(bundle, first, "test", **NAMED).point("coverage").guaranteed
+    record = calibrate_bundle(bundle, second, "test", **NAMED)
+    assert record.measured.train_photos
+    assert not record.point("coverage").guaranteed
+    assert open_bundle(bundle).has(PHOTOS)
