@@ -23,7 +23,7 @@ from server.http.keys import Keys
 from server.http.page import page_router
 from server.http.traces import open_traces
 from server.metrics import Metrics
-from server.plantnet import plantnet_router
+from server.plantnet import plantnet_router, status_router
 from server.reloading import Reloader, pipeline_of
 from server.routes import Straight, feedback_router, operations, router
 from server.settings import Settings
@@ -76,6 +76,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(feedback_router)
     if settings.plantnet:
         app.include_router(plantnet_router)
+        app.include_router(status_router)
     app.include_router(operations)
     app.include_router(page_router())
     app.add_middleware(Straight)  # the innermost; the last one added is the outermost

@@ -1,11 +1,13 @@
-"""`POST /v2/identify/{project}` for apps written for the Pl@ntNet API; only with ``--plantnet``.
+"""Routes for apps written for the Pl@ntNet API, such as `POST /v2/identify/{project}`.
 
-It asks our own pipeline and tells the answer, and what is refused, in the other shape. Unlike
-everywhere else, parameters that do not exist are ignored and the key may stand in the address.
+They exist only with ``--plantnet``, and tell what our own pipeline answers or refuses in the other
+shape. Unlike everywhere else, parameters that do not exist are ignored and the key may stand in the
+address.
 """
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import md5
 from http import HTTPStatus
@@ -15,19 +17,34 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from models.classes import ClassInfo
 from server.answers.ask import Ask, Language
 from server.answers.names import FALLBACK
-from server.answers.plantnet import EVERYTHING, PlantNetAnswer, PlantNetError, plantnet_answer
+from server.answers.plantnet import (
+    EVERYTHING,
+    UNLIMITED,
+    PlantNetAnswer,
+    PlantNetCount,
+    PlantNetCounts,
+    PlantNetError,
+    PlantNetListedSpecies,
+    PlantNetProject,
+    PlantNetQuota,
+    listed_species,
+    plantnet_answer,
+)
 from server.errors import MalformedRequest, Problem
 from server.http.answering import answered, rendered
+from server.http.cached import Cached
 from server.http.handlers import note_problem, problem_of_query
 from server.http.keys import Keys
 from server.http.multipart import FIELD, parts_of_form
 from server.routes import PHOTO, EngineOf
 
 LONGEST_ORGAN = 40
+SPECIES = TypeAdapter(list[PlantNetListedSpecies])
 
 FORM: dict[str, Any] = {
     "requestBody": {
@@ -78,7 +95,7 @@ class PlantNetQuestion(BaseModel):
     )
     type: str | None = Field(None, description="Repeated in the answer.", max_length=40)
 
-    def ask(self, project: str) -> Ask:
+    def ask(self, list_name: str | None) -> Ask:
         """What the pipeline is asked: the default set, filled up with the next best species."""
         language = self.lang or FALLBACK
         return Ask(
@@ -87,8 +104,28 @@ class PlantNetQuestion(BaseModel):
             max_results=self.nb_results,
             include=["scores"],
             reject=not self.no_reject,
-            list=None if project == EVERYTHING else project,
+            list=list_name,
         )
+
+
+class PlantNetSpeciesQuery(BaseModel):
+    """The parameters of the lists of species."""
+
+    model_config = ConfigDict(frozen=True)
+
+    lang: Language = FALLBACK
+    prefix: str = Field("", description="Only species whose name begins so.", max_length=200)
+    page: int | None = Field(None, ge=1, description="From 1, together with pageSize.")
+    page_size: int | None = Field(None, ge=1, alias="pageSize")
+
+    def select(self, classes: Sequence[ClassInfo]) -> list[PlantNetListedSpecies]:
+        """What it asks for of some classes."""
+        start = self.prefix.casefold()
+        matches = [item for item in classes if item.scientific_name.casefold().startswith(start)]
+        if self.page is not None and self.page_size is not None:
+            first = (self.page - 1) * self.page_size
+            matches = matches[first : first + self.page_size]
+        return [listed_species(item, self.lang or FALLBACK) for item in matches]
 
 
 class _InTheirShape(APIRoute):
@@ -137,6 +174,7 @@ async def _check_key(request: Request) -> None:
 plantnet_router = APIRouter(
     route_class=_InTheirShape, dependencies=[Depends(_check_key)], responses=ERRORS
 )
+status_router = APIRouter(route_class=_InTheirShape)
 
 
 @plantnet_router.post("/v2/identify/{project}", response_model=PlantNetAnswer, openapi_extra=FORM)
@@ -148,12 +186,14 @@ async def plantnet_identify(
 ) -> Response:
     """Return the species one to five photos of a plant may show, in the shape of Pl@ntNet's API.
 
-    `project` is the name of a list, or `all`. `results` holds the species of the calibrated set,
-    best first, then the next best. The parts `organs` are repeated and change nothing.
+    `project` is the name of a list; any other, such as `all`, means every species. `results` holds
+    the species of the calibrated set, best first, then the next best. The parts `organs` are
+    repeated and change nothing.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise MalformedRequest(f"send photos as multipart/form-data, in parts named `{FIELD}`")
     hashes, organs = list[str](), list[str]()
+    list_name = project if project in engine.pipeline.lists.by_name else None
 
     def find(body: bytes, content_type: str) -> list[bytes]:
         parts = parts_of_form(body, content_type)
@@ -163,24 +203,89 @@ async def plantnet_identify(
         organs.extend(organ[:LONGEST_ORGAN].decode("utf-8", "replace") for organ in said)
         return photos
 
-    answer, headers = await answered(request, engine, question.ask(project), find)
+    answer, headers = await answered(request, engine, question.ask(list_name), find)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
         request.state.code = SpeciesNotFound.code
         return _refusal(SpeciesNotFound(SpeciesNotFound.title))
     shape = partial(
         plantnet_answer,
+        project=project,
         hashes=hashes,
         organs=organs,
         root=str(request.base_url) if question.include_related_images else None,
         no_reject=question.no_reject,
         kind=question.type,
-        left=_left(getattr(request.state, "rate_limit", {})),
+        left=_rate_of(request)[1],
     )
     body = await rendered(engine, answer, shape)
     return Response(body, media_type="application/json", headers=headers)
 
 
-def _left(rate_limit: Mapping[str, str]) -> int | None:
-    """How many requests the header of a key says are left; None where it has no rate."""
-    found = re.search(r";r=(\d+)", rate_limit.get("RateLimit", ""))
-    return None if found is None else int(found[1])
+@plantnet_router.get("/v2/projects", response_model=list[PlantNetProject])
+async def plantnet_projects(engine: EngineOf) -> list[PlantNetProject]:
+    """Return what `project` may be: `all`, and the lists of this server."""
+    pipeline = engine.pipeline
+    sizes = {name: len(each.infos) for name, each in sorted(pipeline.lists.by_name.items())}
+    return [
+        PlantNetProject(id=name, title=name, description=pipeline.model.name, species_count=size)
+        for name, size in [(EVERYTHING, len(pipeline.bundle.classes)), *sizes.items()]
+    ]
+
+
+@plantnet_router.get("/v2/species", response_model=list[PlantNetListedSpecies])
+async def plantnet_species(
+    request: Request, query: Annotated[PlantNetSpeciesQuery, Query()], engine: EngineOf
+) -> Response:
+    """Return every species that the model knows."""
+    return await plantnet_project_species(request, EVERYTHING, query, engine)
+
+
+@plantnet_router.get("/v2/projects/{project}/species", response_model=list[PlantNetListedSpecies])
+async def plantnet_project_species(
+    request: Request,
+    project: str,
+    query: Annotated[PlantNetSpeciesQuery, Query()],
+    engine: EngineOf,
+) -> Response:
+    """Return the species of a list; of any other project every species that the model knows."""
+    pipeline = engine.pipeline
+    restriction = pipeline.lists.by_name.get(project)
+    classes = pipeline.bundle.classes if restriction is None else restriction.infos
+
+    def listed() -> Cached:
+        return Cached(SPECIES.dump_json(query.select(classes), by_alias=True))
+
+    return (await engine.in_side_thread(listed)).answer(request)
+
+
+@plantnet_router.get("/v2/languages", response_model=list[str])
+async def plantnet_languages(engine: EngineOf) -> list[str]:
+    """Return the languages with at least one common name."""
+    return sorted(
+        {language for item in engine.pipeline.bundle.classes for language in item.by_language}
+    )
+
+
+@plantnet_router.get("/v2/quota/daily", response_model=PlantNetQuota)
+async def plantnet_quota(request: Request) -> PlantNetQuota:
+    """Return what is left of the rate of a key; asking counts too."""
+    total, left = _rate_of(request)
+    used = PlantNetCount(count=total - left, total=total, remaining=left)
+    return PlantNetQuota(day=f"{datetime.now(UTC):%F}", quota=PlantNetCounts(identify=used))
+
+
+@status_router.get("/v2/_status", include_in_schema=False)
+async def plantnet_status(engine: EngineOf) -> dict[str, str]:
+    """Return `ok` where `/readyz` does; it needs no key."""
+    engine.check_ready()
+    return {"status": "ok"}
+
+
+def _rate_of(request: Request) -> tuple[int, int]:
+    """How many requests the key may send, and how many of them are left."""
+    told: Mapping[str, str] = getattr(request.state, "rate_limit", {})
+    total = re.search(r";q=(\d+)", told.get("RateLimit-Policy", ""))
+    left = re.search(r";r=(\d+)", told.get("RateLimit", ""))
+    return (
+        (UNLIMITED, UNLIMITED) if total is None or left is None else (int(total[1]), int(left[1]))
+    )

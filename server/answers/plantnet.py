@@ -11,7 +11,9 @@ from pydantic import AliasGenerator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
+from models.classes import ClassInfo
 from models.latin_names import without_author
+from server.answers.names import fallback_chain, taxon
 from server.schemas import Answer, Model, Rejection, Result, SetInfo, Shape, Taxon, Warned
 
 EVERYTHING: Final = "all"
@@ -72,6 +74,13 @@ class PlantNetAddresses(PlantNetShape):
     s: str
 
 
+class PlantNetDate(PlantNetShape):
+    """When a picture was taken, which bundles do not know."""
+
+    timestamp: int = Field(description="Always 0.")
+    string: str = Field(description="Always empty.")
+
+
 class PlantNetImage(PlantNetShape):
     """The reference picture of a species."""
 
@@ -79,6 +88,7 @@ class PlantNetImage(PlantNetShape):
     author: str
     license: str
     citation: str
+    date: PlantNetDate
     url: PlantNetAddresses
 
 
@@ -110,7 +120,7 @@ class PlantNetAnswer(PlantNetShape):
     query: PlantNetQuery
     predicted_organs: list[str] = Field(description="Always empty: organs are not recognised.")
     language: str
-    prefered_referential: str = Field(description="The project.")
+    prefered_referential: str = Field(description="The list that was used, or all.")
     best_match: str
     results: list[PlantNetResult]
     version: str = Field(description="Name and version of the bundle.")
@@ -118,6 +128,48 @@ class PlantNetAnswer(PlantNetShape):
         description="How many the key may still send; 2147483647 where there is no limit."
     )
     florilege: Ours
+
+
+class PlantNetProject(PlantNetShape):
+    """A list of species, or all of them."""
+
+    id: str
+    title: str
+    description: str
+    species_count: int
+
+
+class PlantNetListedSpecies(PlantNetShape):
+    """A species that the model knows."""
+
+    id: str = Field(description="Its class id.")
+    common_names: list[str]
+    scientific_name_without_author: str
+    scientific_name_authorship: str
+    gbif_id: int | None
+    powo_id: str | None = Field(description="Always null.")
+    iucn_category: str | None = Field(description="Always null.")
+
+
+class PlantNetCount(PlantNetShape):
+    """How often a key asked."""
+
+    count: int
+    total: int = Field(description="How often it may ask; 2147483647 where there is no limit.")
+    remaining: int
+
+
+class PlantNetCounts(PlantNetShape):
+    """All kinds of requests count alike."""
+
+    identify: PlantNetCount
+
+
+class PlantNetQuota(PlantNetShape):
+    """What is left of the rate of a key, whose period need not be a day."""
+
+    day: str = Field(description="Today, in UTC.")
+    quota: PlantNetCounts
 
 
 class PlantNetError(PlantNetShape):
@@ -132,25 +184,28 @@ class PlantNetError(PlantNetShape):
 def plantnet_answer(
     answer: Answer,
     *,
+    project: str,
     hashes: Sequence[str],
     organs: Sequence[str],
     root: str | None,
     no_reject: bool,
     kind: str | None,
-    left: int | None,
+    left: int,
 ) -> str:
     """The same answer in the other shape, as JSON.
 
     Args:
         answer: Of the server.
+        project: As it was asked; where no list has its name, a warning says so.
         hashes: MD5 of each photo.
         organs: What was said of the photos.
         root: Address of the server, ending in a slash, with which pictures are wanted; or None.
         no_reject: As it was asked.
         kind: The parameter `type`, as it was asked.
-        left: How many requests the key may still send; None where there is no limit.
+        left: How many requests the key may still send.
     """
-    project = answer.query.list or EVERYTHING
+    list_name = answer.query.list or EVERYTHING
+    warnings = answer.warnings if project == list_name else [_no_list(project), *answer.warnings]
     told = PlantNetAnswer(
         query=PlantNetQuery(
             project=project,
@@ -162,14 +217,19 @@ def plantnet_answer(
         ),
         predicted_organs=[],
         language=answer.query.lang,
-        prefered_referential=project,
+        prefered_referential=list_name,
         best_match=answer.results[0].taxon.scientific_name,
         results=[_result(each, root) for each in answer.results],
         version=f"{answer.model.name} {answer.model.version}",
-        remaining_identification_requests=UNLIMITED if left is None else left,
-        florilege=Ours.of(answer),
+        remaining_identification_requests=left,
+        florilege=Ours.of(answer, warnings=warnings),
     )
     return told.model_dump_json(by_alias=True, exclude_unset=True)
+
+
+def _no_list(project: str) -> Warned:
+    detail = f"this server has no list named {project[:80]!r}: all its species were scored"
+    return Warned(code="project_unknown", detail=detail)
 
 
 def _result(result: Result, root: str | None) -> PlantNetResult:
@@ -206,6 +266,20 @@ def plantnet_name(full: str) -> PlantNetName:
     )
 
 
+def listed_species(item: ClassInfo, language: str) -> PlantNetListedSpecies:
+    """A species as the lists of that API have it."""
+    name, known = plantnet_name(item.scientific_name), taxon(item, fallback_chain([language]))
+    return PlantNetListedSpecies(
+        id=item.id,
+        common_names=[each.name for each in known.common_names],
+        scientific_name_without_author=name.scientific_name_without_author,
+        scientific_name_authorship=name.scientific_name_authorship,
+        gbif_id=int(item.gbif) if item.gbif and item.gbif.isdecimal() else None,
+        powo_id=None,
+        iucn_category=None,
+    )
+
+
 def _images(taxon: Taxon, root: str) -> list[PlantNetImage]:
     picture = taxon.thumbnail
     if picture is None:
@@ -217,6 +291,7 @@ def _images(taxon: Taxon, root: str) -> list[PlantNetImage]:
             author=picture.author or "",
             license=picture.licence or "",
             citation=", ".join(word for word in (picture.author, picture.licence) if word),
+            date=PlantNetDate(timestamp=0, string=""),
             url=PlantNetAddresses(o=address, m=address, s=address),
         )
     ]

@@ -1,7 +1,8 @@
-"""Clients generated from `openapi.json` ask a running server: `python -m tests.clients.run`.
+"""Generated and published clients ask a running server: `python -m tests.clients.run`.
 
 The generators are installed into a folder that is thrown away: they would change versions here. For
-TypeScript the lines and files of `docs/clients.md` are run as they stand.
+TypeScript the lines and files of `docs/clients.md` are run as they stand; of Pl@ntNet it is the
+package that its documentation recommends for web pages.
 """
 
 import hashlib
@@ -25,10 +26,11 @@ HERE = Path(__file__).parent
 PYTHON_GENERATOR = "openapi-python-client==0.29.1"
 PAGE = HERE.parents[1] / "docs" / "clients.md"
 KEY = "a-key"
+PLANTNET_CLIENT = "ai-taxonomist@0.7.0"
 
 
 def main() -> int:
-    """Generate and run both; 0 where both found what they should."""
+    """Run all; 0 where all found what they should."""
     if shutil.which("npm") is None:
         print("make test-clients needs node and npm", file=sys.stderr)
         return 2
@@ -41,13 +43,15 @@ def main() -> int:
             bundle=garden.grow(folder / "garden"),
             feedback_store=folder / "feedback",
             keys_file=folder / "keys",
+            plantnet=True,
         )
         with Running(settings) as running:
             with urllib.request.urlopen(f"{running.url}/openapi.json") as answer:
                 (folder / "openapi.json").write_text(json.dumps(json.load(answer)))
             asked = (running.url, KEY, str(folder / "photo.png"))
-            failed = [_python(folder, asked), _typescript(folder, asked)].count(False)
-    print(f"{2 - failed} passed, {failed} failed")
+            clients = (_python, _typescript, _plantnet)
+            failed = [client(folder, asked) for client in clients].count(False)
+    print(f"{len(clients) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 
@@ -79,6 +83,16 @@ def _typescript(folder: Path, asked: Sequence[str]) -> bool:
     commands += [[*compiled[:-1], "asking.ts", "patience.ts"]]
     commands += [["node", "asking.js", *asked], ["node", "patience.js"]]
     return all(_ran(*command, cwd=folder) for command in commands)
+
+
+def _plantnet(folder: Path, asked: Sequence[str]) -> bool:
+    (folder / "plantnet").mkdir()
+    shutil.copy(HERE / "plantnet.mjs", folder / "plantnet")
+    commands = (
+        ("npm", "install", "--ignore-scripts", "--prefix", ".", PLANTNET_CLIENT),
+        ("node", "plantnet.mjs", *asked),
+    )
+    return all(_ran(*command, cwd=folder / "plantnet") for command in commands)
 
 
 def _ran(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> bool:

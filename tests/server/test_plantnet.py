@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.testclient import TestClient
 
 from server.answers.plantnet import UNLIMITED
 from server.app import create_app
+from server.engine import State
 from server.plantnet import LONGEST_ORGAN
 from server.settings import Settings
 from tests.server import garden
@@ -174,7 +176,6 @@ def test_pictures_come_with_absolute_addresses_that_work(app: TestClient) -> Non
     [
         ("all", {"nb_results": "many"}, [ROSE], 400, "invalid_parameter"),
         ("all", {"lang": "not a language"}, [ROSE], 400, "invalid_parameter"),
-        ("mars", {}, [ROSE], 422, "unknown_list"),
         ("all", {}, [ROSE] * 6, 422, "wrong_number_of_images"),
         ("all", {}, [b"<html>"], 415, "unsupported_image_type"),
         ("all", {}, [ROSE[:-200]], 422, "image_unreadable"),
@@ -260,3 +261,116 @@ def test_the_route_is_described_where_it_is_on_and_absent_where_it_is_off(
     assert found[0] == {"query": []}
     assert {"query": []} not in secured["paths"]["/v1/identify"]["post"]["security"]
     assert set(secured["components"]["securitySchemes"]) == {"query", "bearer", "header"}
+
+
+PUBLISHED = [  # project, what else stands in the address, parts of the form in their order
+    ("all", "", ("images", "images", "organs", "organs")),
+    ("all", "&include-related-images=true&lang=fr", ("organs", "images", "organs", "images")),
+    ("all", "&lang=fr&include-related-images=FALSE", ("images", "images", "organs", "organs")),
+    ("all", "&nb-results=5", ("images", "organs")),
+    ("k-world-flora", "&nb-results=5", ("images", "organs")),
+    ("the-plant-list", "&nb-results=5&no-reject=true", ("images", "images")),
+    ("weurope", "&nb-results=5", ("images", "organs")),
+    ("useful", "&nb-results=5", ("images",)),
+    ("best", "", ("images", "organs")),
+]
+"""Of the examples of github.com/plantnet/my.plantnet, and of its benchmark of projects."""
+
+
+@pytest.mark.parametrize(("project", "more", "parts"), PUBLISHED)
+def test_published_clients_get_what_they_read(
+    app: TestClient, project: str, more: str, parts: tuple[str, ...]
+) -> None:
+    files: list[Any] = [
+        (name, ("image_1.jpeg", ROSE, "image/jpeg") if name == "images" else (None, "auto"))
+        for name in parts
+    ]
+    answer = app.post(f"/v2/identify/{project}?api-key=2b10{more}", files=files)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert told["query"]["project"] == project
+    for organ in told["predictedOrgans"]:
+        assert organ.keys() >= {"organ", "score"}
+    for result in told["results"]:
+        species = result["species"]
+        assert species["scientificNameWithoutAuthor"].split()[0]
+        assert {"scientificName", "scientificNameAuthorship", "commonNames"} < species.keys()
+        assert species["family"].keys() >= {"scientificName", "scientificNameWithoutAuthor"}
+        assert ("images" in result) is ("images=true" in more)
+        for picture in result.get("images", []):
+            assert picture.keys() >= {"license", "author", "citation"}
+            assert picture["url"].keys() == {"o", "m", "s"}
+            assert picture["date"] == {"timestamp": 0, "string": ""}
+
+
+def test_a_project_that_is_no_list_means_every_species_and_is_warned_of(app: TestClient) -> None:
+    every = ask(app, POPPY).json()
+    told = ask(app, POPPY, project="k-world-flora").json()
+    assert told["results"] == every["results"]
+    assert told["florilege"]["set"] == every["florilege"]["set"]
+    assert told["query"]["project"] == "k-world-flora"
+    assert told["preferedReferential"] == "all"
+    assert every["florilege"]["warnings"] == []
+    (warning,) = told["florilege"]["warnings"]
+    assert warning["code"] == "project_unknown"
+    assert "'k-world-flora'" in warning["detail"]
+
+
+def test_projects_are_the_lists_and_their_species_can_be_listed(app: TestClient) -> None:
+    found = app.get("/v2/projects?lang=fr&type=kt&lat=43.6&lon=3.9&api-key=2b10").json()
+    assert [(each["id"], each["speciesCount"]) for each in found] == [("all", 12), ("weurope", 3)]
+    assert {"title", "description"} < found[0].keys()
+    roses = app.get("/v2/projects/weurope/species?lang=fr&api-key=2b10").json()
+    assert [each["id"] for each in roses] == ["1001", "1002", "1003"]
+    assert roses[1] == {
+        "id": "1002",
+        "commonNames": ["églantier"],
+        "scientificNameWithoutAuthor": "Rosa canina",
+        "scientificNameAuthorship": "",
+        "gbifId": 301002,
+        "powoId": None,
+        "iucnCategory": None,
+    }
+    every = app.get("/v2/species").json()
+    assert len(every) == 12
+    assert every[-1]["gbifId"] is None
+    assert app.get("/v2/projects/all/species").json() == every
+    assert app.get("/v2/projects/k-world-flora/species").json() == every
+    for query, ids in (
+        ("prefix=papaver&lang=en", ["1004", "1005"]),
+        ("page=2&pageSize=5", ["1006", "1007", "1008", "1009", "1010"]),
+        ("page=2&pageSize=2&prefix=R", ["1003", "1008"]),
+        ("pageSize=5", [each["id"] for each in every]),
+        ("page=9&pageSize=5", []),
+    ):
+        assert [each["id"] for each in app.get(f"/v2/species?{query}").json()] == ids
+    assert app.get("/v2/species?page=0&pageSize=5").json()["code"] == "invalid_parameter"
+    again = app.get("/v2/species")
+    confirmed = app.get("/v2/species", headers={"If-None-Match": again.headers["etag"]})
+    assert confirmed.status_code == 304
+
+
+def test_languages_and_the_status_are_told(app: TestClient) -> None:
+    assert app.get("/v2/languages").json() == ["en", "fr"]
+    assert app.get("/v2/_status").json() == {"status": "ok"}
+    app.app.state.engine.leave()  # type: ignore[attr-defined]  # the application
+    left = app.get("/v2/_status")
+    app.app.state.engine.state = State.READY  # type: ignore[attr-defined]  # as before
+    assert (left.status_code, left.json()["code"]) == (503, "draining")
+
+
+def test_the_quota_is_the_rate_of_the_key(app: TestClient, bundle: Path, tmp_path: Path) -> None:
+    without = app.get("/v2/quota/daily?day=2026-11-23&api-key=2b10").json()
+    assert without["day"] == f"{datetime.now(UTC):%F}"
+    unlimited = {"count": 0, "total": UNLIMITED, "remaining": UNLIMITED}
+    assert without["quota"] == {"identify": unlimited}
+    (tmp_path / "keys").write_text(line("app", "k1", "5/hour"))
+    settings = Settings(bundle=bundle, plantnet=True, keys_file=tmp_path / "keys")
+    with TestClient(create_app(settings)) as client:
+        assert client.get("/v2/_status").status_code == 200
+        for path in ("projects", "species", "projects/all/species", "languages", "quota/daily"):
+            refused = client.get(f"/v2/{path}")
+            assert (refused.status_code, refused.json()["statusCode"]) == (401, 401)
+        assert ask(client, ROSE, api_key="k1").status_code == 200
+        told = client.get("/v2/quota/daily?api-key=k1").json()
+        assert told["quota"]["identify"] == {"count": 2, "total": 5, "remaining": 3}
