@@ -38,14 +38,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from models.cores import cores
-from models.images import Header, load, read_header
-from models.session import Outputs
-from server.answers.ask import Ask
-from server.answers.pipeline import Pipeline, open_pipeline
-from server.predict.batch import predict_batch
-from server.predict.inputs import Observation, find_photos
-from server.predict.settings import Batch
+from florilege.cores import cores
+from florilege.models.images import Header, load, read_header
+from florilege.models.session import Outputs
+from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.answers.query import Ask
+from florilege.server.predict.batch_run import predict_batch
+from florilege.server.predict.batch_settings import Batch
+from florilege.server.predict.photos import Observation, find_photos
 
 FORMATS = ("jsonl", "csv", "parquet")
 BLOCK = 300

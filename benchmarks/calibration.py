@@ -28,11 +28,11 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.offline.settings import Plan
-from calibration.offline.tabulate import Source, promised_tables, tabulate
-from calibration.rules import calibrate, class_weights
-from calibration.selection import TopScores
-from calibration.threshold import average_k_threshold
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.threshold_tables import Source, promised_tables, tabulate
+from florilege.calibration.rules import calibrate, class_weights
+from florilege.calibration.selection import TopScores
+from florilege.calibration.threshold import average_k_threshold
 
 ROWS, CLASSES, GENERA = 30_000, 1_081, 303
 STREAM_ROWS, STREAM_CLASSES, STREAM_BATCH, STREAM_K = 200_000, 10_000, 50, 10

@@ -20,17 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibration.comparison import Change, compare
-from calibration.fusion import Fusion, fuse
-from calibration.offline.outputs import photos_for
-from calibration.record import CalibrationRecord
-from calibration.record.reading import read_record
-from calibration.rules import calibrate
-from data.dataset import Split
-from models.bundle import open_bundle
-from models.cores import in_order
-from models.images import Preprocess, decode, load
-from models.session import Session
+from florilege.calibration.calibrate.photo_outputs import photos_for
+from florilege.calibration.comparison import Change, compare
+from florilege.calibration.fusion import Fusion, fuse
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
+from florilege.calibration.rules import calibrate
+from florilege.cores import in_order
+from florilege.data.dataset import Split
+from florilege.models.bundle import open_bundle
+from florilege.models.images import Preprocess, decode, load
+from florilege.models.session import Session
 
 CROPS = 10
 LARGER = Fraction(8, 7)

@@ -13,10 +13,10 @@ import typer
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from data.flora import Flora
-from data.flora.drawing import SIDE, draw
-from data.flora.posterior import bayes_threshold, posterior_of
-from data.flora.species import GENERA, prior, species_traits
+from florilege.data.flora import Flora
+from florilege.data.flora.posterior import bayes_threshold, posterior_of
+from florilege.data.flora.renderer import SIDE, draw
+from florilege.data.flora.species import GENERA, prior, species_traits
 
 ZOOM = 2
 CELL = SIDE * ZOOM

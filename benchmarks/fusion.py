@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fusion import FUSIONS, Fusion, fuse
-from calibration.intervals import wilson
-from calibration.offline.outputs import outputs_of
-from calibration.photo_groups import groups_of
-from calibration.record.reading import read_record
-from calibration.rules import calibrate
-from calibration.scores import ScoreKind
-from data.sources import open_dataset
-from models.bundle import open_bundle
-from models.runtime import silence_telemetry
-from models.session import Session
+from florilege.calibration.calibrate.photo_outputs import outputs_of
+from florilege.calibration.fusion import FUSIONS, Fusion, fuse
+from florilege.calibration.intervals import wilson
+from florilege.calibration.photo_groups import groups_of
+from florilege.calibration.record.record_file import read_record
+from florilege.calibration.rules import calibrate
+from florilege.calibration.scores import ScoreKind
+from florilege.data.sources import open_dataset
+from florilege.models.bundle import open_bundle
+from florilege.models.runtime import silence_telemetry
+from florilege.models.session import Session
 
 NUMBERS = (1, 2, 3, 5)
 

@@ -22,9 +22,9 @@ import pillow_heif
 from PIL import Image
 from starlette.testclient import TestClient
 
-from server.app import create_app
-from server.errors import MEDIA_TYPE
-from server.settings import Settings
+from florilege.server.app import create_app
+from florilege.server.errors import MEDIA_TYPE
+from florilege.server.settings import Settings
 
 SIDE: Final = 48
 WORDS: Final = (

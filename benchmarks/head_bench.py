@@ -19,25 +19,25 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from calibration.metrics import top_k_accuracy
-from calibration.rules.rules import average_k
-from calibration.scores import SCORE_KINDS, ScoreKind, scores
-from data.dataset import Dataset
-from data.sources import open_dataset
-from models.backbones import Network
-from models.backbones.weights import open_weights, warm_start
-from models.heads import build_head, by_head
-from training.config import TrainConfig
-from training.device import choose
-from training.frozen.blend import PARTNER, PARTNERS_DECAY, SHARPNESS, candidates, partner
-from training.frozen.features import FrozenBackbone
-from training.frozen.head import train_head
-from training.frozen.lda import Linear
-from training.frozen.store import Features, folder_name
-from training.objective import head_of
-from training.recipes import RECIPES
-from training.settings import resolve
-from training.train import seeded, start
+from florilege.calibration.metrics import top_k_accuracy
+from florilege.calibration.rules.rules import average_k
+from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
+from florilege.data.dataset import Dataset
+from florilege.data.sources import open_dataset
+from florilege.models.backbones import Network
+from florilege.models.backbones.weights import open_weights, warm_start
+from florilege.models.heads import build_head, by_head
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import resolve
+from florilege.training.device import choose
+from florilege.training.frozen.blend import PARTNER, PARTNERS_DECAY, SHARPNESS, candidates, partner
+from florilege.training.frozen.discriminant import Linear
+from florilege.training.frozen.feature_store import Features, folder_name
+from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.frozen.head import train_head
+from florilege.training.objective import head_of
+from florilege.training.recipes import RECIPES
+from florilege.training.train import seeded, start
 
 SIZES: Final = (1, 2, 3, 5)
 PARTS: Final = ("train", "val", "test")

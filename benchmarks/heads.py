@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.head_bench import BLEND, DECAY, DECAYS, FIRST_SEED, SIZES, Bench, Row
-from models.runtime import silence_telemetry
-from training.losses import LOSSES
+from florilege.models.runtime import silence_telemetry
+from florilege.training.losses import LOSSES
 
 METHODS = (*LOSSES, "generalised_cross_entropy+lda", "cross_entropy+lda", BLEND)
 BASELINES = ("cross_entropy", "generalised_cross_entropy", "assume_negative")

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from calibration.offline.calibrate import calibrate_bundle
-from calibration.offline.evaluate import evaluate_bundle
-from data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
-from data.flora.species import prior
-from models.runtime import silence_telemetry
-from training.export import export_run
-from training.losses import LOSSES
-from training.settings import resolve
-from training.train import train_run
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
+from florilege.data.flora.species import prior
+from florilege.models.runtime import silence_telemetry
+from florilege.training.configuration import resolve
+from florilege.training.export import export_run
+from florilege.training.losses import LOSSES
+from florilege.training.train import train_run
 
 K = 3.0
 DATA = "flora:train=4000,val=2000,test=2000"

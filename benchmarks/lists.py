@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.intervals import mean_interval, wilson
-from calibration.offline.listed_classes import listed
-from calibration.offline.outputs import bundle_outputs
-from calibration.record.record import CalibrationRecord
-from calibration.record.tables import CalibratedList
+from florilege.calibration.calibrate.list_thresholds import listed
+from florilege.calibration.calibrate.photo_outputs import bundle_outputs
+from florilege.calibration.intervals import mean_interval, wilson
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.schema import CalibratedList
 
 Sets = NDArray[np.bool_]
 

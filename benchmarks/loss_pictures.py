@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training import losses
+from florilege.training import losses
 
 STEPS = 60  # points along an edge of the triangle
 LABEL = 1

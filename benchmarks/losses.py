@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from benchmarks.against import ThirdParty, parse
 from benchmarks.memory import peak_bytes
-from training.losses import LOSSES, build
+from florilege.training.losses import LOSSES, build
 
 BATCH = 256
 UNIT = "F.cross_entropy"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.rules import calibrate
+from florilege.calibration.rules import calibrate
 
 COVERAGE = 0.9
 RAPS_PENALTY, RAPS_FREE = 0.01, 5

@@ -16,9 +16,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from data.dataset import SPLITS, split_name
-from models.errors import DataError
-from models.tables import Table, read_table, write_table
+from florilege.data.dataset import SPLITS, split_name
+from florilege.errors import DataError
+from florilege.tables import Table, read_table, write_table
 
 MANIFEST = "photos.csv"
 OUTSIDE = "ood"  # the part that shows none of the classes; a folder beside the splits

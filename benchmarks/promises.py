@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics import class_mean
-from calibration.nested import choose
-from calibration.rules import calibrate
-from data.flora import Flora
+from florilege.calibration.metrics import class_mean
+from florilege.calibration.nested_cross_validation import choose
+from florilege.calibration.rules import calibrate
+from florilege.data.flora import Flora
 
 POOL = 60_000
 ROWS = 500

@@ -28,16 +28,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import training.train
+import florilege.training.train
 from benchmarks.made_up import CLASSES, COPIES, pool
-from training import history
-from training.config import TrainConfig
-from training.loading import Batch, Sources
-from training.loop import Run
-from training.pictures import Pictures
-from training.recipes import RECIPES, Recipe
-from training.recipes.cost import cost_of
-from training.settings import resolve
+from florilege.training import history
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import resolve
+from florilege.training.data_loader import Batch, Sources
+from florilege.training.loop import Run
+from florilege.training.pictures import Pictures
+from florilege.training.recipes import RECIPES, Recipe
+from florilege.training.recipes.cost import cost_of
 
 PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
 WIDTH, HEIGHT = 500, 375  # of most photos of ImageNet
@@ -140,11 +140,11 @@ def timed(config: TrainConfig, run: Path, steps: int) -> Timing:
                 raise _Enough
             return super().train_step(group, each_epoch)
 
-    vars(training.train)["Run"] = Few
+    vars(florilege.training.train)["Run"] = Few
     try:
-        training.train.train_run(config, run, say=_silent)
+        florilege.training.train.train_run(config, run, say=_silent)
     finally:
-        vars(training.train)["Run"] = Run
+        vars(florilege.training.train)["Run"] = Run
     seconds, processor = (after - before for before, after in zip(*clock.noted, strict=True))
     return Timing(config, seconds / steps, processor / steps, clock.peak_bytes())
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.shift import Weigh, drawn, even, long_tail, photos_of, recalibrated, tilted
-from calibration.record.reading import read_record
-from data.sources import open_dataset
-from models.bundle import open_bundle
-from models.runtime import silence_telemetry
+from florilege.calibration.record.record_file import read_record
+from florilege.data.sources import open_dataset
+from florilege.models.bundle import open_bundle
+from florilege.models.runtime import silence_telemetry
 
 BLURS = (0.0, 0.5, 0.7, 1.0, 1.5)
 KINDS: dict[str, Weigh | None] = {

@@ -21,21 +21,21 @@ from numpy.typing import NDArray
 
 from benchmarks.auroc import auroc_difference, compare_methods
 from benchmarks.strangers import STRANGERS, stranger
-from calibration.distribution import logsumexp
-from calibration.intervals import wilson
-from calibration.offline.known_photos import TRAIN, balanced_rows
-from calibration.record.inspection import PROVENANCE
-from calibration.record.reading import open_reference, read_record
-from calibration.rejection.familiarity import METHODS
-from calibration.rejection.reference import Reference
-from calibration.rejection.verdict import Rejection
-from data.png import encode_png
-from data.sources import open_dataset
-from models.bundle import Bundle, open_bundle
-from models.cores import in_order
-from models.images import load
-from models.runtime import silence_telemetry
-from models.session import Session
+from florilege.calibration.calibrate.training_features import TRAIN, balanced_rows
+from florilege.calibration.distribution import logsumexp
+from florilege.calibration.intervals import wilson
+from florilege.calibration.record.inspection import PROVENANCE
+from florilege.calibration.record.record_file import open_reference, read_record
+from florilege.calibration.rejection.ood_scores import METHODS
+from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.rejection.rejection_rule import Rejection
+from florilege.cores import in_order
+from florilege.data.png import encode_png
+from florilege.data.sources import open_dataset
+from florilege.models.bundle import Bundle, open_bundle
+from florilege.models.images import load
+from florilege.models.runtime import silence_telemetry
+from florilege.models.session import Session
 
 DRAWN = 300
 

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.training_split import parse_options
-from training.recipes import RECIPES, Printed
-from training.recipes.cli import row
-from training.sweep.record import Mean, Record
+from florilege.data.training_split import parse_options
+from florilege.training.recipes import RECIPES, Printed
+from florilege.training.recipes.cli import row
+from florilege.training.sweep.sweep_record import Mean, Record
 
 COLUMNS = {"average_k": "average", "top_k": "top"}
 

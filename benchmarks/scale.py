@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from calibration.record.reading import read_record
-from models.bundle.bundle import CALIBRATION, REFERENCE, open_bundle
-from server.serve import bind
+from florilege.calibration.record.record_file import read_record
+from florilege.models.bundle.bundle import CALIBRATION, REFERENCE, open_bundle
+from florilege.server.serve import bind
 
 MIB = 2**20
 SIDE = 32

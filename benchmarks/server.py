@@ -47,7 +47,7 @@ from PIL import Image
 
 from benchmarks import peer_servers
 from benchmarks.server_limit import Limit, rate_of_gpu
-from models.cores import cores
+from florilege.cores import cores
 
 CONNECTIONS = (1, 8, 32)
 PHOTOS = (("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None))

@@ -11,10 +11,10 @@ from typing import Self
 
 import numpy as np
 
-from models.bundle import open_bundle
-from models.images import load
-from models.session import Session
-from server.batching import LARGEST
+from florilege.models.bundle import open_bundle
+from florilege.models.images import load
+from florilege.models.session import Session
+from florilege.server.inference.batching import LARGEST
 
 
 class Limit:

@@ -25,21 +25,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from calibration.distribution import logsumexp
-from calibration.intervals import wilson
-from calibration.live.drift import Monitor, expected_of
-from calibration.live.prior_shift import FEWEST_A_CLASS
-from calibration.live.thresholds import TrafficThresholds, thresholds_from
-from calibration.live.traffic import Traffic
-from calibration.record import CalibrationRecord
-from calibration.record.reading import read_record
-from data.dataset import Split
-from data.sources import open_dataset
-from models.bundle import Bundle, open_bundle
-from models.cores import in_order
-from models.images import load
-from models.runtime import silence_telemetry
-from models.session import Session
+from florilege.calibration.distribution import logsumexp
+from florilege.calibration.intervals import wilson
+from florilege.calibration.monitoring.monitor import Monitor, expected_of
+from florilege.calibration.monitoring.prior_shift import FEWEST_A_CLASS
+from florilege.calibration.monitoring.traffic import Traffic
+from florilege.calibration.monitoring.traffic_thresholds import TrafficThresholds, thresholds_from
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
+from florilege.cores import in_order
+from florilege.data.dataset import Split
+from florilege.data.sources import open_dataset
+from florilege.models.bundle import Bundle, open_bundle
+from florilege.models.images import load
+from florilege.models.runtime import silence_telemetry
+from florilege.models.session import Session
 
 K = 3.0
 KEPT = 0.6

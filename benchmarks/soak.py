@@ -31,8 +31,8 @@ from typing import Final
 import numpy as np
 
 from benchmarks.server import PHOTOS, family, jpeg, port_of, serve
-from calibration.record import CalibrationRecord
-from models.bundle import open_bundle, replace_files
+from florilege.calibration.record import CalibrationRecord
+from florilege.models.bundle import open_bundle, replace_files
 
 MOST_GROWTH_MB: Final = 80
 BOUNDARY: Final = "between"

@@ -23,15 +23,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.offline.calibrate import calibrate_bundle
-from calibration.offline.outputs import bundle_outputs
-from data.flora import parse_flora
-from data.flora.posterior import expected_hit_rate
-from models.cores import cores
-from models.runtime import silence_telemetry
-from training.export import export_run
-from training.settings import resolve
-from training.train import train_run
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.photo_outputs import bundle_outputs
+from florilege.cores import cores
+from florilege.data.flora import parse_flora
+from florilege.data.flora.posterior import expected_hit_rate
+from florilege.models.runtime import silence_telemetry
+from florilege.training.configuration import resolve
+from florilege.training.export import export_run
+from florilege.training.train import train_run
 
 KS = (1.0, 2.0, 3.0, 5.0)
 GOAL = 0.5  # points of hit rate below the best possible, at every K

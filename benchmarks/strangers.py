@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from data.flora.drawing import SCALE, background, draw_stems, organ_places, under_light
-from data.flora.organs import Brush
+from florilege.data.flora.organs import Brush
+from florilege.data.flora.renderer import SCALE, background, draw_stems, organ_places, under_light
 
 Colour = tuple[int, int, int]
 Draw = Callable[[Brush, float, float, float], None]

@@ -31,18 +31,18 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-import training.train
+import florilege.training.train
 from benchmarks import training_step
-from data.dataset import Split
-from data.sources import open_dataset
-from models.backbones import build
-from models.progress import Advance
-from training.config import TrainConfig
-from training.device import choose
-from training.frozen.features import FrozenBackbone
-from training.loading import Sources, TrainingBatches, iterate, open_sources
-from training.loop import Run
-from training.settings import resolve
+from florilege.data.dataset import Split
+from florilege.data.sources import open_dataset
+from florilege.models.backbones import build
+from florilege.progress import Advance
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import resolve
+from florilege.training.data_loader import Sources, TrainingBatches, iterate, open_sources
+from florilege.training.device import choose
+from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.loop import Run
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 VARIANTS = ("ours", "plain", "our loader", "plain loader", "our features", "plain features")
@@ -139,9 +139,9 @@ def _ours(given: argparse.Namespace) -> dict[str, float]:
             super().train_epoch(sources, steps, advance)
             found.update(clock.read(len(sources.training)))
 
-    vars(training.train)["Run"] = Timed  # the same loop with a clock around an epoch
+    vars(florilege.training.train)["Run"] = Timed  # the same loop with a clock around an epoch
     with tempfile.TemporaryDirectory() as folder:
-        training.train.train_run(_config(given), Path(folder) / "run", say=lambda _: None)
+        florilege.training.train.train_run(_config(given), Path(folder) / "run", say=lambda _: None)
     return found
 
 

@@ -16,7 +16,7 @@ import torch
 import torchvision
 from torch import Tensor
 
-from training.losses import LOSSES, build
+from florilege.training.losses import LOSSES, build
 
 CLASSES = 1_000
 LARGEST_SURPLUS = 0.02  # of a step with cross-entropy, the goal

@@ -7,13 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from calibration.record.inspection import PROVENANCE, card, difference, file_faults, opening_fault
-from calibration.rules import RULES
-from data.layouts.class_file import KnownClasses, read_classes
-from data.records import count_of
-from models.bundle import Bundle, name_classes, open_bundle
-from models.errors import BundleError, first
-from models.terminal import conclude
+from florilege.calibration.record.inspection import (
+    PROVENANCE,
+    card,
+    difference,
+    file_faults,
+    opening_fault,
+)
+from florilege.calibration.rules import RULES
+from florilege.data.layouts.class_file import KnownClasses, read_classes
+from florilege.data.records import count_of
+from florilege.errors import BundleError, first
+from florilege.models.bundle import Bundle, name_classes, open_bundle
+from florilege.terminal import conclude
 
 app = typer.Typer(
     help="Inspect, verify, compare or name bundles.", no_args_is_help=True, add_completion=False

@@ -9,15 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from calibration.live.audit import audit_file
-from calibration.live.recalibrate import recalibrate_bundle
-from calibration.offline.calibrate import calibrate_bundle, cautions
-from calibration.offline.evaluate import Evaluation, evaluation_of
-from calibration.offline.findings import Findings, findings_of
-from calibration.offline.gate import Gate, check_comparable, compare_outputs, read_gate
-from calibration.offline.outputs import BundleOutputs, bundle_outputs
-from calibration.offline.settings import CalibrationSettings
-from calibration.printing import (
+from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
+from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
+from florilege.calibration.calibrate.diagnostics import Findings, findings_of
+from florilege.calibration.calibrate.evaluate import Evaluation, evaluation_of
+from florilege.calibration.calibrate.gate import Gate, check_comparable, compare_outputs, read_gate
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
+from florilege.calibration.console import (
     Titled,
     audit_table,
     calibration_tables,
@@ -27,18 +25,20 @@ from calibration.printing import (
     print_json,
     summary,
 )
-from calibration.record import CalibrationRecord
-from calibration.record.reading import read_record
-from data.dataset import split_name
-from data.parts import Part
-from data.sources import list_source
-from models.bundle import open_bundle
-from models.errors import GateFailed, UsageError
-from models.extras import install_hint
-from models.files import check_writable, files_beside, write_atomic
-from models.flags import flags_of
-from models.on_ray import Workers, demand_ray
-from models.terminal import command, conclude, print_table, warn
+from florilege.calibration.monitoring.audit import audit_file
+from florilege.calibration.monitoring.recalibration import recalibrate_bundle
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
+from florilege.data.dataset import split_name
+from florilege.data.sources import list_source
+from florilege.data.split_parts import Part
+from florilege.errors import GateFailed, UsageError
+from florilege.extras import install_hint
+from florilege.files import check_writable, files_beside, write_atomic
+from florilege.models.bundle import open_bundle
+from florilege.ray_tasks import Workers, demand_ray
+from florilege.settings import flags_of
+from florilege.terminal import command, conclude, print_table, warn
 
 WITH_SCORES = {"--scores", "--correct-prior", "--approve", "--device", "--json", "--config"}
 """The flags of ``calibrate`` that go with a score log."""
@@ -259,7 +259,7 @@ def _on_other_photos(bundle: Path, data: str, split: str) -> Iterator[tuple[str 
 def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:
     """What writes the report; asked for, and the folder made, before anything takes time."""
     with _extra_report():
-        from calibration.offline.charts import write_pictures
+        from florilege.calibration.calibrate.calibration_plots import write_pictures
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -281,7 +281,7 @@ def _page(
     if data is None:
         raise UsageError("--report needs photos: name them with --data")
     with _extra_report():
-        from calibration.offline.report import evaluation_report
+        from florilege.calibration.calibrate.evaluation_report import evaluation_report
     try:
         check_writable(file)
     except OSError as error:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.intervals import Z95, mean_interval
+from florilege.calibration.intervals import Z95, mean_interval
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.threshold import RealNumber, as_fraction
+from florilege.calibration.threshold import RealNumber, as_fraction
 
 
 def check_coverage(coverage: RealNumber) -> None:

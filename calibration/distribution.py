@@ -27,7 +27,7 @@ class Distribution:
         logsumexp_edges: Lower edges of up to 40 bins with about as many photos each.
         logsumexp: Photos in each of them.
         mean_scores: Mean score of each class, to six digits: the class frequencies that the
-            scores assume (:mod:`calibration.live.prior_shift`).
+            scores assume (:mod:`florilege.calibration.monitoring.prior_shift`).
         class_logsumexp: Mean log sum exp of the photos of each class, each photo counting for a
             class as much as its score says; empty in older records.
         class_spread: The same for the standard deviation of a photo's logits.

@@ -1,7 +1,7 @@
-"""The public import path of ``calibration.live.drift``."""
+"""The public import path of ``florilege.calibration.monitoring.monitor``."""
 
-from calibration.live.drift import Alarm as Alarm
-from calibration.live.drift import Expected as Expected
-from calibration.live.drift import Monitor as Monitor
-from calibration.live.drift import expected_of as expected_of
-from calibration.sets import largest_set as largest_set
+from florilege.calibration.monitoring.monitor import Alarm as Alarm
+from florilege.calibration.monitoring.monitor import Expected as Expected
+from florilege.calibration.monitoring.monitor import Monitor as Monitor
+from florilege.calibration.monitoring.monitor import expected_of as expected_of
+from florilege.calibration.sets import largest_set as largest_set

@@ -3,8 +3,8 @@
 Fusing changes how scores are distributed: at the threshold for single photos, the sets for three
 photos of one species held 2.4 classes in one simulation and 3.5 in another, where 3 were asked for.
 So a threshold is calibrated on scores fused from exactly as many photos as it is used with:
-`calibration.photo_groups` makes the groups, :func:`fuse` the scores, and any rule of
-`calibration.rules` takes them as they are; its table says how each rule fuses.
+`florilege.calibration.photo_groups` makes the groups, :func:`fuse` the scores, and any rule of
+`florilege.calibration.rules` takes them as they are; its table says how each rule fuses.
 """
 
 from typing import Literal, get_args
@@ -12,9 +12,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.marginals import top_k_marginals
-from calibration.metrics import check_k
-from calibration.scores import ScoreKind, scores
+from florilege.calibration.marginals import top_k_marginals
+from florilege.calibration.metrics import check_k
+from florilege.calibration.scores import ScoreKind, scores
 
 Fusion = Literal["mean_score", "mean_marginal", "mean_logit", "max_score"]
 """``mean_score``: mean of the photos' scores. ``mean_marginal``: mean of their top-k marginals.

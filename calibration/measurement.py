@@ -6,9 +6,9 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.arrays import FloatArray, row_blocks
-from calibration.metrics import true_class_ranks
-from calibration.sets import SetRule, best_class
+from florilege.calibration.metrics import true_class_ranks
+from florilege.calibration.sets import SetRule, best_class
+from florilege.calibration.validation import FloatArray, row_blocks
 
 EXACT_SIZES = 16
 """Sizes up to this have a bin of their own in a histogram; beyond it bins grow by a quarter."""

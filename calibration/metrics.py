@@ -8,7 +8,7 @@ exactly ``k`` classes, ``1 <= k <= classes``; of equal scores the first is taken
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.arrays import FloatArray, as_counts, as_labels, as_scores
+from florilege.calibration.validation import FloatArray, as_counts, as_labels, as_scores
 
 FEW_BELOW = 20
 """Classes with fewer training images are few-shot ([A] table 2)."""

@@ -66,7 +66,7 @@ def adjusted(
         temperature: Above 1 scores become more even, below 1 less; 1 changes nothing. The order
             of classes within a photo stays, but the set sizes of an average-K rule change.
         log_ratios: Logs of how much more frequent each class is now, shape ``(classes,)``
-            (:mod:`calibration.live.prior_shift`); None changes nothing.
+            (:mod:`florilege.calibration.monitoring.prior_shift`); None changes nothing.
 
     Returns:
         The same shape; float64 where something was changed.

@@ -6,8 +6,7 @@ are kept and everything below them is forgotten.
 
 from numpy.typing import ArrayLike
 
-from calibration.arrays import as_scores
-from calibration.threshold import (
+from florilege.calibration.threshold import (
     Largest,
     RealNumber,
     Threshold,
@@ -15,14 +14,15 @@ from calibration.threshold import (
     exact_rank,
     threshold_at_rank,
 )
+from florilege.calibration.validation import as_scores
 
 
 class TopScores:
     """The largest scores of a data set, gathered batch by batch and worker by worker.
 
     Exact: however the rows are split into batches and workers, and in whatever order these are
-    merged, the result is that of :func:`calibration.threshold.average_k_threshold` on all rows at
-    once, bit for bit.
+    merged, the result is that of :func:`florilege.calibration.threshold.average_k_threshold` on all
+    rows at once, bit for bit.
 
     Args:
         rows: Rows of the whole data set, the same in every worker.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibration.arrays import BLOCK, FloatArray, as_scores
+from florilege.calibration.validation import BLOCK, FloatArray, as_scores
 
 RealNumber = int | float | Decimal | Fraction | np.floating[Any]
 

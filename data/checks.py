@@ -11,14 +11,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from data.dataset import SPLITS
-from data.label_noise import class_groups
-from data.records import Listing, Records, class_table, count_of, missing_in_train, sort_ids
-from data.sources import list_whole, parse_source
-from data.training_split import with_options
-from models.cores import in_order
-from models.images import ImageError, Preprocess, load
-from models.progress import progress
+from florilege.cores import in_order
+from florilege.data.dataset import SPLITS
+from florilege.data.label_noise import class_groups
+from florilege.data.records import (
+    Listing,
+    Records,
+    class_table,
+    count_of,
+    missing_in_train,
+    sort_ids,
+)
+from florilege.data.sources import list_whole, parse_source
+from florilege.data.training_split import with_options
+from florilege.models.images import ImageError, Preprocess, load
+from florilege.progress import progress
 
 _DECODED = Preprocess(image_size=32)  # small: it only matters here whether a picture decodes
 

@@ -13,17 +13,17 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from data.checks import Finding, Report, check
-from data.dataset import SPLITS, split_name
-from data.feedback import import_feedback
-from data.flora import is_flora
-from data.records import count_of
-from data.sources import own_pictures
-from data.splits import mend_source, split_source
-from models.errors import DataError, UsageError
-from models.tables import SUFFIXES, write_table
-from models.tables import Table as Columns
-from models.terminal import conclude, new_table, print_table
+from florilege.data.checks import Finding, Report, check
+from florilege.data.dataset import SPLITS, split_name
+from florilege.data.feedback_import import import_feedback
+from florilege.data.flora import is_flora
+from florilege.data.records import count_of
+from florilege.data.sources import own_pictures
+from florilege.data.splits import mend_source, split_source
+from florilege.errors import DataError, UsageError
+from florilege.tables import SUFFIXES, write_table
+from florilege.tables import Table as Columns
+from florilege.terminal import conclude, new_table, print_table
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check data sets and cut them into splits."

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.classes import ClassTable
-from models.errors import DataError
-from models.near import meant
+from florilege.errors import DataError
+from florilege.models.classes import ClassTable
+from florilege.suggestions import meant
 
 SPLITS = ("train", "val", "test")
 _OTHER_NAMES = {"training": "train", "valid": "val", "validation": "val", "cal": "val"}

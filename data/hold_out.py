@@ -8,10 +8,10 @@ class of ImageNet.
 from collections import defaultdict
 from dataclasses import replace
 
-from data.draws import shuffled
-from data.records import Listing, Records, count_of, sort_ids
-from data.thinning import select_records
-from models.errors import DataError, first
+from florilege.data.hash_random import shuffled
+from florilege.data.records import Listing, Records, count_of, sort_ids
+from florilege.data.subset import select_records
+from florilege.errors import DataError, first
 
 SEED = 0
 

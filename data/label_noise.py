@@ -9,10 +9,10 @@ calibrated hinge loss for deep imbalanced classification", ICML 2022, section 4.
 import re
 from collections import defaultdict
 
-from data.draws import fraction
-from data.records import Listing, Records, count_of, sort_ids
-from models.classes import ClassInfo
-from models.errors import DataError, first
+from florilege.data.hash_random import fraction
+from florilege.data.records import Listing, Records, count_of, sort_ids
+from florilege.errors import DataError, first
+from florilege.models.classes import ClassInfo
 
 _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
 

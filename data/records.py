@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data.dataset import SPLITS, Dataset, Split, split_name
-from models.classes import ClassInfo, ClassTable
-from models.errors import DataError, first
-from models.near import meant
+from florilege.data.dataset import SPLITS, Dataset, Split, split_name
+from florilege.errors import DataError, first
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.suggestions import meant
 
 
 @dataclass(frozen=True, kw_only=True)

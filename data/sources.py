@@ -5,22 +5,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from data.dataset import Dataset, split_name
-from data.flora import drawing as flora_drawing
-from data.flora import is_flora, list_flora
-from data.hold_out import hold_out
-from data.layouts import cifar100
-from data.layouts.folder import is_folder_dataset
-from data.layouts.image_lists import find_lists, list_lists
-from data.layouts.imagenet import list_images
-from data.layouts.inaturalist import find_inaturalist, list_inaturalist
-from data.layouts.manifest import is_manifest, list_manifest
-from data.layouts.plantnet import is_plantnet, list_plantnet
-from data.records import Listing, assemble
-from data.training_split import TrainingOptions, parse_options, with_options
-from models.classes import ClassTable
-from models.errors import DataError
-from models.near import did_you_mean, nearest, nearest_paths
+from florilege.data.dataset import Dataset, split_name
+from florilege.data.flora import is_flora, list_flora
+from florilege.data.flora import renderer as flora_drawing
+from florilege.data.hold_out import hold_out
+from florilege.data.layouts import cifar100
+from florilege.data.layouts.folder import is_folder_dataset
+from florilege.data.layouts.image_lists import find_lists, list_lists
+from florilege.data.layouts.imagenet import list_images
+from florilege.data.layouts.inaturalist import find_inaturalist, list_inaturalist
+from florilege.data.layouts.manifest import is_manifest, list_manifest
+from florilege.data.layouts.plantnet import is_plantnet, list_plantnet
+from florilege.data.records import Listing, assemble
+from florilege.data.training_split import TrainingOptions, parse_options, with_options
+from florilege.errors import DataError
+from florilege.models.classes import ClassTable
+from florilege.suggestions import did_you_mean, nearest, nearest_paths
 
 ACCEPTED = (
     "a folder with train/val/test/<class>/<photo>, a Pl@ntNet-300K folder, lists of iNaturalist or "
@@ -35,7 +35,7 @@ def open_dataset(
 
     Args:
         source: Path of a folder or a manifest, or ``flora[:train=..,val=..,test=..,seed=..]``;
-            after any of them ``:noise=..`` and what else `data.training_split` takes.
+            after any of them ``:noise=..`` and what else `florilege.data.training_split` takes.
         splits: The splits needed; all there are by default. Nothing is required of the others.
         classes: A bundle's class table: labels are indices into it.
 

@@ -10,20 +10,20 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from data.dataset import SPLITS, FileReader, split_name
-from data.draws import fraction, shuffled
-from data.layouts.folder import list_classes
-from data.layouts.manifest import (
+from florilege.data.dataset import SPLITS, FileReader, split_name
+from florilege.data.hash_random import fraction, shuffled
+from florilege.data.layouts.folder import list_classes
+from florilege.data.layouts.manifest import (
     class_columns,
     demand_columns,
     demand_pictures,
     is_manifest,
     observation_ids,
 )
-from data.records import Listing, count_of
-from data.sources import list_source, parse_source
-from models.errors import DataError
-from models.tables import Table, read_table
+from florilege.data.records import Listing, count_of
+from florilege.data.sources import list_source, parse_source
+from florilege.errors import DataError
+from florilege.tables import Table, read_table
 
 
 def split_source(source: str, out: Path, *, val: float, test: float, seed: int) -> Table:
@@ -41,8 +41,8 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
         seed: 0 or more.
 
     Raises:
-        DataError: See `data.sources.list_source`; or the pictures are not files, or ``source``
-            asks something of its training split.
+        DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
+            ``source`` asks something of its training split.
         ValueError: Shares or seed out of range.
     """
     table, groups = pictures_of(source, out)
@@ -139,8 +139,8 @@ def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
     """Every picture, as a manifest to write at ``out``; and the group that it stays in.
 
     Raises:
-        DataError: See `data.sources.list_source`; or the pictures are not files, or ``source``
-            asks something of its training split.
+        DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
+            ``source`` asks something of its training split.
     """
     base, _ = parse_source(source)
     if base != source:

@@ -11,12 +11,12 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from data.flora import is_flora
-from data.label_noise import noisy_ids
-from data.records import Listing
-from data.thinning import kept_rows, select_records
-from models.errors import DataError
-from models.near import meant
+from florilege.data.flora import is_flora
+from florilege.data.label_noise import noisy_ids
+from florilege.data.records import Listing
+from florilege.data.subset import kept_rows, select_records
+from florilege.errors import DataError
+from florilege.suggestions import meant
 
 _OPTION = r"\s*\w+\s*=[^,=/\\]*"
 _OPTIONS = re.compile(rf"{_OPTION}(,{_OPTION})*")
@@ -135,7 +135,7 @@ def with_options(listing: Listing, options: TrainingOptions) -> Listing:
 
     Raises:
         DataError: Noise is asked for and the classes have no groups; see
-            `data.label_noise.class_groups`.
+            `florilege.data.label_noise.class_groups`.
     """
     train = listing.splits.get("train")
     if train is None:

@@ -1,0 +1,1 @@
+"""Networks, their bundles, and the decoder that training and serving share."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from models.errors import BundleError
+from florilege.errors import BundleError
 
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnail:
-    """That a class has a reference picture, and whose; `models.thumbnails` keeps it."""
+    """That a class has a reference picture, and whose; `florilege.models.thumbnails` keeps it."""
 
     author: str | None = None
     licence: str | None = None

@@ -21,12 +21,12 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from models.backbones import Network
-from models.errors import BundleError
-from models.files import write_atomic
-from models.heads import output_names
-from models.origins import without_origins
-from models.session import FEATURES
+from florilege.errors import BundleError
+from florilege.files import write_atomic
+from florilege.models.backbones import Network
+from florilege.models.heads import output_names
+from florilege.models.onnx_graph import without_origins
+from florilege.models.session import FEATURES
 
 OPSET: Final = 20
 MOST_BYTES: Final = 2**31 - 2**24  # of weights in one protobuf file, leaving room for the graph
@@ -103,7 +103,7 @@ def export_onnx(
     The network is left in evaluation mode on the CPU.
 
     Args:
-        network: What ``models.backbones.build`` returns.
+        network: What ``florilege.models.backbones.build`` returns.
         image_size: Height and width of the pictures in pixels.
         mean, std: See :class:`PictureNetwork`.
         path: The file to write; on any failure it is left as it was.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from models.runtime import CUDA, import_runtime
-from models.session import FEATURES, INPUT, Floats, Session
+from florilege.models.runtime import CUDA, import_runtime
+from florilege.models.session import FEATURES, INPUT, Floats, Session
 
 
 class FixedBatch:

@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Final
 
-from models.errors import UsageError
-from models.extras import install_hint
+from florilege.errors import UsageError
+from florilege.extras import install_hint
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.bundle.bundle import MODEL, Bundle
-from models.errors import BundleError
-from models.images import MAX_PIXELS, Header, load
-from models.runtime import CPU, CUDA, demand_cuda, import_runtime, wanted_providers
+from florilege.errors import BundleError
+from florilege.models.bundle.bundle import MODEL, Bundle
+from florilege.models.images import MAX_PIXELS, Header, load
+from florilege.models.runtime import CPU, CUDA, demand_cuda, import_runtime, wanted_providers
 
 INPUT: Final = "image"
 FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions); may be absent
@@ -60,8 +60,8 @@ class Session:
         """Decode a photo and run the network on it.
 
         Args:
-            photo: Of `models.images.read_header`.
-            max_pixels: As `models.images.load`.
+            photo: Of `florilege.models.images.read_header`.
+            max_pixels: As `florilege.models.images.load`.
             features: As :meth:`outputs`.
 
         Returns:
@@ -141,7 +141,8 @@ def open_graph(
     """A graph in ONNX Runtime whose idle threads do not spin; ``quiet`` logs nothing.
 
     On a GPU it computes in float32 proper, not in TF32, whose 10 bits of mantissa would move scores
-    past thresholds that were calibrated elsewhere. ``replayed`` is for `models.fixed_batch`.
+    past thresholds that were calibrated elsewhere. ``replayed`` is for
+    `florilege.models.fixed_batch`.
     """
     runtime = import_runtime()
     options = runtime.SessionOptions()

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from models.classes import ClassTable
-from models.cores import in_order
-from models.errors import BundleError, DataError
-from models.images import ImageError, plain_jpeg
-from models.progress import progress
+from florilege.cores import in_order
+from florilege.errors import BundleError, DataError
+from florilege.models.classes import ClassTable
+from florilege.models.images import ImageError, plain_jpeg
+from florilege.progress import progress
 
 SIDE: Final = 192  # pixels of the longer side at most
 QUALITY: Final = 60  # with 192 pixels 6.4 KiB a photo, with 256 and 80 twice as much

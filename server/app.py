@@ -9,24 +9,24 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from models.runtime import installed
-from server.afterwards.afterwards import Afterwards
-from server.afterwards.opening import open_feedback, open_listeners
-from server.engine import Engine
-from server.errors import Problem
-from server.http.about import About
-from server.http.body import Held
-from server.http.description import describe
-from server.http.edge import Edge
-from server.http.handlers import on_http_exception, on_invalid_query, on_problem
-from server.http.keys import Keys
-from server.http.page import page_router
-from server.http.traces import open_traces
-from server.metrics import Metrics
-from server.plantnet import plantnet_router, status_router
-from server.reloading import Reloader, pipeline_of
-from server.routes import Straight, feedback_router, operations, router
-from server.settings import Settings
+from florilege.models.runtime import installed
+from florilege.server.background.factory import open_feedback, open_listeners
+from florilege.server.background.publisher import Afterwards
+from florilege.server.engine import Engine
+from florilege.server.errors import Problem
+from florilege.server.http.api_keys import Keys
+from florilege.server.http.body import Held
+from florilege.server.http.bundle_info import About
+from florilege.server.http.error_handlers import on_http_exception, on_invalid_query, on_problem
+from florilege.server.http.middleware import Edge
+from florilege.server.http.openapi import describe
+from florilege.server.http.plantnet import plantnet_router, status_router
+from florilege.server.http.tracing import open_traces
+from florilege.server.http.web_page import page_router
+from florilege.server.prometheus import Metrics
+from florilege.server.reload import Reloader, pipeline_of
+from florilege.server.routes import Straight, feedback_router, operations, router
+from florilege.server.settings import Settings
 
 
 def create_app(settings: Settings) -> FastAPI:

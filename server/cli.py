@@ -12,23 +12,23 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from models.errors import DataError
-from models.flags import flags_of
-from models.terminal import conclude, say
-from server.answers.ask import Question
-from server.answers.lists import open_list
-from server.answers.pipeline import open_pipeline
-from server.app import create_app
-from server.doctor import examine, print_report
-from server.logs import log_to_stderr
-from server.memory import tune_malloc
-from server.predict.batch import check_outputs, predict_batch
-from server.predict.inputs import find_photos, shown
-from server.predict.settings import Batch
-from server.reloading import ignore_hangups
-from server.scheduling import schedule_as_batch
-from server.serve import bind, make_server
-from server.settings import Settings
+from florilege.errors import DataError
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.answers.query import Question
+from florilege.server.answers.restriction import open_list
+from florilege.server.app import create_app
+from florilege.server.doctor import examine, print_report
+from florilege.server.log_format import log_to_stderr
+from florilege.server.malloc import tune_malloc
+from florilege.server.predict.batch_run import check_outputs, predict_batch
+from florilege.server.predict.batch_settings import Batch
+from florilege.server.predict.photos import find_photos, shown
+from florilege.server.reload import ignore_hangups
+from florilege.server.scheduling import schedule_as_batch
+from florilege.server.serve import bind, make_server
+from florilege.server.settings import Settings
+from florilege.settings import flags_of
+from florilege.terminal import conclude, say
 
 app = typer.Typer()
 

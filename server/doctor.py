@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from models.cores import cores
-from models.errors import UsageError
-from models.images import ACCEPTED
-from models.runtime import import_runtime, installed, installed_wheels
+from florilege.cores import cores
+from florilege.errors import UsageError
+from florilege.models.images import ACCEPTED
+from florilege.models.runtime import import_runtime, installed, installed_wheels
 
 PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")
 EXTRAS = {

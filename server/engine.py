@@ -1,6 +1,7 @@
 """Working on photos: as many threads as cores, a bounded queue, no work for clients that left.
 
-One task is decode, network and set together; on a GPU the network waits for `server.batching`.
+One task is decode, network and set together; on a GPU the network waits for
+`florilege.server.inference.batching`.
 """
 
 import asyncio
@@ -13,15 +14,15 @@ from enum import Enum
 from time import monotonic, perf_counter
 from typing import TypeVar
 
-from models.cores import cores
-from server.afterwards.afterwards import Afterwards, Listener, Seen
-from server.answers.answer import operating_point
-from server.answers.ask import Ask
-from server.answers.pipeline import Outcome, Pipeline, Stages
-from server.answers.warming import warm_up
-from server.errors import Draining, Loading, Overloaded, QueueTimeout
-from server.metrics import Metrics
-from server.settings import Settings
+from florilege.cores import cores
+from florilege.server.answers.answer import operating_point
+from florilege.server.answers.pipeline import Outcome, Pipeline, Stages
+from florilege.server.answers.query import Ask
+from florilege.server.answers.warmup import warm_up
+from florilege.server.background.publisher import Afterwards, Listener, Seen
+from florilege.server.errors import Draining, Loading, Overloaded, QueueTimeout
+from florilege.server.prometheus import Metrics
+from florilege.server.settings import Settings
 
 FEWEST, MOST = 16, 300
 """Bounds of a queue sized by measurement."""

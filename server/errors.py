@@ -1,7 +1,8 @@
 """The errors of the HTTP interface: one small family, one shape (RFC 9457).
 
-Inner code raises them without knowing HTTP; `server.http.handlers` renders each of them as
-``application/problem+json``. The values of ``code`` are stable and listed in ``docs/http.md``.
+Inner code raises them without knowing HTTP; `florilege.server.http.error_handlers` renders each of
+them as ``application/problem+json``. The values of ``code`` are stable and listed in
+``docs/http.md``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -10,11 +10,10 @@ from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from server.afterwards.feedback import Feedback
-from server.answers.ask import Question
-from server.answers.names import fallback_chain, wanted_languages
-from server.engine import Engine
-from server.errors import (
+from florilege.server.answers.common_names import fallback_chain, wanted_languages
+from florilege.server.answers.query import Question
+from florilege.server.background.feedback import Feedback
+from florilege.server.errors import (
     AnswerNotFound,
     BodyTooLarge,
     ClassNotFound,
@@ -38,15 +37,22 @@ from server.errors import (
     UploadTooSlow,
     WrongNumberOfImages,
 )
-from server.http.about import About
-from server.http.answering import answered, rendered
-from server.http.body import read_body
-from server.http.cached import Cached
-from server.http.description import OF_ALL, refusals
-from server.http.handlers import on_invalid_query, on_problem
-from server.http.keys import check_key
-from server.http.parameters import ClassesQuery, ClassQuery, NoQuery, question_of, refuse_repeated
-from server.schemas import (
+from florilege.server.http.api_keys import check_key
+from florilege.server.http.body import read_body
+from florilege.server.http.bundle_info import About
+from florilege.server.http.dependencies import PHOTO, AboutOf, EngineOf
+from florilege.server.http.error_handlers import on_invalid_query, on_problem
+from florilege.server.http.etag import Cached
+from florilege.server.http.identify import answered, rendered
+from florilege.server.http.openapi import OF_ALL, refusals
+from florilege.server.http.query_parameters import (
+    ClassesQuery,
+    ClassQuery,
+    NoQuery,
+    question_of,
+    refuse_repeated,
+)
+from florilege.server.schemas import (
     Answer,
     ClassEntry,
     ClassList,
@@ -61,7 +67,6 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MOST_FEEDBACK_BYTES = 8192
 MOST_OF_A_KEY = 200
 
-PHOTO = {"type": "string", "format": "binary"}
 PHOTOS: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -102,21 +107,6 @@ guarded = [Depends(guard) for guard in GUARDS]
 router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
 feedback_router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
 operations = APIRouter()
-
-
-# Asynchronous, since FastAPI hands plain functions to a thread, which costs more than they do.
-async def _engine(request: Request) -> Engine:
-    engine: Engine = request.app.state.engine
-    return engine
-
-
-async def _about(request: Request) -> About:
-    about: About = request.app.state.about
-    return about
-
-
-EngineOf = Annotated[Engine, Depends(_engine)]
-AboutOf = Annotated[About, Depends(_about)]
 
 
 @router.post(

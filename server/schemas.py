@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from calibration.guarantees import Guarantee
-from calibration.record.tables import ANSWERED
-from calibration.rules import RuleName, SmallClasses
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.record.schema import ANSWERED
+from florilege.calibration.rules import RuleName, SmallClasses
 
 Rule = RuleName
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]

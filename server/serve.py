@@ -10,8 +10,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from models.errors import UsageError
-from server.engine import Engine
+from florilege.errors import UsageError
+from florilege.server.engine import Engine
 
 log = logging.getLogger("florilege.server")
 

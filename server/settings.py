@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models import flags
-from models.images.decoding import MAX_PIXELS
-from server.answers.budget import MAX_DECODING_PIXELS
+from florilege import settings
+from florilege.models.images.decoding import MAX_PIXELS
+from florilege.server.inference.decoding_budget import MAX_DECODING_PIXELS
 
 Device = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["text", "json"]
@@ -19,10 +19,10 @@ Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Settings(flags.FlagSettings):
+class Settings(settings.FlagSettings):
     """Settings of one server; each is a flag of `florilege serve`."""
 
-    bundle: Annotated[Path, flags.Flag(argument=True)]
+    bundle: Annotated[Path, settings.Flag(argument=True)]
     """Folder of a calibrated bundle."""
     device: Device = "auto"
     """cpu or cuda; auto takes a GPU where one works."""
@@ -49,7 +49,7 @@ class Settings(flags.FlagSettings):
     drain_notice_s: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Seconds between /readyz turning 503 and the port closing."""
     cors_origins: Annotated[
-        tuple[str, ...], flags.Flag(name="--cors-origin", type=list[str] | None)
+        tuple[str, ...], settings.Flag(name="--cors-origin", type=list[str] | None)
     ] = ()
     """Origin whose pages may call; may be repeated."""
     feedback_store: Path | None = None
@@ -64,9 +64,9 @@ class Settings(flags.FlagSettings):
     """Folder for the logits of answered photos; off without it."""
     score_log_max_bytes: Count = 512 * MEBIBYTE
     """Bytes of the whole score log, beyond which its oldest file is deleted."""
-    score_log_files: Annotated[int | None, flags.Flag(hidden=True)] = None
+    score_log_files: Annotated[int | None, settings.Flag(hidden=True)] = None
     lists: Annotated[
-        tuple[str, ...], flags.Flag(name="--list", type=list[str] | None, metavar="NAME=FILE")
+        tuple[str, ...], settings.Flag(name="--list", type=list[str] | None, metavar="NAME=FILE")
     ] = ()
     """File of class ids that requests may restrict answers to by its name; may be repeated."""
     plantnet: bool = False

@@ -2,7 +2,7 @@
 
 import os
 
-from models.runtime import silence_telemetry
+from florilege.models.runtime import silence_telemetry
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's; each core has a process of tests
 silence_telemetry()

@@ -12,9 +12,9 @@ from PIL import Image
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-import florilege
-from server.app import create_app
-from server.settings import Settings
+from florilege import cli
+from florilege.server.app import create_app
+from florilege.server.settings import Settings
 
 VAL, TEST = 300, 20
 SIDE = 40  # pixels of a photo
@@ -40,14 +40,14 @@ def write_photos(folder: Path, *, classes: int, train: int = 40) -> Path:
 
 def run(*words: object) -> str:
     """Standard output of one `florilege` command; anything but success fails the test."""
-    result = CliRunner().invoke(florilege.app, [str(word) for word in words])
+    result = CliRunner().invoke(cli.app, [str(word) for word in words])
     assert result.exit_code == 0, result.output or repr(result.exception)
     return result.stdout
 
 
 def refused(*words: object) -> str:
     """What a `florilege` command says that ends as wrong usage."""
-    result = CliRunner().invoke(florilege.app, [str(word) for word in words])
+    result = CliRunner().invoke(cli.app, [str(word) for word in words])
     assert result.exit_code == 2, result.output or repr(result.exception)
     return result.output
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from server.errors import Problem
-from server.metrics import Metrics
-from server.routes import operations
-from server.settings import Settings
+from florilege.server.errors import Problem
+from florilege.server.prometheus import Metrics
+from florilege.server.routes import operations
+from florilege.server.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

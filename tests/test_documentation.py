@@ -4,12 +4,12 @@ import json
 import re
 from pathlib import Path
 
-from calibration.rules.rules import RULES
-from models.errors import FlorilegeError
-from server.metrics import Metrics
-from tests.test_packaging import OURS
+from florilege.calibration.rules.rules import RULES
+from florilege.errors import FlorilegeError
+from florilege.server.prometheus import Metrics
+from florilege.training.recipes import RECIPES
+from tests.test_packaging import FOLDERS
 from tests.write_commands import PAGE, page
-from training.recipes import RECIPES
 
 ROOT = Path(__file__).parents[1]
 PAGES = "\n".join(
@@ -36,7 +36,9 @@ def test_every_metric_is_documented() -> None:
 def test_nothing_is_installed_by_a_name_that_no_package_index_has() -> None:
     """Nobody has registered the name: whoever did could run code on our users' machines."""
     by_name = re.compile(r"florilege\[[a-z]|pip3? install [^`#\n]*?\bflorilege\b(?!-)")
-    files = [path for folder in (*OURS, "deploy", "docs") for path in (ROOT / folder).rglob("*.*")]
+    files = [
+        path for folder in (*FOLDERS, "deploy", "docs") for path in (ROOT / folder).rglob("*.*")
+    ]
     files += [
         path for path in ROOT.glob("*.*") if path.name not in ("CHANGELOG.md", "pyproject.toml")
     ]

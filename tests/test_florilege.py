@@ -17,8 +17,14 @@ import typer
 import typer.main
 from typer.testing import CliRunner
 
-import florilege
-from models.errors import BundleError, DataError, FlorilegeError, GateFailed, SomeInputsFailed
+from florilege import cli
+from florilege.errors import (
+    BundleError,
+    DataError,
+    FlorilegeError,
+    GateFailed,
+    SomeInputsFailed,
+)
 
 RUNNER = CliRunner()
 ROOT = Path(__file__).parents[1]
@@ -26,13 +32,13 @@ COMMANDS = ROOT / "docs" / "commands.md"
 
 
 def run(*arguments: str, **environment: str) -> Any:
-    return RUNNER.invoke(florilege.app, list(arguments), env=environment)
+    return RUNNER.invoke(cli.app, list(arguments), env=environment)
 
 
 def test_help_lists_every_verb_and_imports_no_package() -> None:
     program = (
-        "import sys, florilege\n"
-        "try:\n    florilege.app(['--help'], prog_name='florilege')\n"
+        "import sys\nfrom florilege import cli\n"
+        "try:\n    cli.app(['--help'], prog_name='florilege')\n"
         "except SystemExit:\n    pass\n"
         "heavy = {'torch', 'onnxruntime', 'fastapi', 'numpy', 'PIL'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -41,11 +47,11 @@ def test_help_lists_every_verb_and_imports_no_package() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    for verb in [*florilege.VERBS, "demo"]:
+    for verb in [*cli.VERBS, "demo"]:
         assert f" {verb} " in answer.stdout
 
 
-@pytest.mark.parametrize("verb", [*florilege.VERBS, "demo"])
+@pytest.mark.parametrize("verb", [*cli.VERBS, "demo"])
 def test_every_verb_explains_itself(verb: str) -> None:
     result = run(verb, "--help")
     assert result.exit_code == 0, result.output
@@ -69,7 +75,7 @@ READ_ONLY = OSError(errno.EROFS, os.strerror(errno.EROFS), "there")
 
 def command(verb: str) -> Any:
     """A verb as the group loads it."""
-    group: Any = typer.main.get_command(florilege.app)
+    group: Any = typer.main.get_command(cli.app)
     return group.get_command(typer.Context(group), verb)
 
 
@@ -92,8 +98,8 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     module.app = typer.Typer()
     module.app.command()(fail)
     monkeypatch.setitem(sys.modules, "raising", module)
-    for verb in florilege.VERBS:
-        monkeypatch.setitem(florilege.VERBS, verb, ("raising", "fails"))
+    for verb in cli.VERBS:
+        monkeypatch.setitem(cli.VERBS, verb, ("raising", "fails"))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +283,7 @@ def test_the_shell_completes_verbs_and_flags() -> None:
 
 
 def test_completing_a_verb_whose_extra_is_missing_says_nothing() -> None:
-    code = "import sys; sys.modules['torch'] = None; import florilege; florilege.main()"
+    code = "import sys; sys.modules['torch'] = None; from florilege import cli; cli.main()"
     assert completions("florilege train --wei", "-c", code) == []
 
 
@@ -296,7 +302,7 @@ def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch)
     load = importlib.import_module
 
     def missing(name: str, package: str | None = None) -> Any:
-        if name == "training.cli":
+        if name == "florilege.training.cli":
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
         return load(name, package)
 

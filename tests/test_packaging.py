@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,60 +14,95 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = {"models", "data", "training", "calibration", "server", "florilege", "florilege_client"}
+FOLDERS = ("models", "data", "training", "calibration", "server")
 BUILT_WITH = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
 
-def test_no_other_distribution_ships_our_top_level_names() -> None:
+def test_our_distribution_ships_one_name_and_no_other_has_it() -> None:
     owners = importlib.metadata.packages_distributions()
-    found = {name: set(owners[name]) for name in OURS if name in owners}
-    assert found
-    assert all(names == {"florilege"} for names in found.values()), found
+    assert set(owners["florilege"]) == {"florilege"}
+    assert not [name for name in FOLDERS if "florilege" in owners.get(name, [])]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy: a list of files left by an earlier build would bring them in again."""
     folder = tmp_path_factory.mktemp("wheel")
-    held = ours() | {name: (ROOT / name).read_bytes() for name in BUILT_WITH}
-    for name, content in held.items():
-        path = folder / "source" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    source = folder / "source"
+    without = shutil.ignore_patterns("__pycache__")
+    for name in ("florilege", *FOLDERS):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=without)
+    for name in BUILT_WITH:
+        shutil.copy(ROOT / name, source / name)
     command = [sys.executable, "-m", "uv", "build", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--out-dir", str(folder), str(folder / "source")]
+    command += ["--python", sys.executable, "--out-dir", str(folder), str(source)]
     built = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert built.returncode == 0, built.stderr
     (path,) = folder.glob("florilege-*.whl")
     return path
 
 
-def test_the_wheel_of_the_source_archive_holds_exactly_the_files_of_our_packages(
+def test_the_wheel_of_the_source_archive_holds_exactly_the_files_of_our_package(
     wheel: Path,
 ) -> None:
     archive = zipfile.ZipFile(wheel)
-    found = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
-    assert found.keys() == ours().keys()
-    assert found == ours()
+    files = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    assert files.keys() == ours().keys()
+    assert files == ours()
     metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
     assert "Private :: Do Not Upload" in archive.read(metadata).decode()
 
 
 CONSUMER = """
-from calibration.threshold import average_k_threshold
-from data.sources import open_dataset
-from florilege_client import Client
-from models.bundle.bundle import Bundle
-from server.settings import Settings
-from training.config import TrainConfig
+import florilege
+from florilege.calibration.threshold import average_k_threshold
+from florilege.data.sources import open_dataset
+from florilege.models.bundle.bundle import Bundle
+from florilege.server.settings import Settings
+from florilege.training.config import TrainConfig
 
+reveal_type(florilege.load)
 reveal_type(average_k_threshold)
 reveal_type(open_dataset)
-reveal_type(Client)
 reveal_type(Bundle)
 reveal_type(Settings)
 reveal_type(TrainConfig)
 """
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The folder of somebody whose own modules have the names of our folders."""
+    for name in ("models/__init__", "server/__init__", "calibration/__init__", "data", "training"):
+        path = tmp_path / "project" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("raise ImportError('this module belongs to somebody else')\n")
+    return tmp_path / "project"
+
+
+def test_verbs_work_beside_modules_with_the_names_of_our_folders(project: Path) -> None:
+    for verb in ("data", "calibrate", "predict", "serve", "bundle"):  # those without torch
+        command = [sys.executable, "-m", "florilege", verb, "--help"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
+        assert (done.returncode, done.stderr) == (0, ""), verb
+
+
+@pytest.mark.timeout(300)
+def test_training_calibrating_and_workers_run_beside_such_modules(project: Path) -> None:
+    """`torchrun` starts a process of its own, and that one two loader processes."""
+    data = "flora:train=170,val=85,test=85"
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "1", "-m", "florilege"]
+    train = ["train", "--data", data, "--out", "run", "--recipe", "demo", "--epochs", "1"]
+    steps = (
+        [*torchrun, *train, "--device", "cpu", "--set", "workers=2"],
+        ["-m", "florilege", "export", "run", "--out", "bundle"],
+        ["-m", "florilege", "calibrate", "bundle", "--data", data, "--split", "val"],
+        ["-m", "florilege", "doctor"],
+    )
+    for words in steps:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.timeout(300)
@@ -86,23 +122,23 @@ def test_a_type_checker_sees_the_types_of_every_package_of_the_wheel(
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
     types = re.findall(r'Revealed type is "(.*)"', done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(types) == len(OURS - {"florilege"})  # a single module cannot carry the marker
+    assert len(types) == 1 + len(FOLDERS)
     assert all(each.startswith("def (") for each in types), types
 
 
 def ours() -> dict[str, bytes]:
-    """The module and every file of the packages, of whatever kind, by its path."""
-    paths = [ROOT / "florilege.py"]
-    for package in OURS - {"florilege"}:
-        paths += [path for path in (ROOT / package).rglob("*") if path.is_file()]
-    kept = [path for path in paths if "__pycache__" not in path.parts]
-    return {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in kept}
+    """Every file of the package, of whatever kind, by its path; the links are followed."""
+    paths = [path for path in (ROOT / "florilege").glob("*.*") if path.is_file()]
+    for folder in FOLDERS:
+        paths += [path for path in (ROOT / "florilege" / folder).rglob("*") if path.is_file()]
+    files = [path for path in paths if "__pycache__" not in path.parts]
+    return {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files}
 
 
 def test_the_images_hold_every_package_its_lock_and_the_right_version() -> None:
     """What `.dockerignore` lets in, what the Dockerfile installs, and the label."""
     let_in = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
-    assert let_in >= (OURS - {"florilege"}) | {"florilege.py", "pyproject.toml"}
+    assert let_in >= {"florilege", *FOLDERS, "pyproject.toml"}
     text = (ROOT / "Dockerfile").read_text()
     locks = set(re.findall(r"requirements/[\w-]+\.txt", text))
     assert locks == {name for name in let_in if name.startswith("requirements/")}

@@ -19,7 +19,7 @@ import yaml
 from PIL import Image
 from safetensors.torch import save_file
 
-import florilege
+from florilege import cli
 from tests.server.process import ServeProcess
 from tests.write_commands import verbs
 
@@ -42,7 +42,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 class TestEachPage:
     @each_page
     def test_every_florilege_command_is_one_with_flags_there_are(self, page: Path) -> None:
-        known = dict(verbs(typer.main.get_command(florilege.app)))
+        known = dict(verbs(typer.main.get_command(cli.app)))
         for language, text in blocks(page):
             if language not in ("", "sh"):
                 continue
@@ -108,7 +108,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(file, tmp_path / "photo.jpg")
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "florilege"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "florilege.py"} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m florilege "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     weights = timm.create_model("tf_efficientnet_lite0").state_dict()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import florilege
-from training.config import fields
-from training.losses import LOSSES
+from florilege import cli
+from florilege.training.config import fields
+from florilege.training.losses import LOSSES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -26,7 +26,7 @@ def test_the_marked_commands_run_one_after_the_other(tmp_path: Path) -> None:
         program, *arguments = shlex.split(command)
         assert program == "florilege"
         done = subprocess.run(
-            [sys.executable, str(ROOT / "florilege.py"), *arguments],
+            [sys.executable, "-m", "florilege", *arguments],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -37,7 +37,7 @@ def test_the_marked_commands_run_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_every_loss_verb_and_setting_stands_in_the_readme() -> None:
-    names = [*LOSSES, *(f"florilege {verb}" for verb in florilege.VERBS)]
+    names = [*LOSSES, *(f"florilege {verb}" for verb in cli.VERBS)]
     names += {part for name in fields() for part in name.split(".")}
     missing = [name for name in names if f"`{name}" not in README]
     assert not missing
@@ -58,6 +58,4 @@ def test_every_local_link_leads_somewhere(page: Path) -> None:
 def test_the_examples_of_every_docstring_are_run() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     places = [ROOT / name for name in settings["tool"]["pytest"]["ini_options"]["testpaths"]]
-    packages = settings["tool"]["setuptools"]["packages"]["find"]["include"]
-    ours = [ROOT / "florilege.py", *(ROOT / name.rstrip("*") for name in packages)]
-    assert set(places) == {ROOT / "tests", *ours}
+    assert set(places) == {ROOT / "tests", ROOT / "florilege", ROOT / "clients" / "python"}

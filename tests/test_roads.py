@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from models.backbones import available, side_taken
+from florilege.models.backbones import available, side_taken
 from tests.pretrained import efficientnet_lite0
 from tests.roads import Road, refused, write_photos
 

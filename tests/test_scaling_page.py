@@ -9,9 +9,9 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from calibration.offline.calibrate import calibrate_bundle
-from server.answers.ask import Ask
-from server.answers.pipeline import open_pipeline
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.answers.query import Ask
 from tests.calibration.small_bundle import make_bundle, make_data
 
 

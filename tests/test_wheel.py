@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from florilege import VERBS
+from florilege.cli import VERBS
 from tests import shipped
 from tests.shipped import ROOT, ran
 
@@ -80,7 +80,8 @@ def installed(environment: Path, tmp_path: Path) -> Installed:
 
 
 def test_nothing_comes_from_the_checkout(installed: Installed, environment: Path) -> None:
-    program = "import florilege, server, sys; print(florilege.__file__, server.__file__, sys.path)"
+    places = "florilege.__file__, florilege.server.__file__, sys.path"
+    program = f"import florilege.server, sys; print({places})"
     said = ran(installed("-c", program, program="python"))
     assert str(ROOT) not in said
     assert said.count(f"{environment}/lib") >= 3

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import florilege
+from florilege import cli
 from tests.calibration.small_bundle import make_bundle, make_data
 
 CALIBRATE = ("calibrate", "B", "--data", "D")
@@ -61,7 +61,7 @@ def test_a_wrong_word_is_met_with_the_near_ones(
     words: Sequence[str], near: str, code: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    result = CliRunner().invoke(florilege.app, words)
+    result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
     assert result.stdout == ""
     said, *rest = result.stderr.splitlines()
@@ -72,32 +72,32 @@ def test_a_wrong_word_is_met_with_the_near_ones(
 
 
 def test_a_strange_word_is_met_with_none() -> None:
-    result = CliRunner().invoke(florilege.app, ["doctor", "--something", "else"])
+    result = CliRunner().invoke(cli.app, ["doctor", "--something", "else"])
     assert result.stderr == (
         "error: florilege doctor has no option --something\nhelp: florilege doctor --help\n"
     )
 
 
 def test_a_flag_that_was_removed_says_what_to_do_instead() -> None:
-    result = CliRunner().invoke(florilege.app, ["serve", "bundle", "--processes", "2"])
+    result = CliRunner().invoke(cli.app, ["serve", "bundle", "--processes", "2"])
     assert result.exit_code == 2
     assert result.stderr.startswith("error: --processes was removed: run several containers")
 
 
 def test_other_trouble_with_words_keeps_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = CliRunner().invoke(florilege.app, ["calibrate"])
+    missing = CliRunner().invoke(cli.app, ["calibrate"])
     assert missing.stderr == "error: missing argument 'BUNDLE'\nhelp: florilege calibrate --help\n"
-    no_value = CliRunner().invoke(florilege.app, ["serve", "B", "--port"])
+    no_value = CliRunner().invoke(cli.app, ["serve", "B", "--port"])
     assert no_value.stderr.startswith("error: option '--port' requires an argument\n")
     monkeypatch.setenv("FLORILEGE_SERVE_PORT", "eighty")
-    set_wrong = CliRunner().invoke(florilege.app, ["serve", "B"])
+    set_wrong = CliRunner().invoke(cli.app, ["serve", "B"])
     assert "(env var: 'FLORILEGE_SERVE_PORT')" in set_wrong.stderr  # who would look there else
-    flag = CliRunner().invoke(florilege.app, ["serve", "B", "--port", "eighty"])
+    flag = CliRunner().invoke(cli.app, ["serve", "B", "--port", "eighty"])
     assert "env var" not in flag.stderr
 
 
 def test_the_command_alone_prints_its_help() -> None:
     for words in ([], ["bundle"], ["data"]):
-        output = CliRunner().invoke(florilege.app, words).output
+        output = CliRunner().invoke(cli.app, words).output
         assert "Usage" in output
         assert ("--install-completion" in output) == (words == [])

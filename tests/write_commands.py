@@ -8,7 +8,7 @@ from typing import Any
 import click
 import typer
 
-import florilege
+from florilege import cli
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 HEAD = """# Every command
@@ -32,9 +32,7 @@ def verbs(command: Any, name: str = "florilege") -> Iterator[tuple[str, Any]]:
 
 def page() -> str:
     """The whole page."""
-    parts = [
-        _section(name, command) for name, command in verbs(typer.main.get_command(florilege.app))
-    ]
+    parts = [_section(name, command) for name, command in verbs(typer.main.get_command(cli.app))]
     return "\n".join([HEAD, *parts])
 
 

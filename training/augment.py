@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from training.config import AugmentConfig, Border
+from florilege.training.config import AugmentConfig, Border
 
 Picture = NDArray[np.uint8]
 Box = tuple[float, float, float, float]

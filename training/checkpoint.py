@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim.swa_utils import AveragedModel
 
-from models.backbones.weights import load_into
-from models.errors import BundleError
-from models.files import write_atomic
-from training.ranks import ALONE, Ranks
+from florilege.errors import BundleError
+from florilege.files import write_atomic
+from florilege.models.backbones.weights import load_into
+from florilege.training.distributed import ALONE, Ranks
 
 FORMAT: Final = 1
 

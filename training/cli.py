@@ -8,19 +8,19 @@ from typing import Annotated, Any, Final, Literal
 import typer
 from pydantic import create_model
 
-from calibration.printing import comparison_table, print_json
-from models.bundle.bundle import CALIBRATION
-from models.bundle.manifest import MANIFEST
-from models.errors import GateFailed, UsageError
-from models.flags import Flag, FlagSettings, flags_of
-from models.terminal import conclude, print_table, say, tell, warn
-from training.config import DEFAULT_LOSS, fields
-from training.export import export_run
-from training.int8 import PHOTOS, export_int8
-from training.ranks import is_first
-from training.run_folder import RunFolder
-from training.settings import resolve
-from training.train import train_run
+from florilege.calibration.console import comparison_table, print_json
+from florilege.errors import GateFailed, UsageError
+from florilege.models.bundle.bundle import CALIBRATION
+from florilege.models.bundle.manifest import MANIFEST
+from florilege.settings import Flag, FlagSettings, flags_of
+from florilege.terminal import conclude, print_table, say, tell, warn
+from florilege.training.config import DEFAULT_LOSS, fields
+from florilege.training.configuration import resolve
+from florilege.training.distributed import is_first
+from florilege.training.export import export_run
+from florilege.training.int8_export import PHOTOS, export_int8
+from florilege.training.run_folder import RunFolder
+from florilege.training.train import train_run
 
 app = typer.Typer(no_args_is_help=True, help="Train a network and export it as a bundle.")
 

@@ -1,7 +1,7 @@
 """Every setting of a training run, one field each: its type, range, default and meaning.
 
 ``--set``, flags, ``config.yaml``, messages and the table in ``docs/training.md`` are made from the
-fields. ``training.settings`` merges the places where settings are given.
+fields. ``florilege.training.configuration`` merges the places where settings are given.
 """
 
 import math
@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from models import near
-from models.images import Preprocess
-from training.metric import Metric, MetricName
+from florilege import suggestions
+from florilege.models.images import Preprocess
+from florilege.training.validation_metric import Metric, MetricName
 
 DEFAULT_LOSS: Final = "cross_entropy"
 
@@ -49,7 +49,7 @@ ADAMW: Final = {"learning_rate": 1e-3, "weight_decay": 0.05, "momentum": None, "
 
 
 class OptimiserConfig(Group):
-    """How the weights follow their gradients; see ``training.optimisation.optimiser``."""
+    """How the weights follow their gradients; see ``florilege.training.optimisation.optimizer``."""
 
     name: Literal["sgd", "adamw"] = "sgd"
     """Stochastic gradient descent, or Adam with decoupled weight decay."""
@@ -89,7 +89,7 @@ class OptimiserConfig(Group):
 
 
 class AverageConfig(Group):
-    """Averaging of the weights over the steps; see ``training.optimisation.averaging``."""
+    """Averaging of the weights over the steps; see ``optimisation.weight_average``."""
 
     decay: float | None = Field(default=None, gt=0, lt=1)
     """Share of the average that each step keeps, such as 0.999; the averaged weights are then the
@@ -298,7 +298,7 @@ class TrainConfig(Group):
 
     @property
     def loss_name(self) -> str:
-        """The key of the loss in ``training.losses.LOSSES``."""
+        """The key of the loss in ``florilege.training.losses.LOSSES``."""
         return str(self.loss["name"])
 
     @property
@@ -310,8 +310,9 @@ class TrainConfig(Group):
     def preprocess(self) -> Preprocess:
         """How a picture becomes the input, for training, validation and export alike.
 
-        ``training.settings.resolve`` has filled in what the network wants; what is null even so,
-        as in the files of older runs, is 224 px, whole, bilinear, normalised as for ImageNet.
+        ``florilege.training.configuration.resolve`` has filled in what the network wants; what is
+        null even so, as in the files of older runs, is 224 px, whole, bilinear, normalised as for
+        ImageNet.
         """
         given = {field.name: getattr(self, field.name) for field in dataclass_fields(Preprocess)}
         said = {name: value for name, value in given.items() if value is not None}
@@ -377,14 +378,14 @@ def complaint(error: ValidationError) -> str:
         case "extra_forbidden":
             beside = [key.split(".") for key in known if key.startswith(name.rpartition(".")[0])]
             listed = dict.fromkeys(key[len(path) - 1] for key in beside)
-            guess = near.did_you_mean(nearest(name, known))
+            guess = suggestions.did_you_mean(nearest(name, known))
             return f"unknown setting {name}; allowed: {', '.join(listed)}{guess}"
         case "model_type":
             return f"{name} must hold settings by name, got {first['input']!r}"
     finite = "finite and " if first["type"] == "finite_number" else ""
     kinds = known[name].get("anyOf", [known[name]])
     choices = [choice for kind in kinds for choice in kind.get("enum", ())]
-    guess = near.meant(str(first["input"]), choices)
+    guess = suggestions.meant(str(first["input"]), choices)
     return f"{name} must be {finite}{allowed(known[name])}, got {first['input']!r}{guess}"
 
 
@@ -414,4 +415,4 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     parts = dict.fromkeys(part for each in known for part in (each, each.partition(".")[0]))
     beside = [each for each in parts if each.startswith(f"{group}.")] or list(parts)
     ends = {each.rpartition(".")[2]: each for each in reversed(beside)}
-    return [ends[end] for end in near.nearest(last, ends)]
+    return [ends[end] for end in suggestions.nearest(last, ends)]

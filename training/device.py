@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from models.errors import FlorilegeError, UsageError
+from florilege.errors import FlorilegeError, UsageError
 
 _HALVES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics import class_mean, true_class_ranks
-from calibration.scores import SCORE_KINDS, scores
-from calibration.selection import TopScores
-from calibration.threshold import next_above
-from training.metric import Metric
+from florilege.calibration.metrics import class_mean, true_class_ranks
+from florilege.calibration.scores import SCORE_KINDS, scores
+from florilege.calibration.selection import TopScores
+from florilege.calibration.threshold import next_above
+from florilege.training.validation_metric import Metric
 
 REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
 Logits = Mapping[str, NDArray[np.float32]]

@@ -10,22 +10,22 @@ from typing import Any, Final
 
 import torch
 
-from models.backbones.provenance import Provenance
-from models.backbones.weights import load_into, read_weights
-from models.bundle import Bundle, reserved, write_bundle
-from models.classes import ClassTable
-from models.errors import BundleError
-from models.export import export_onnx
-from models.heads import output_names
-from models.photo_hashes import PHOTOS
-from training.config import TrainConfig
-from training.frozen.blend import note_of
-from training.history import best_row
-from training.metric import metric_of
-from training.objective import head_of
-from training.run_folder import RunFolder
-from training.settings import to_yaml
-from training.train import build_network
+from florilege.errors import BundleError
+from florilege.models.backbones.provenance import Provenance
+from florilege.models.backbones.weights import load_into, read_weights
+from florilege.models.bundle import Bundle, reserved, write_bundle
+from florilege.models.classes import ClassTable
+from florilege.models.export import export_onnx
+from florilege.models.heads import output_names
+from florilege.models.photo_hashes import PHOTOS
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import to_yaml
+from florilege.training.frozen.blend import note_of
+from florilege.training.history import best_row
+from florilege.training.objective import head_of
+from florilege.training.run_folder import RunFolder
+from florilege.training.train import build_network
+from florilege.training.validation_metric import metric_of
 
 _LIBRARIES: Final = (
     *("florilege", "torch", "torchvision", "timm"),
@@ -139,7 +139,7 @@ def model_card(
         classes: The classes it tells apart.
         row: Figures of the exported epoch; empty if none was trained.
         began_with: The weights that training started from, if any.
-        blended: What was done to the head, if anything; see ``training.frozen.blend``.
+        blended: What was done to the head, if anything; see ``florilege.training.frozen.blend``.
     """
     counts, wanted = classes.counts, config.preprocess
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"

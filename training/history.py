@@ -9,11 +9,11 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from models.errors import BundleError
-from training.checkpoint import Position, write
-from training.evaluation import Validation
-from training.metric import metric_of
-from training.run_folder import RunFolder
+from florilege.errors import BundleError
+from florilege.training.checkpoint import Position, write
+from florilege.training.evaluation import Validation
+from florilege.training.run_folder import RunFolder
+from florilege.training.validation_metric import metric_of
 
 Row = dict[str, float | str]
 

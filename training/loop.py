@@ -12,24 +12,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from models.backbones import Network
-from models.errors import UsageError
-from models.export import PictureNetwork
-from models.heads import by_head
-from models.progress import Advance, progress
-from training import checkpoint, history
-from training.checkpoint import Position, Trained
-from training.config import TrainConfig
-from training.device import Compute, compiling
-from training.evaluation import Validation, ValidationOf
-from training.frozen.features import HeadOnFeatures
-from training.interruption import Interruption, interruptible
-from training.loading import Batch, EvaluationBatches, Sources, TrainingBatches, iterate
-from training.objective import Objective
-from training.optimisation import mixup
-from training.optimisation.optimiser import rate_share, set_rate
-from training.ranks import ALONE, Ranks, Votes
-from training.run_folder import RunFolder
+from florilege.errors import UsageError
+from florilege.models.backbones import Network
+from florilege.models.export import PictureNetwork
+from florilege.models.heads import by_head
+from florilege.progress import Advance, progress
+from florilege.training import checkpoint, history
+from florilege.training.checkpoint import Position, Trained
+from florilege.training.config import TrainConfig
+from florilege.training.data_loader import (
+    Batch,
+    EvaluationBatches,
+    Sources,
+    TrainingBatches,
+    iterate,
+)
+from florilege.training.device import Compute, compiling
+from florilege.training.distributed import ALONE, Ranks, Votes
+from florilege.training.evaluation import Validation, ValidationOf
+from florilege.training.frozen.features import HeadOnFeatures
+from florilege.training.objective import Objective
+from florilege.training.optimisation import mixup
+from florilege.training.optimisation.optimizer import rate_share, set_rate
+from florilege.training.run_folder import RunFolder
+from florilege.training.signals import Interruption, interruptible
 
 Say = Callable[[str], None]
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.errors import UsageError
-from models.near import meant
-from training import losses
-from training.losses import Loss
-from training.ranks import ALONE, Ranks
+from florilege.errors import UsageError
+from florilege.suggestions import meant
+from florilege.training import losses
+from florilege.training.distributed import ALONE, Ranks
+from florilege.training.losses import Loss
 
 _HEAD_SCALE: Final = 10.0
 

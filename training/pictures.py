@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from data.dataset import Split
-from data.records import count_of
-from models.errors import DataError
-from models.images import ImageError, decode, read_header
-from models.photo_hashes import photo_hash
-from models.progress import progress
+from florilege.data.dataset import Split
+from florilege.data.records import count_of
+from florilege.errors import DataError
+from florilege.models.images import ImageError, decode, read_header
+from florilege.models.photo_hashes import photo_hash
+from florilege.progress import progress
 
 Picture = NDArray[np.uint8]
 Item = TypeVar("Item")

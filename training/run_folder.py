@@ -6,14 +6,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from models.backbones.provenance import RECORD, Provenance
-from models.classes import ClassTable
-from models.errors import BundleError, DataError, UsageError
-from models.files import LOCK, held
-from models.photo_hashes import PHOTOS, PhotoHashes
-from training.checkpoint import write
-from training.config import TrainConfig
-from training.settings import from_plain, read_yaml, to_yaml
+from florilege.errors import BundleError, DataError, UsageError
+from florilege.files import LOCK, held
+from florilege.models.backbones.provenance import RECORD, Provenance
+from florilege.models.classes import ClassTable
+from florilege.models.photo_hashes import PHOTOS, PhotoHashes
+from florilege.training.checkpoint import write
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import from_plain, read_yaml, to_yaml
 
 MAY_CHANGE: Final = ("epochs", "device", "workers", "cache_mb", "checkpoint", "features", "compile")
 """Settings that a resumed run may change."""
@@ -98,7 +98,7 @@ class RunFolder:
     ) -> None:
         """Write the classes and then ``config.yaml``, which marks the folder as a run.
 
-        ``thumbnails`` is what `models.thumbnails.pack` makes, where a class has one.
+        ``thumbnails`` is what `florilege.models.thumbnails.pack` makes, where a class has one.
         """
         write(self.classes, classes.to_json().encode())
         if thumbnails is not None:

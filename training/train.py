@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from data.dataset import Dataset
-from data.records import count_of
-from data.sources import open_dataset
-from models.backbones import Network, build, side_taken
-from models.backbones.weights import (
+from florilege.cores import cores
+from florilege.data.dataset import Dataset
+from florilege.data.records import count_of
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError, UsageError
+from florilege.models.backbones import Network, build, side_taken
+from florilege.models.backbones.weights import (
     PRETRAINED,
     Weights,
     load_into,
@@ -22,33 +24,31 @@ from models.backbones.weights import (
     read_weights,
     warm_start,
 )
-from models.cores import cores
-from models.errors import DataError, UsageError
-from models.export import MOST_BYTES
-from models.heads import CosineHead, TwoHead
-from models.photo_hashes import PhotoHashes
-from models.terminal import say
-from models.thumbnails import pack, read_thumbnails
-from training import checkpoint
-from training.alike import facts
-from training.checkpoint import Position, Trained
-from training.config import TrainConfig
-from training.device import Compute, choose, exhausted
-from training.frozen.blend import blend
-from training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
-from training.frozen.store import Features, folder_name
-from training.loading import Sources, open_sources
-from training.loop import Run, Say
-from training.losses import TwoHeadAverageK
-from training.metric import metric_of
-from training.objective import Objective, make_objective
-from training.optimisation.averaging import averaged
-from training.optimisation.optimiser import make_optimiser
-from training.pictures import hash_photos, short_side
-from training.ranks import ALONE, Ranks, together
-from training.recipes import RECIPES
-from training.report import write_report
-from training.run_folder import RunFolder
+from florilege.models.export import MOST_BYTES
+from florilege.models.heads import CosineHead, TwoHead
+from florilege.models.photo_hashes import PhotoHashes
+from florilege.models.thumbnails import pack, read_thumbnails
+from florilege.terminal import say
+from florilege.training import checkpoint
+from florilege.training.checkpoint import Position, Trained
+from florilege.training.config import TrainConfig
+from florilege.training.data_loader import Sources, open_sources
+from florilege.training.device import Compute, choose, exhausted
+from florilege.training.distributed import ALONE, Ranks, together
+from florilege.training.frozen.blend import blend
+from florilege.training.frozen.feature_store import Features, folder_name
+from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
+from florilege.training.loop import Run, Say
+from florilege.training.losses import TwoHeadAverageK
+from florilege.training.objective import Objective, make_objective
+from florilege.training.optimisation.optimizer import make_optimiser
+from florilege.training.optimisation.weight_average import averaged
+from florilege.training.pictures import hash_photos, short_side
+from florilege.training.rank_consistency import facts
+from florilege.training.recipes import RECIPES
+from florilege.training.run_folder import RunFolder
+from florilege.training.run_report import write_report
+from florilege.training.validation_metric import metric_of
 
 
 @dataclass(frozen=True, kw_only=True)

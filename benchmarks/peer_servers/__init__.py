@@ -1,8 +1,8 @@
 """Other servers around the same decoding and network, for `benchmarks.server --against`.
 
-Each decodes with `models.images.load`, runs the bundle's network with one thread a process, and
-answers with the indices of the classes in the set: no names, intervals, limits, metrics or drift.
-Photos come as the multipart field `photo` to /predict.
+Each decodes with `florilege.models.images.load`, runs the bundle's network with one thread a
+process, and answers with the indices of the classes in the set: no names, intervals, limits,
+metrics or drift. Photos come as the multipart field `photo` to /predict.
 """
 
 import os
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.record.reading import read_record
-from models.bundle import open_bundle
-from models.images import load
-from models.session import Session
+from florilege.calibration.record.record_file import read_record
+from florilege.models.bundle import open_bundle
+from florilege.models.images import load
+from florilege.models.session import Session
 
 
 def classifier() -> Callable[[bytes], list[int]]:

@@ -1,3 +1,3 @@
 """What ``calibration.json`` holds: each threshold, what it was measured to do, and on what."""
 
-from calibration.record.record import CalibrationRecord as CalibrationRecord
+from florilege.calibration.record.record import CalibrationRecord as CalibrationRecord

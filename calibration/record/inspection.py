@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from calibration.record.reading import open_reference, parse_record, read_record
-from calibration.record.record import CalibrationRecord
-from models.bundle.bundle import CALIBRATION, Bundle, open_bundle
-from models.bundle.staging import find_file, read_manifest
-from models.errors import BundleError
-from models.session import Session
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.record_file import open_reference, parse_record, read_record
+from florilege.errors import BundleError
+from florilege.models.bundle.bundle import CALIBRATION, Bundle, open_bundle
+from florilege.models.bundle.staging import find_file, read_manifest
+from florilege.models.session import Session
 
 METRICS = "metrics.json"
 PROVENANCE = "provenance.json"

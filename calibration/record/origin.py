@@ -53,7 +53,7 @@ class Selection:
         candidates: How many pairs of head and kind were compared; 1 where both were given.
         hit_rate: Of the best pair on the rows that chose it.
         honest_hit_rate: Of a pair chosen in the same way, on rows that had no part in choosing it,
-            see :mod:`calibration.nested`.
+            see :mod:`florilege.calibration.nested_cross_validation`.
     """
 
     k: float

@@ -1,4 +1,4 @@
-"""The phrases of :mod:`calibration.record.statement` in the languages that it is written in."""
+"""The phrases of ``calibration.record.statement`` in the languages that it is written in."""
 
 from dataclasses import dataclass
 

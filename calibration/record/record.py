@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.distribution import Distribution
-from calibration.guarantees import Guarantee
-from calibration.record.by_shots import ShotGroup
-from calibration.record.origin import Origin, Selection
-from calibration.record.point import NotCalibrated, OperatingPoint
-from calibration.record.tables import CalibratedList, Table, dump
-from calibration.rejection.verdict import Rejection
-from calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
-from calibration.scores import ScoreKind, adjusted, scores
-from models.errors import BundleError
+from florilege.calibration.distribution import Distribution
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
+from florilege.calibration.record.origin import Origin, Selection
+from florilege.calibration.record.schema import CalibratedList, Table, dump
+from florilege.calibration.record.shot_groups import ShotGroup
+from florilege.calibration.rejection.rejection_rule import Rejection
+from florilege.calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
+from florilege.calibration.scores import ScoreKind, adjusted, scores
+from florilege.errors import BundleError
 
 __all__ = [
     "CalibrationRecord",
@@ -201,7 +201,7 @@ class CalibrationRecord:
         """The threshold for a rule at a K or a coverage.
 
         Args:
-            rule: A name in :data:`calibration.rules.RULES`.
+            rule: A name in :data:`florilege.calibration.rules.RULES`.
             k: Wanted size; by default :attr:`default_k`, or the first calibrated value.
             coverage: Wanted coverage, for the coverage rules; by default the first one asked for.
             images: Photos of one plant in the request.
@@ -235,7 +235,7 @@ class CalibrationRecord:
         """Served scores of single photos from the logits of the served head, ``(rows, classes)``.
 
         Raises:
-            ValueError: See :func:`calibration.scores.scores`.
+            ValueError: See :func:`florilege.calibration.scores.scores`.
         """
         return scores(self.adjusted(logits), self.score_kind)
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from calibration.record.origin import TRAFFIC, Origin
-from calibration.record.phrases import ENGLISH, PHRASES, Phrases
-from calibration.rules import RULES
+from florilege.calibration.record.origin import TRAFFIC, Origin
+from florilege.calibration.record.phrases import ENGLISH, PHRASES, Phrases
+from florilege.calibration.rules import RULES
 
 if TYPE_CHECKING:
-    from calibration.record.point import OperatingPoint
+    from florilege.calibration.record.operating_point import OperatingPoint
 
 
 def statement(

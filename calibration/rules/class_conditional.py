@@ -6,10 +6,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.conformal import conformal_rank, true_score_quantile
-from calibration.rules.evidence import Evidence
-from calibration.sets import SetRule
-from calibration.threshold import RealNumber
+from florilege.calibration.conformal import conformal_rank, true_score_quantile
+from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.sets import SetRule
+from florilege.calibration.threshold import RealNumber
 
 SmallClasses = Literal["always", "marginal", "group"]
 """What a class with too few rows gets: a place in every set, the threshold of all rows together,

@@ -16,14 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration.arrays import as_counts, as_labels, as_scores
-from calibration.fusion import Fusion
-from calibration.guarantees import DEFAULT_MAX_SIZE, Guarantee
-from calibration.metrics import check_k
-from calibration.rules.class_conditional import SmallClasses, class_coverage_of
-from calibration.rules.evidence import Evidence
-from calibration.sets import SetRule
-from calibration.threshold import RealNumber
+from florilege.calibration.fusion import Fusion
+from florilege.calibration.guarantees import DEFAULT_MAX_SIZE, Guarantee
+from florilege.calibration.metrics import check_k
+from florilege.calibration.rules.class_conditional import SmallClasses, class_coverage_of
+from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.sets import SetRule
+from florilege.calibration.threshold import RealNumber
+from florilege.calibration.validation import as_counts, as_labels, as_scores
 
 RuleName = Literal[
     "average_k", "top_k", "coverage", "balanced_average_k", "balanced_coverage", "class_coverage"

@@ -2,8 +2,9 @@
 
 A picture shows a flower, a leaf and a fruit, or some of them. Which of them is independent of the
 species; a colour or pattern is occasionally not the species' own; everything else
-(place, size, turn, background, light, noise) is chance. `data.flora.species` has the species,
-`data.flora.posterior` what can be known of them, `data.flora.drawing` the drawing.
+(place, size, turn, background, light, noise) is chance. `florilege.data.flora.species` has the
+species, `florilege.data.flora.posterior` what can be known of them, `florilege.data.flora.renderer`
+the drawing.
 """
 
 from collections.abc import Mapping
@@ -14,16 +15,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data.dataset import SPLITS, split_name
-from data.flora.drawing import draw
-from data.flora.names import flora_classes
-from data.flora.posterior import HIDDEN, MISREAD, VISIBLE, Observed, posterior_of
-from data.flora.species import FLOWER_COLOURS, FRUIT_COLOURS, LEAF_PATTERNS, prior, species_traits
-from data.png import encode_png
-from data.records import Listing, Records
-from models.classes import ClassTable
-from models.errors import DataError
-from models.near import meant
+from florilege.data.dataset import SPLITS, split_name
+from florilege.data.flora.posterior import HIDDEN, MISREAD, VISIBLE, Observed, posterior_of
+from florilege.data.flora.renderer import draw
+from florilege.data.flora.species import (
+    FLOWER_COLOURS,
+    FRUIT_COLOURS,
+    LEAF_PATTERNS,
+    prior,
+    species_traits,
+)
+from florilege.data.flora.species_names import flora_classes
+from florilege.data.png import encode_png
+from florilege.data.records import Listing, Records
+from florilege.errors import DataError
+from florilege.models.classes import ClassTable
+from florilege.suggestions import meant
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
 MOST_PICTURES = 10_000_000  # per split: their species are drawn together, 120 bytes each
@@ -37,7 +44,7 @@ class Sample(NamedTuple):
     """What is chosen at random for the pictures of a split before any pixel is drawn."""
 
     labels: NDArray[np.int64]  # species, (rows,)
-    observed: Observed  # visible traits, (rows, 5); see `data.flora.posterior`
+    observed: Observed  # visible traits, (rows, 5); see `florilege.data.flora.posterior`
 
 
 @dataclass(frozen=True)

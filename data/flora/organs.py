@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from data.flora.species import FLOWER_COLOURS, FRUIT_COLOURS, LEAF_FORMS, LEAF_PATTERNS, PETAL_FORMS
+from florilege.data.flora.species import (
+    FLOWER_COLOURS,
+    FRUIT_COLOURS,
+    LEAF_FORMS,
+    LEAF_PATTERNS,
+    PETAL_FORMS,
+)
 
 Colour = tuple[int, int, int]
 Points = NDArray[np.float64]  # (points, 2): x to the right, y down

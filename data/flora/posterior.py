@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from data.flora.species import (
+from florilege.data.flora.species import (
     FLOWER_COLOURS,
     FRUIT_COLOURS,
     LEAF_FORMS,
@@ -36,7 +36,8 @@ def posterior_of(observed: Observed) -> NDArray[np.float64]:
 
     Args:
         observed: Shape ``(rows, 5)``: petal form, flower colour, leaf form, leaf pattern, fruit
-            colour, as indices of the tuples in `data.flora.species`, -1 for a hidden organ.
+            colour, as indices of the tuples in `florilege.data.flora.species`, -1 for a hidden
+            organ.
 
     Raises:
         ValueError: Wrong shape, a half hidden organ, or traits no species can show together.

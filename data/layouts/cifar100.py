@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.draws import shuffled
-from data.png import encode_png
-from data.records import Listing, Records, count_of
-from models.classes import ClassInfo
-from models.errors import DataError
+from florilege.data.hash_random import shuffled
+from florilege.data.png import encode_png
+from florilege.data.records import Listing, Records, count_of
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo
 
 FOLDER = "cifar-100-python"
 FILES = ("train", "test", "meta")

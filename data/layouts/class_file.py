@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from data.layouts.manifest import (
+from florilege.data.layouts.manifest import (
     COMMON_NAME,
     GROUP,
     TAXON,
@@ -20,9 +20,9 @@ from data.layouts.manifest import (
     demand_columns,
     known_classes,
 )
-from models.classes import ClassInfo, Thumbnail
-from models.errors import DataError
-from models.tables import Table, read_table
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, Thumbnail
+from florilege.tables import Table, read_table
 
 NAME: Final = "classes.csv"
 OTHERS: Final = ("link", "thumbnail", "thumbnail_author", "thumbnail_licence")

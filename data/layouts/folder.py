@@ -4,12 +4,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.dataset import FileReader, split_name
-from data.layouts.class_file import NAME as CLASS_FILE
-from data.layouts.class_file import read_class_file
-from data.records import Listing, Records
-from models.errors import DataError
-from models.images.sniff import ENDINGS
+from florilege.data.dataset import FileReader, split_name
+from florilege.data.layouts.class_file import NAME as CLASS_FILE
+from florilege.data.layouts.class_file import read_class_file
+from florilege.data.records import Listing, Records
+from florilege.errors import DataError
+from florilege.models.images.sniff import ENDINGS
 
 # The last four are meant as pictures, but the decoder accepts none: `data check` lists them.
 SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from data.dataset import SPLITS, FileReader
-from data.layouts.folder import is_folder_dataset
-from data.layouts.imagenet import PLACE, are_wordnet_ids, wordnet_names
-from data.layouts.published import demand_photos, with_class_file
-from data.records import Listing, Records
-from models.errors import DataError, first
+from florilege.data.dataset import SPLITS, FileReader
+from florilege.data.layouts.folder import is_folder_dataset
+from florilege.data.layouts.imagenet import PLACE, are_wordnet_ids, wordnet_names
+from florilege.data.layouts.published_lists import demand_photos, with_class_file
+from florilege.data.records import Listing, Records
+from florilege.errors import DataError, first
 
 LISTS: Final = (
     f"{PLACE}, the lists of ImageNet-LT in github.com/zhmiao/OpenLongTailRecognition-OLTR"

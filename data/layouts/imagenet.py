@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from data.layouts.folder import list_folder
-from data.layouts.published import told_over
-from data.records import Listing
-from models.classes import ClassInfo
-from models.errors import DataError
+from florilege.data.layouts.folder import list_folder
+from florilege.data.layouts.published_lists import told_over
+from florilege.data.records import Listing
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo
 
 PLACE: Final = "the photos of ImageNet (ILSVRC 2012) are at image-net.org, after registration"
 # Of the challenge on Kaggle, of Caffe, and of ImageNet itself.
@@ -28,8 +28,8 @@ def list_images(root: Path, source: str) -> Listing:
     """List an ImageFolder; with the names of ImageNet's classes where their folders are its own.
 
     Raises:
-        DataError: As `data.layouts.folder.list_folder`; or photos of val lie outside class folders,
-            as the archive has them, or a table of names is not in UTF-8.
+        DataError: As `florilege.data.layouts.folder.list_folder`; or photos of val lie outside
+            class folders, as the archive has them, or a table of names is not in UTF-8.
     """
     listing = list_folder(root, source)
     ids = {class_id for each in listing.splits.values() for class_id in each.class_ids}

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from data.dataset import SPLITS, FileReader
-from data.layouts.published import demand_photos, with_class_file
-from data.records import Listing, Records
-from models.classes import ClassInfo
-from models.errors import DataError, first
+from florilege.data.dataset import SPLITS, FileReader
+from florilege.data.layouts.published_lists import demand_photos, with_class_file
+from florilege.data.records import Listing, Records
+from florilege.errors import DataError, first
+from florilege.models.classes import ClassInfo
 
 PLACE: Final = (
     "photos and lists of iNaturalist's competitions are at github.com/visipedia/inat_comp"

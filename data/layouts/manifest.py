@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.dataset import SPLITS, FileReader, split_name
-from data.records import Listing, Records
-from models.classes import ClassInfo
-from models.errors import DataError, first
-from models.near import meant
-from models.tables import SUFFIXES, Table, read_table
+from florilege.data.dataset import SPLITS, FileReader, split_name
+from florilege.data.records import Listing, Records
+from florilege.errors import DataError, first
+from florilege.models.classes import ClassInfo
+from florilege.suggestions import meant
+from florilege.tables import SUFFIXES, Table, read_table
 
 REQUIRED = ("path", "class_id", "split")
 TAXON = ("scientific_name", "genus", "family", "gbif")

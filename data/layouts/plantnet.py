@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
-from data.layouts.folder import is_folder_dataset, list_folder
-from data.layouts.manifest import demand_columns
-from data.layouts.published import with_class_file
-from data.records import Listing
-from models.classes import ClassInfo
-from models.errors import DataError
-from models.latin_names import without_author
-from models.tables import Table, read_table
+from florilege.data.layouts.folder import is_folder_dataset, list_folder
+from florilege.data.layouts.manifest import demand_columns
+from florilege.data.layouts.published_lists import with_class_file
+from florilege.data.records import Listing
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo
+from florilege.models.latin_names import without_author
+from florilege.tables import Table, read_table
 
 METADATA: Final = "plantnet300K_metadata.json"
 # The second is what old copies have.

@@ -6,15 +6,20 @@ from typing import Final
 import torchvision
 from torch import Tensor, nn
 
-from models.backbones import pretrained, timm_networks
-from models.backbones.blocks import block_of, blocks
-from models.backbones.small_networks import densenet40_40, resnet18_small, tiny, tiny_patches
-from models.backbones.timm_networks import is_timm
-from models.backbones.weights import PRETRAINED, open_weights, warm_start
-from models.errors import UsageError
-from models.heads import build_head
-from models.images import Preprocess
-from models.near import did_you_mean, nearest
+from florilege.errors import UsageError
+from florilege.models.backbones import pretrained, timm_networks
+from florilege.models.backbones.layer_groups import block_of, blocks
+from florilege.models.backbones.small_networks import (
+    densenet40_40,
+    resnet18_small,
+    tiny,
+    tiny_patches,
+)
+from florilege.models.backbones.timm_networks import is_timm
+from florilege.models.backbones.weights import PRETRAINED, open_weights, warm_start
+from florilege.models.heads import build_head
+from florilege.models.images import Preprocess
+from florilege.suggestions import did_you_mean, nearest
 
 SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "densenet40_40": densenet40_40,
@@ -35,7 +40,8 @@ _WITH_AUXILIARY_HEADS: Final = ("googlenet", "inception_v3")
 
 
 class Network(nn.Module):
-    """A backbone, pictures to features ``(batch, features)``, and a head, see ``models.heads``.
+    """A backbone, pictures to features ``(batch, features)``, and a head, see
+    ``florilege.models.heads``.
 
     ``last_layers`` are the names of what the head replaces in the state dict of the plain network
     of torchvision or timm: one layer, several where a network was distilled, none in our own.
@@ -171,7 +177,7 @@ def build(
     Args:
         name: One of :func:`available`, or ``timm:`` and what ``timm.create_model`` takes.
         classes: Number of classes, the length of a row of logits.
-        head: ``linear``, ``cosine`` or ``two_head``, see ``models.heads``.
+        head: ``linear``, ``cosine`` or ``two_head``, see ``florilege.models.heads``.
         weights: None, or what ``weights.open_weights`` takes. The last layer is taken if it has
             the same kind and number of rows; ``weights.warm_start`` on the finished network goes
             by class id and says what it took.

@@ -8,10 +8,10 @@ import torch
 import torchvision
 from torch import Tensor
 
-from models.backbones import timm_networks
-from models.backbones.provenance import Provenance, provenance_of
-from models.errors import BundleError
-from models.images import Preprocess
+from florilege.errors import BundleError
+from florilege.models.backbones import timm_networks
+from florilege.models.backbones.provenance import Provenance, provenance_of
+from florilege.models.images import Preprocess
 
 _FILES: Final = ("model.safetensors", "pytorch_model.bin")  # of a repository or folder of timm's
 

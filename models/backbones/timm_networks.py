@@ -13,9 +13,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from models.errors import BundleError, UsageError
-from models.extras import install_hint
-from models.images import Preprocess
+from florilege.errors import BundleError, UsageError
+from florilege.extras import install_hint
+from florilege.models.images import Preprocess
 
 PREFIX: Final = "timm:"
 HUB: Final = "hf-hub:"

@@ -13,11 +13,11 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 from torchvision.models.vision_transformer import interpolate_embeddings
 
-from models.backbones import pretrained, timm_networks
-from models.backbones.provenance import Provenance, provenance_of
-from models.classes import ClassTable
-from models.errors import BundleError
-from models.photo_hashes import PHOTOS, PhotoHashes
+from florilege.errors import BundleError
+from florilege.models.backbones import pretrained, timm_networks
+from florilege.models.backbones.provenance import Provenance, provenance_of
+from florilege.models.classes import ClassTable
+from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 
 State = Mapping[str, Tensor]
 PRETRAINED: Final = "pretrained"  # what `--weights` calls the network's own

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from models.bundle import staging
-from models.bundle.manifest import MANIFEST, Manifest, check_file_name, sha256_of
-from models.classes import ClassTable
-from models.errors import BundleError
-from models.files import held
-from models.images import Preprocess
-from models.thumbnails import unpack
+from florilege.errors import BundleError
+from florilege.files import held
+from florilege.models.bundle import staging
+from florilege.models.bundle.manifest import MANIFEST, Manifest, check_file_name, sha256_of
+from florilege.models.classes import ClassTable
+from florilege.models.images import Preprocess
+from florilege.models.thumbnails import unpack
 
 MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"

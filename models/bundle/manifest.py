@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from models.errors import BundleError
+from florilege.errors import BundleError
 
 SCHEMA_VERSION: Final = 1
 MANIFEST: Final = "bundle.json"

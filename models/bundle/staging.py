@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from models.bundle.manifest import MANIFEST, Manifest, sha256_of
-from models.errors import BundleError
-from models.files import sync_folder, write_atomic
-from models.near import did_you_mean, nearest_paths
+from florilege.errors import BundleError
+from florilege.files import sync_folder, write_atomic
+from florilege.models.bundle.manifest import MANIFEST, Manifest, sha256_of
+from florilege.suggestions import did_you_mean, nearest_paths
 
 _STAGED: Final = ".new-"
 

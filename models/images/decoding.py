@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pillow_heif
 from PIL import AvifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
-from models.errors import BundleError
-from models.images.errors import DamagedImage, ImageError, ImageTooLarge
-from models.images.headers import Header, orientation, read_header
-from models.images.sniff import Kind
+from florilege.errors import BundleError
+from florilege.models.images.headers import Header, orientation, read_header
+from florilege.models.images.image_errors import DamagedImage, ImageError, ImageTooLarge
+from florilege.models.images.sniff import Kind
 
 MAX_PIXELS: Final = 50_000_000
 STRIP: Final = 64  # rows of the shrunk picture made at a time; all at once takes far more memory

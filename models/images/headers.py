@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from models.images.errors import DamagedImage, ImageTooLarge
-from models.images.sniff import Kind, sniff
+from florilege.models.images.image_errors import DamagedImage, ImageTooLarge
+from florilege.models.images.sniff import Kind, sniff
 
 MAX_BYTES: Final = 100_000_000
 

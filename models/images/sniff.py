@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from models.images.errors import UnsupportedImage
+from florilege.models.images.image_errors import UnsupportedImage
 
 Kind = Literal["jpeg", "png", "webp", "heic", "avif"]
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import onnx
 from onnx import external_data_helper
 
-from models.errors import BundleError
-from models.session import open_graph
+from florilege.errors import BundleError
+from florilege.models.session import open_graph
 
 OLDEST_OPSET: Final = 7  # ONNX Runtime's, and the first whose arithmetic broadcasts
 OLDEST_IR: Final = 4  # the first in which a constant need not be an input

@@ -6,19 +6,28 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.marginals import LARGEST_K, top_k_marginals
-from calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
-from calibration.record.statement import statement
-from calibration.rejection.reference import Reference
-from calibration.rules import RULES
-from calibration.scores import logits_among
-from models.classes import ClassInfo, ClassTable
-from server.answers.ask import Ask
-from server.answers.lists import Restriction
-from server.answers.names import fallback_chain, taxon
-from server.answers.rollup import roll_up
-from server.errors import InvalidParameter, NotCalibratedFor
-from server.schemas import Answer, Model, Query, Rejection, Result, SetInfo, Verdict, Warned
+from florilege.calibration.marginals import LARGEST_K, top_k_marginals
+from florilege.calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
+from florilege.calibration.record.statement import statement
+from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.rules import RULES
+from florilege.calibration.scores import logits_among
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.server.answers.common_names import fallback_chain, taxon
+from florilege.server.answers.query import Ask
+from florilege.server.answers.restriction import Restriction
+from florilege.server.answers.rollup import roll_up
+from florilege.server.errors import InvalidParameter, NotCalibratedFor
+from florilege.server.schemas import (
+    Answer,
+    Model,
+    Query,
+    Rejection,
+    Result,
+    SetInfo,
+    Verdict,
+    Warned,
+)
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

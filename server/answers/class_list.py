@@ -6,9 +6,9 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from models.classes import ClassInfo, ClassTable
-from server.answers.names import taxon
-from server.schemas import ClassEntry
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.server.answers.common_names import taxon
+from florilege.server.schemas import ClassEntry
 
 LANGUAGES_KEPT: Final = 8
 SEPARATOR: Final = "\0"  # in no name

@@ -8,23 +8,27 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.record import CalibrationRecord
-from calibration.record.reading import open_reference, read_record
-from calibration.rejection.reference import Reference
-from models.bundle import Bundle, open_bundle
-from models.classes import ClassTable
-from models.errors import BundleError
-from models.images import MAX_PIXELS, ImageError, UnsupportedImage, read_header
-from models.images import ImageTooLarge as TooManyPixels
-from models.runtime import CUDA
-from models.session import Outputs, Session
-from server.answers.answer import answer, judge
-from server.answers.ask import Ask
-from server.answers.budget import MAX_DECODING_PIXELS, PixelBudget, pixels_to_hold
-from server.answers.lists import Lists, open_list
-from server.batching import LARGEST, Batching, in_batches
-from server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
-from server.schemas import Answer, Model
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import open_reference, read_record
+from florilege.calibration.rejection.reference import Reference
+from florilege.errors import BundleError
+from florilege.models.bundle import Bundle, open_bundle
+from florilege.models.classes import ClassTable
+from florilege.models.images import MAX_PIXELS, ImageError, UnsupportedImage, read_header
+from florilege.models.images import ImageTooLarge as TooManyPixels
+from florilege.models.runtime import CUDA
+from florilege.models.session import Outputs, Session
+from florilege.server.answers.answer import answer, judge
+from florilege.server.answers.query import Ask
+from florilege.server.answers.restriction import Lists, open_list
+from florilege.server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
+from florilege.server.inference.batching import LARGEST, Batching, in_batches
+from florilege.server.inference.decoding_budget import (
+    MAX_DECODING_PIXELS,
+    PixelBudget,
+    pixels_to_hold,
+)
+from florilege.server.schemas import Answer, Model
 
 
 @dataclass

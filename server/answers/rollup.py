@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.classes import ClassInfo
-from server.schemas import Rollup
+from florilege.models.classes import ClassInfo
+from florilege.server.schemas import Rollup
 
 Floats = NDArray[np.float64]
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from server.errors import (
+from florilege.server.errors import (
     BodyTooLarge,
     MalformedRequest,
     Overloaded,
     UploadTooSlow,
     WrongNumberOfImages,
 )
-from server.http.multipart import images_of_form
-from server.settings import Settings
+from florilege.server.http.multipart import images_of_form
+from florilege.server.settings import Settings
 
 PARSED_ON_THE_LOOP = 256 * 1024
 """Larger forms are parsed in a thread: 4 MB take about a millisecond, too long for the loop."""

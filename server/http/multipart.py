@@ -3,7 +3,7 @@
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from server.errors import MalformedRequest, UnknownParameter, WrongNumberOfImages
+from florilege.server.errors import MalformedRequest, UnknownParameter, WrongNumberOfImages
 
 FIELD = "images"
 MOST_PARTS = 100

@@ -14,10 +14,10 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from models.errors import UsageError
-from models.files import write_atomic
-from server.predict.growing import write_all
-from server.predict.inputs import Observation, shown
+from florilege.errors import UsageError
+from florilege.files import write_atomic
+from florilege.server.predict.photos import Observation, shown
+from florilege.server.predict.resumable_output import write_all
 
 
 class Embeddings:

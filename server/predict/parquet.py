@@ -7,11 +7,11 @@ from shutil import rmtree
 from types import ModuleType
 from typing import Any, Final
 
-from models.errors import UsageError
-from models.extras import install_hint
-from models.files import replaced
-from server.predict.files import Predicted
-from server.predict.tables import COLUMNS, rows
+from florilege.errors import UsageError
+from florilege.extras import install_hint
+from florilege.files import replaced
+from florilege.server.predict.formats import COLUMNS, rows
+from florilege.server.predict.prediction import Predicted
 
 OBSERVATIONS_AT_ONCE: Final = 10_000
 

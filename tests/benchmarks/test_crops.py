@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.crops import crops_of, ten_crops
-from models.images import Preprocess, load
+from florilege.models.images import Preprocess, load
 
 
 def test_the_crops_are_the_corners_the_centre_and_their_mirrors() -> None:

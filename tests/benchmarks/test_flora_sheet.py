@@ -7,8 +7,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from benchmarks.flora_sheet import CELL, PAPER, SETS, contact_sheet, main, set_lines
-from data.flora import Flora
-from data.flora.species import SPECIES
+from florilege.data.flora import Flora
+from florilege.data.flora.species import SPECIES
 
 SMALL = Flora(0, {"train": 0, "val": 0, "test": 400})
 

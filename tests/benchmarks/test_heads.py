@@ -11,11 +11,11 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks import head_bench, heads
 from benchmarks.head_bench import DECAY, FIRST_SEED, Bench
-from models.tables import write_table
+from florilege.tables import write_table
+from florilege.training.frozen import blend
+from florilege.training.frozen.blend import PARTNER
+from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
-from training.frozen import blend
-from training.frozen.blend import PARTNER
-from training.train import train_run
 
 NOISE = 0.5
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import loss_pictures as pictures
-from training.losses import LOSSES
+from florilege.training.losses import LOSSES
 
 
 def test_the_triangle_has_the_true_class_at_its_corner_and_sums_to_two() -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from benchmarks import losses as benchmark
 from benchmarks.memory import peak_bytes
-from training.losses import LOSSES
+from florilege.training.losses import LOSSES
 
 
 def test_every_loss_runs_at_each_k() -> None:

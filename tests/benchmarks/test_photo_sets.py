@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.photo_sets import main, manifest, place, redrawn, unpack
-from data.sources import open_dataset
-from models.errors import DataError
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
 from tests.data.pictures import png
 
 INDEX = [

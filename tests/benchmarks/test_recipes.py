@@ -6,10 +6,10 @@ import pytest
 
 from benchmarks import recipes as benchmark
 from benchmarks.made_up import CLASSES, COPIES
-from data.sources import open_dataset
-from training.loop import Run
-from training.recipes import RECIPES
-from training.recipes.cost import cost_of
+from florilege.data.sources import open_dataset
+from florilege.training.loop import Run
+from florilege.training.recipes import RECIPES
+from florilege.training.recipes.cost import cost_of
 
 FEW = dict.fromkeys(CLASSES, 11)  # K of 10 has to fit
 

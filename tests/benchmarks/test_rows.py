@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import rows
-from training.settings import resolve
-from training.sweep.record import Record, RunRecord, asked_of
+from florilege.training.configuration import resolve
+from florilege.training.sweep.sweep_record import Record, RunRecord, asked_of
 
 
 def _record(recipe: str, data: str, hits: list[float]) -> Record:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.speedrun import KS, main, points_below
-from data.flora import parse_flora
+from florilege.data.flora import parse_flora
 
 
 def test_the_best_sets_of_any_size_are_no_points_below() -> None:

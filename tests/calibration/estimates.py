@@ -1,7 +1,7 @@
 """Figures that a test knows to be there."""
 
-from calibration.offline.photo_overlap import PhotoOverlap
-from calibration.record.point import Estimate, OperatingPoint
+from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
+from florilege.calibration.record.operating_point import Estimate, OperatingPoint
 
 
 def hits_of(point: OperatingPoint) -> Estimate:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.live.prior_shift import PriorShift
+from florilege.calibration.monitoring.prior_shift import PriorShift
 
 CLASSES = 30
 GENERA = 6

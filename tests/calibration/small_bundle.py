@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from models.bundle import Bundle, write_bundle
-from models.classes import ClassInfo, ClassTable
-from models.images import Preprocess
+from florilege.models.bundle import Bundle, write_bundle
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.images import Preprocess
 
 SIDE = 4
 CLASSES = 6

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import calibration.arrays
-import calibration.guarantees
-import calibration.marginals
-import calibration.offline.outputs
-import calibration.threshold
-from calibration.offline.fit import fit_record
-from calibration.offline.outputs import FEATURES, SplitOutputs
-from calibration.offline.settings import Plan
-from calibration.record import CalibrationRecord
-from calibration.rejection.reference import Reference
+import florilege.calibration.calibrate.photo_outputs
+import florilege.calibration.guarantees
+import florilege.calibration.marginals
+import florilege.calibration.threshold
+import florilege.calibration.validation
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.rejection.reference import Reference
 from tests.calibration.estimates import UNMET
 
 HEADS = ("multi_label", "sccp")
@@ -57,12 +57,14 @@ def test_blocks_of_any_length_give_the_same_record(
     reference = Reference.of(known)
     expected = fitted(scoring, reference, classes)
     for at_once, numbers, small in ((84, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
-        monkeypatch.setattr(calibration.offline.outputs, "ROWS_AT_ONCE", at_once)
-        monkeypatch.setattr(calibration.offline.outputs, "NUMBERS_AT_ONCE", numbers)
-        monkeypatch.setattr(calibration.arrays, "BLOCK", small)
-        monkeypatch.setattr(calibration.threshold, "BLOCK", small)
-        monkeypatch.setattr(calibration.guarantees, "AT_ONCE", small)
-        monkeypatch.setattr(calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)
+        monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "ROWS_AT_ONCE", at_once)
+        monkeypatch.setattr(
+            florilege.calibration.calibrate.photo_outputs, "NUMBERS_AT_ONCE", numbers
+        )
+        monkeypatch.setattr(florilege.calibration.validation, "BLOCK", small)
+        monkeypatch.setattr(florilege.calibration.threshold, "BLOCK", small)
+        monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", small)
+        monkeypatch.setattr(florilege.calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)
         found = fitted(scoring, reference, classes)
         assert replace(found, calibration_id="") == replace(expected, calibration_id="")
     scoring.close()

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from calibration.bundle_cli import app
-from calibration.distribution import DistributionOf
-from calibration.guarantees import Guarantee
-from calibration.record.record import CalibrationRecord, Origin, Selection
-from calibration.record.tables import Columns, Row, Table
-from models.bundle import open_bundle, replace_files, write_bundle
-from models.classes import ClassInfo, ClassTable
-from models.errors import BundleError, DataError
+from florilege.calibration.bundle_cli import app
+from florilege.calibration.distribution import DistributionOf
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.record.record import CalibrationRecord, Origin, Selection
+from florilege.calibration.record.schema import Columns, Row, Table
+from florilege.errors import BundleError, DataError
+from florilege.models.bundle import open_bundle, replace_files, write_bundle
+from florilege.models.classes import ClassInfo, ClassTable
 from tests.models.bundles import HEADS, contents, make_bundle, network
 from tests.models.pictures import encode, scene
 

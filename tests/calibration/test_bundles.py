@@ -13,26 +13,26 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import calibration.offline.calibrate
-import calibration.offline.charts
-from calibration.bundle_cli import app as bundle_app
-from calibration.cli import app
-from calibration.offline.calibrate import calibrate_bundle, cautions, genera
-from calibration.offline.evaluate import evaluate_bundle
-from calibration.offline.photo_overlap import known_photos
-from calibration.record import CalibrationRecord
-from calibration.record.reading import read_record
-from calibration.rules import RULES
-from calibration.scores import scores
-from data.sources import open_dataset
-from models.bundle import Bundle, open_bundle, replace_files
-from models.classes import ClassInfo, ClassTable
-from models.errors import BundleError, DataError, FlorilegeError, UsageError
-from models.images import load
-from models.session import Session
+import florilege.calibration.calibrate.calibrate
+import florilege.calibration.calibrate.calibration_plots
+from florilege.calibration.bundle_cli import app as bundle_app
+from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions, genera
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.calibration.calibrate.photo_overlap import known_photos
+from florilege.calibration.cli import app
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
+from florilege.calibration.rules import RULES
+from florilege.calibration.scores import scores
+from florilege.data.sources import open_dataset
+from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
+from florilege.models.bundle import Bundle, open_bundle, replace_files
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.images import load
+from florilege.models.session import Session
 from tests.calibration.estimates import hits_of
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, network
-from tests.models.test_files import holder
+from tests.florilege.test_files import holder
 
 ROWS = 12
 
@@ -81,7 +81,7 @@ NO_OBJECTS = (b"", b"[", b"[]", b"3", b"null", b"\xff", b"[" * 100_000)
 def test_damaged_papers_are_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
 ) -> None:
-    monkeypatch.setattr(calibration.offline.calibrate, "outputs_of", None)
+    monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
     replace_files(bundle.path, {name: content})
     with pytest.raises(BundleError, match=rf"{name} is damaged: .* again"):
         calibrate_bundle(bundle.path, data)
@@ -128,7 +128,7 @@ def test_enough_photos_are_no_caution(
 ) -> None:
     record = calibrate_bundle(bundle.path, data)
     for few in (CLASSES * ROWS, CLASSES * ROWS + 1):
-        monkeypatch.setattr(calibration.offline.calibrate, "FEW_ROWS", few)
+        monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "FEW_ROWS", few)
         coarse = any("thresholds and intervals are coarse" in told for told in cautions(record))
         assert coarse == (record.measured.rows < few)
 
@@ -415,7 +415,9 @@ def test_a_report_is_written_into_the_folder_asked_for(
 def test_a_report_without_its_extra_is_a_usage_error_before_anything_is_done(
     bundle: Bundle, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "calibration.offline.charts", raising=False)
+    monkeypatch.delitem(
+        sys.modules, "florilege.calibration.calibrate.calibration_plots", raising=False
+    )
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
     result = CliRunner().invoke(app, arguments)
@@ -444,7 +446,7 @@ def test_a_full_disk_leaves_the_old_report_with_the_old_calibration(
 
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "by_shots.png").write_text("old")
-    monkeypatch.setattr(calibration.offline.charts, "write_pictures", full)
+    monkeypatch.setattr(florilege.calibration.calibrate.calibration_plots, "write_pictures", full)
     arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
     assert isinstance(CliRunner().invoke(app, arguments).exception, OSError)
     assert [path.read_text() for path in (tmp_path / "r").iterdir()] == ["old"]
@@ -454,7 +456,7 @@ def test_a_full_disk_leaves_the_old_report_with_the_old_calibration(
 def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration.offline.calibrate, "outputs_of", None)
+    monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
     with holder(bundle.path) as other:
         for flags in (["--data", data], ["--scores", "log", "--approve"]):
             error = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags]).exception
@@ -466,7 +468,7 @@ def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_sc
 def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration.offline.calibrate, "outputs_of", None)
+    monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
     (bundle.path / ".lock").mkdir()  # even an administrator cannot write this
     with pytest.raises(BundleError, match=r"writing .* failed: .*; what was there is unchanged"):
         calibrate_bundle(bundle.path, data)

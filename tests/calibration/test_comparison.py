@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from calibration.comparison import compare, mcnemar, paired_interval
+from florilege.calibration.comparison import compare, mcnemar, paired_interval
 
 RUNS = 3000
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from calibration.conformal import binomial, conformal_rank, pac_rank, true_score_quantile
+from florilege.calibration.conformal import binomial, conformal_rank, pac_rank, true_score_quantile
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99, 0.123])

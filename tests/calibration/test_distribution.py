@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibration.distribution import (
+from florilege.calibration.distribution import (
     EDGES,
     LOGSUMEXP_BINS,
     DistributionOf,

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.fusion import FUSIONS, Fusion, fuse
-from calibration.marginals import top_k_marginals
-from calibration.photo_groups import groups_of
-from calibration.rules import calibrate
-from calibration.scores import SCORE_KINDS, ScoreKind, scores
+from florilege.calibration.fusion import FUSIONS, Fusion, fuse
+from florilege.calibration.marginals import top_k_marginals
+from florilege.calibration.photo_groups import groups_of
+from florilege.calibration.rules import calibrate
+from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 from tests.calibration.simulation import PRIOR, draw
 
 RULE_ROWS = 4000

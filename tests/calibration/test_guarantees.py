@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import calibration.guarantees
-from calibration.guarantees import LARGEST, BestOfRows, mean_is_below, size_thresholds
-from calibration.rules import calibrate
+import florilege.calibration.guarantees
+from florilege.calibration.guarantees import LARGEST, BestOfRows, mean_is_below, size_thresholds
+from florilege.calibration.rules import calibrate
 from tests.calibration import oracles
 from tests.calibration.simulation import CLASSES, draw
 from tests.calibration.strategies import Scores, average_ks, score_arrays
@@ -148,7 +148,7 @@ def test_a_size_that_every_set_keeps_goes_down_to_the_last_threshold(
 ) -> None:
     thresholds = size_thresholds(1.0)
     assert thresholds.size % 5 == 1  # a last block of one
-    monkeypatch.setattr(calibration.guarantees, "AT_ONCE", at_once)
+    monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", at_once)
     best = BestOfRows(3, 2, largest=1, highest=1.0)
     best.add(np.array([[0.5, 0.2, 0.1], [0.9, thresholds[-1], 0.0], [0.3, 0.3, 0.3]]))
     found = best.threshold(2, max_size=2, min_size=0, delta=0.1)

@@ -5,7 +5,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from calibration.intervals import (
+from florilege.calibration.intervals import (
     MANY_DEGREES,
     Z95,
     effective_rows,

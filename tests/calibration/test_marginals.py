@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.marginals import LARGEST_K, ROWS_AT_ONCE, top_k_marginals
+from florilege.calibration.marginals import LARGEST_K, ROWS_AT_ONCE, top_k_marginals
 from tests.calibration.oracles import marginals
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.measurement import EXACT_SIZES, Measurement, reaching, size_bins
-from calibration.rules import calibrate
-from calibration.sets import SetRule
+from florilege.calibration.measurement import EXACT_SIZES, Measurement, reaching, size_bins
+from florilege.calibration.rules import calibrate
+from florilege.calibration.sets import SetRule
 from tests.calibration.strategies import Scores, score_arrays
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import metrics
-from calibration.metrics import FEW_BELOW, MANY_ABOVE
+from florilege.calibration import metrics
+from florilege.calibration.metrics import FEW_BELOW, MANY_ABOVE
 from tests.calibration import oracles
 from tests.calibration.strategies import Scores, score_arrays
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.photo_groups import groups_of
+from florilege.calibration.photo_groups import groups_of
 
 
 @settings(max_examples=150, deadline=None)

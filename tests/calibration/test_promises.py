@@ -7,9 +7,9 @@ few hundred; seeds are fixed, so that it never does.
 import numpy as np
 import pytest
 
-from calibration.intervals import wilson
-from calibration.measurement import Measurement
-from calibration.rules import calibrate
+from florilege.calibration.intervals import wilson
+from florilege.calibration.measurement import Measurement
+from florilege.calibration.rules import calibrate
 from tests.calibration.simulation import CLASSES, PRIOR, Sample, draw
 
 SPLITS = 300

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibration.scores import SCORE_KINDS, ScoreKind, scores
+from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)

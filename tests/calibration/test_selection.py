@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import calibration.threshold
-from calibration.selection import TopScores
-from calibration.threshold import average_k_threshold
+import florilege.calibration.threshold
+from florilege.calibration.selection import TopScores
+from florilege.calibration.threshold import average_k_threshold
 from tests.calibration.strategies import Scores, average_ks, score_arrays
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 5 scores, so that small arrays forget and compact often."""
-    monkeypatch.setattr(calibration.threshold, "BLOCK", 5)
+    monkeypatch.setattr(florilege.calibration.threshold, "BLOCK", 5)
 
 
 @settings(max_examples=200, deadline=None)
@@ -89,9 +89,9 @@ def test_merging_a_worker_with_only_small_scores_keeps_the_order() -> None:
 
 @pytest.mark.parametrize("keep", [3, 40])
 def test_what_is_held_may_be_added_to_itself(monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
-    monkeypatch.setattr(calibration.threshold, "BLOCK", 4)
+    monkeypatch.setattr(florilege.calibration.threshold, "BLOCK", 4)
     values = np.random.default_rng(0).permutation(50).astype(np.float64)
-    largest = calibration.threshold.Largest(keep)
+    largest = florilege.calibration.threshold.Largest(keep)
     largest.add(values)
     largest.merge(largest)
     expected = np.sort(np.concatenate([values, values]))[-keep:]
@@ -111,7 +111,7 @@ def test_a_worker_is_sent_without_its_room_and_goes_on() -> None:
 
 
 def test_memory_stays_at_the_scores_that_can_matter() -> None:
-    largest = calibration.threshold.Largest(2001)  # of TopScores(1000, 2)
+    largest = florilege.calibration.threshold.Largest(2001)  # of TopScores(1000, 2)
     random = np.random.default_rng(0)
     for _ in range(100):
         largest.add(random.random(500))

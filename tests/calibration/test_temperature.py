@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from calibration.cli import app
-from calibration.nested import choose
-from calibration.offline.calibrate import calibrate_bundle
-from calibration.offline.charts import size_histogram
-from calibration.offline.outputs import outputs_of
-from calibration.offline.settings import Plan
-from calibration.record import CalibrationRecord
-from calibration.record.inspection import card
-from calibration.record.reading import read_record
-from calibration.rules import calibrate
-from calibration.scores import adjusted, scores
-from data.sources import open_dataset
-from models.bundle import open_bundle
-from models.errors import UsageError
-from models.session import Session
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.calibration_plots import size_histogram
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.photo_outputs import outputs_of
+from florilege.calibration.cli import app
+from florilege.calibration.nested_cross_validation import choose
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.inspection import card
+from florilege.calibration.record.record_file import read_record
+from florilege.calibration.rules import calibrate
+from florilege.calibration.scores import adjusted, scores
+from florilege.data.sources import open_dataset
+from florilege.errors import UsageError
+from florilege.models.bundle import open_bundle
+from florilege.models.session import Session
 from tests.calibration.small_bundle import make_bundle, make_data
 
 TEMPERATURES = (0.5, 1.0, 8.0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.threshold import Threshold, average_k_threshold, exact_rank
+from florilege.calibration.threshold import Threshold, average_k_threshold, exact_rank
 from tests.calibration.oracles import average_k_cut
 from tests.calibration.strategies import Scores, average_ks, score_arrays
 

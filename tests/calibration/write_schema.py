@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from calibration.record.record import SCHEMA_VERSION, CalibrationRecord
+from florilege.calibration.record.record import SCHEMA_VERSION, CalibrationRecord
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "calibration.schema.json"
 

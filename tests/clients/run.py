@@ -18,7 +18,7 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-from server.settings import Settings
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.running import Running
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.checks import Finding, Noise, Report, Thinned, check
-from data.sources import open_dataset
-from models.errors import DataError
+from florilege.data.checks import Finding, Noise, Report, Thinned, check
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
 from tests.data.pictures import png, write_folder
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.dataset import Dataset, FileReader, Split, split_name
-from models.classes import ClassInfo, ClassTable
-from models.errors import DataError
+from florilege.data.dataset import Dataset, FileReader, Split, split_name
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, ClassTable
 
 CLASSES = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in "ab"))
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from data.sources import open_dataset
-from models.errors import DataError
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
 COUNTS = {"train": {"a": 30, "b": 20, "c": 12}, "val": {"a": 2, "b": 2, "c": 2}}

@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data.label_noise import class_groups, noisy_ids
-from data.records import Listing, Records
-from models.classes import ClassInfo
-from models.errors import DataError
+from florilege.data.label_noise import class_groups, noisy_ids
+from florilege.data.records import Listing, Records
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo
 
 GROUPS = {"a": ["x"], "b": ["x"], "c": ["x"], "d": ["x"], "e": ["y"], "f": ["y"], "g": ["z"]}
 ROWS = 14_000

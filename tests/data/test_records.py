@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from data.sources import open_dataset
-from models.classes import ClassInfo, ClassTable
-from models.errors import DataError
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, ClassTable
 from tests.data.pictures import write_folder
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from data.sources import OwnPictures, open_dataset, own_pictures
-from models.errors import DataError
+from florilege.data.sources import OwnPictures, open_dataset, own_pictures
+from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.draws import shuffled
-from data.sources import list_source, open_dataset
-from data.splits import assign, mend_source, split_source, together
-from models.errors import DataError
-from models.tables import write_table
+from florilege.data.hash_random import shuffled
+from florilege.data.sources import list_source, open_dataset
+from florilege.data.splits import assign, mend_source, split_source, together
+from florilege.errors import DataError
+from florilege.tables import write_table
 from tests.data.pictures import png, write_folder
 
 pairs = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 12)), min_size=1, max_size=60)

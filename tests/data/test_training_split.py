@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.dataset import Dataset
-from data.layouts.plantnet import METADATA, NAMES
-from data.sources import OwnPictures, open_dataset, own_pictures, parse_source
-from data.training_split import TrainingOptions, add_options, parse_options
-from models.errors import DataError
+from florilege.data.dataset import Dataset
+from florilege.data.layouts.plantnet import METADATA, NAMES
+from florilege.data.sources import OwnPictures, open_dataset, own_pictures, parse_source
+from florilege.data.training_split import TrainingOptions, add_options, parse_options
+from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
 FOLDER = {

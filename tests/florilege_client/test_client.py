@@ -14,6 +14,7 @@ from typing import Any, assert_type
 import httpx
 import pytest
 
+from florilege.server.settings import Settings
 from florilege_client import (
     Answer,
     AsyncClient,
@@ -26,12 +27,12 @@ from florilege_client import (
     Retries,
     Unreachable,
 )
-from server.settings import Settings
 from tests.server import garden
 from tests.server.running import Running
 from tests.server.write_golden import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
+PLACE = ROOT / "clients" / "python"
 KEY = "sesame"
 PHOTO = garden.photo(2)
 PATIENT = Retries(first_s=0.0)
@@ -291,6 +292,6 @@ def test_importing_it_needs_httpx_alone_and_says_so() -> None:
     lacks = "import sys; sys.modules['httpx'] = None; import florilege_client"
     for code, said in ((light, ""), (lacks, "pip install httpx")):
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=PLACE, capture_output=True, text=True, check=False)
         assert said in done.stderr
         assert bool(done.returncode) is bool(said), done.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server.settings import Settings
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.running import Running
 

@@ -1,4 +1,4 @@
-"""Write `florilege_client/answers.py` from the description of the interface.
+"""Write `clients/python/florilege_client/answers.py` from the description of the interface.
 
 `python -m tests.florilege_client.write_answers`, after `python -m tests.server.write_golden`.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.server.write_golden import GOLDEN
 
-MODULE = Path(__file__).parents[2] / "florilege_client" / "answers.py"
+MODULE = Path(__file__).parents[2] / "clients" / "python" / "florilege_client" / "answers.py"
 HEAD = '''"""What the server answers and what may be asked, as types.
 
 Written from the description of the interface; each class is a schema of `/openapi.json`.

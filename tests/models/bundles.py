@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from models.bundle import Bundle, write_bundle
-from models.classes import ClassInfo, ClassTable
-from models.images import Preprocess
+from florilege.models.bundle import Bundle, write_bundle
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.images import Preprocess
 
 CLASSES = ClassTable(
     (

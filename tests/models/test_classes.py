@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.classes import ClassInfo, ClassTable, Thumbnail
-from models.errors import BundleError
+from florilege.errors import BundleError
+from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
 
 ROSE = ClassInfo(
     id="10",

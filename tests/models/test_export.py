@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models import export
-from models.backbones import Network, build
-from models.errors import BundleError
-from models.export import ExportedNetwork, compare, export_onnx
-from models.heads import HEADS, CosineHead
+from florilege.errors import BundleError
+from florilege.models import export
+from florilege.models.backbones import Network, build
+from florilege.models.export import ExportedNetwork, compare, export_onnx
+from florilege.models.heads import HEADS, CosineHead
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 
-from models.bundle.bundle import MODEL
-from models.fixed_batch import FixedBatch, lock_pages
-from models.runtime import CPU, CUDA
-from models.session import FEATURES, Session, open_graph
+from florilege.models.bundle.bundle import MODEL
+from florilege.models.fixed_batch import FixedBatch, lock_pages
+from florilege.models.runtime import CPU, CUDA
+from florilege.models.session import FEATURES, Session, open_graph
 from tests.models.bundles import make_bundle, network
 
 
@@ -65,9 +65,9 @@ def test_a_gpu_gets_buffers_of_its_own_and_a_graph_for_each_size(
 
     options_of = SimpleNamespace(add_run_config_entry=lambda *entry: options.append(entry))
     fake = SimpleNamespace(OrtValue=Value, RunOptions=lambda: options_of, cuda_version="13.0")
-    monkeypatch.setattr("models.fixed_batch.import_runtime", lambda: fake)
+    monkeypatch.setattr("florilege.models.fixed_batch.import_runtime", lambda: fake)
     monkeypatch.setattr(
-        "models.fixed_batch.lock_pages", lambda array, _: locked.append(array.nbytes)
+        "florilege.models.fixed_batch.lock_pages", lambda array, _: locked.append(array.nbytes)
     )
     binding = SimpleNamespace(
         bind_ortvalue_input=lambda *_: None, bind_ortvalue_output=lambda *_: None

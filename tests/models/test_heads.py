@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.heads import CosineHead, TwoHead, build_head, by_head, output_names
+from florilege.models.heads import CosineHead, TwoHead, build_head, by_head, output_names
 
 
 def test_a_cosine_head_gives_cosines_while_training() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.latin_names import without_author
+from florilege.models.latin_names import without_author
 
 
 @pytest.mark.parametrize(

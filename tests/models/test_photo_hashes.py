@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from models.photo_hashes import PhotoHashes, photo_hash
+from florilege.models.photo_hashes import PhotoHashes, photo_hash
 
 PHOTOS = [bytes([number]) * 100 for number in range(20)]
 HASHES = [photo_hash(photo) for photo in PHOTOS]

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 
-from models import runtime
-from models.bundle import Bundle, open_bundle
-from models.errors import BundleError, UsageError
-from models.session import Session
+from florilege.errors import BundleError, UsageError
+from florilege.models import runtime
+from florilege.models.bundle import Bundle, open_bundle
+from florilege.models.session import Session
 from tests.models.bundles import HEADS, make_bundle, network
 
 TWO_HEADS = {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}

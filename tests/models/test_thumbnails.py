@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from models.classes import ClassInfo, ClassTable, Thumbnail
-from models.errors import BundleError, DataError
-from models.images import DamagedImage, UnsupportedImage
-from models.thumbnails import SIDE, make_thumbnail, pack, read_thumbnails, unpack
+from florilege.errors import BundleError, DataError
+from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
+from florilege.models.images import DamagedImage, UnsupportedImage
+from florilege.models.thumbnails import SIDE, make_thumbnail, pack, read_thumbnails, unpack
 from tests.models.pictures import (
     KINDS,
     encode,

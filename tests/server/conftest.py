@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from server.app import create_app
-from server.settings import Settings
+from florilege.server.app import create_app
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.running import Running
 

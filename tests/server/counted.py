@@ -1,6 +1,6 @@
 """Reading a metric as Prometheus would."""
 
-from server.metrics import Metrics
+from florilege.server.prometheus import Metrics
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:

@@ -12,11 +12,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from calibration.offline.calibrate import calibrate_bundle
-from models.bundle import write_bundle
-from models.classes import ClassInfo, ClassTable, Thumbnail
-from models.images import Preprocess
-from models.thumbnails import make_thumbnail, pack
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.models.bundle import write_bundle
+from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
+from florilege.models.images import Preprocess
+from florilege.models.thumbnails import make_thumbnail, pack
 
 SIDE = 24
 SHARPNESS = 22.0

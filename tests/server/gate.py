@@ -4,8 +4,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from server.answers.ask import Ask
-from server.answers.pipeline import Outcome, Pipeline
+from florilege.server.answers.pipeline import Outcome, Pipeline
+from florilege.server.answers.query import Ask
 
 
 class Gate:

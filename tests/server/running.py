@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from server.app import create_app
-from server.serve import bind, make_server
-from server.settings import Settings
+from florilege.server.app import create_app
+from florilege.server.serve import bind, make_server
+from florilege.server.settings import Settings
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

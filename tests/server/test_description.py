@@ -13,10 +13,10 @@ import schemathesis
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.testclient import TestClient
 
-from server import errors
-from server.app import create_app
-from server.errors import Problem
-from server.settings import Settings
+from florilege.server import errors
+from florilege.server.app import create_app
+from florilege.server.errors import Problem
+from florilege.server.settings import Settings
 from tests.server.running import Running
 from tests.server.write_golden import EXAMPLES, examples
 
@@ -97,7 +97,7 @@ def test_every_code_is_listed_and_each_is_answered_by_some_route(client: TestCli
 
 
 def test_keys_are_described_where_they_are_needed(bundle: Path, tmp_path: Path) -> None:
-    from tests.server.http.test_keys import bearer, line
+    from tests.server.http.test_api_keys import bearer, line
 
     (tmp_path / "keys").write_text(line("a", "k1"))
     app = create_app(Settings(bundle=bundle, keys_file=tmp_path / "keys"))

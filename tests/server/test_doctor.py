@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from server.cli import app
-from server.doctor import examine
+from florilege.server.cli import app
+from florilege.server.doctor import examine
 from tests.server.process import ROOT
 
 
@@ -36,7 +36,8 @@ def test_doctor_prints_the_same_for_people() -> None:
 
 def test_doctor_looks_for_torch_without_importing_it() -> None:
     program = (
-        "import sys; from server.doctor import examine; examine(); print('torch' in sys.modules)"
+        "import sys; from florilege.server.doctor import examine; "
+        "examine(); print('torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True

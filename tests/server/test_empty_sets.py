@@ -9,9 +9,9 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from server.app import create_app
-from server.cli import app
-from server.settings import Settings
+from florilege.server.app import create_app
+from florilege.server.cli import app
+from florilege.server.settings import Settings
 from tests.server import garden
 
 

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from server.answers.ask import Ask
-from server.answers.pipeline import Pipeline, open_pipeline
-from server.engine import FEWEST, MOST, Engine, Job
-from server.metrics import Metrics
-from server.settings import Settings
+from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.answers.query import Ask
+from florilege.server.engine import FEWEST, MOST, Engine, Job
+from florilege.server.prometheus import Metrics
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.counted import value
 from tests.server.gate import Gate
@@ -73,7 +73,7 @@ def test_every_photo_of_a_request_counts_but_a_lone_request_is_never_too_large(
 ) -> None:
     from starlette.testclient import TestClient
 
-    from server.app import create_app
+    from florilege.server.app import create_app
 
     app = create_app(Settings(bundle=bundle, queue_limit=2))
     with TestClient(app) as client:
@@ -194,7 +194,7 @@ def test_the_queue_holds_about_a_second_of_work(
         open_pipeline(bundle, device="cpu"), Settings(bundle=bundle, threads=threads), Metrics()
     )
     monkeypatch.setattr(
-        "server.answers.warming.perf_counter", itertools.count(0.0, service_s).__next__
+        "florilege.server.answers.warmup.perf_counter", itertools.count(0.0, service_s).__next__
     )
     asyncio.run(engine.start())
     engine.close()

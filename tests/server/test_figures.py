@@ -7,13 +7,13 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from calibration.offline.evaluate import Evaluated, Evaluation
-from calibration.offline.photo_overlap import PhotoOverlap
-from calibration.printing import summary
-from calibration.record.point import OperatingPoint
-from calibration.record.record import CalibrationRecord
-from calibration.record.tables import Row, Verb
-from models.bundle import open_bundle
+from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
+from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
+from florilege.calibration.console import summary
+from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.schema import Row, Verb
+from florilege.models.bundle import open_bundle
 from tests.server import garden
 from tests.server.asking import identify
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from calibration.record.tables import ANSWERED
-from server.answers import pipeline
-from server.answers.ask import Ask
-from server.answers.pipeline import open_pipeline
+from florilege.calibration.record.schema import ANSWERED
+from florilege.server.answers import pipeline
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.answers.query import Ask
 from tests.server import garden
 from tests.server.asking import identify
 

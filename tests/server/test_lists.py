@@ -12,15 +12,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.live.audit import audit_file
-from calibration.live.score_log import Scorer, open_score_log
-from calibration.offline.calibrate import calibrate_bundle
-from calibration.record.reading import read_record
-from models.bundle import open_bundle
-from models.errors import DataError, UsageError
-from server.app import create_app
-from server.cli import app
-from server.settings import Settings
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.monitoring.audit import audit_file
+from florilege.calibration.monitoring.score_log import Scorer, open_score_log
+from florilege.calibration.record.record_file import read_record
+from florilege.errors import DataError, UsageError
+from florilege.models.bundle import open_bundle
+from florilege.server.app import create_app
+from florilege.server.cli import app
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
 

@@ -10,11 +10,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from calibration.rules import RULES
-from models.bundle import replace_files
-from server.app import create_app
-from server.schemas import Rule
-from server.settings import Settings
+from florilege.calibration.rules import RULES
+from florilege.models.bundle import replace_files
+from florilege.server.app import create_app
+from florilege.server.schemas import Rule
+from florilege.server.settings import Settings
 from tests.server import garden
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from starlette.testclient import TestClient
 
-from server import errors
-from server.app import create_app
-from server.errors import Problem
-from server.settings import Settings
+from florilege.server import errors
+from florilege.server.app import create_app
+from florilege.server.errors import Problem
+from florilege.server.settings import Settings
 from tests.server import garden
 
 PHOTO = garden.photo(0)

@@ -13,19 +13,19 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.offline.calibrate import calibrate_bundle
-from calibration.record import CalibrationRecord
-from calibration.rules import RULES, calibrate
-from calibration.scores import scores
-from calibration.sets import SetRule
-from data.sources import open_dataset
-from models.bundle import open_bundle
-from models.errors import UsageError
-from models.images import load
-from models.session import Session
-from server.app import create_app
-from server.cli import app
-from server.settings import Settings
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.rules import RULES, calibrate
+from florilege.calibration.scores import scores
+from florilege.calibration.sets import SetRule
+from florilege.data.sources import open_dataset
+from florilege.errors import UsageError
+from florilege.models.bundle import open_bundle
+from florilege.models.images import load
+from florilege.models.session import Session
+from florilege.server.app import create_app
+from florilege.server.cli import app
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
 from tests.server.running import Running

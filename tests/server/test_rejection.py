@@ -10,14 +10,14 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.record import CalibrationRecord
-from calibration.rejection.familiarity import METHODS
-from models.bundle import open_bundle
-from server.answers.ask import Ask
-from server.answers.pipeline import open_pipeline
-from server.app import create_app
-from server.cli import app
-from server.settings import Settings
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.rejection.ood_scores import METHODS
+from florilege.models.bundle import open_bundle
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.answers.query import Ask
+from florilege.server.app import create_app
+from florilege.server.cli import app
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
 

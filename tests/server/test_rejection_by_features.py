@@ -11,19 +11,19 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.offline.calibrate import calibrate_bundle
-from calibration.record.reading import open_reference, read_record
-from calibration.rejection.familiarity import METHODS
-from models.bundle import open_bundle, replace_files
-from models.errors import BundleError
-from models.images import load
-from models.session import Session
-from server.answers.answer import judge
-from server.answers.ask import Ask
-from server.answers.pipeline import open_pipeline
-from server.app import create_app
-from server.cli import app
-from server.settings import Settings
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.record.record_file import open_reference, read_record
+from florilege.calibration.rejection.ood_scores import METHODS
+from florilege.errors import BundleError
+from florilege.models.bundle import open_bundle, replace_files
+from florilege.models.images import load
+from florilege.models.session import Session
+from florilege.server.answers.answer import judge
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.answers.query import Ask
+from florilege.server.app import create_app
+from florilege.server.cli import app
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
 

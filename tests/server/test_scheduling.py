@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from server import scheduling
+from florilege.server import scheduling
 
 PROGRAM = """
 import os, subprocess, sys, threading
-from server.scheduling import schedule_as_batch
+from florilege.server.scheduling import schedule_as_batch
 print(schedule_as_batch())
 thread = threading.Thread(target=lambda: print(os.sched_getscheduler(0)))
 thread.start()

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from models.errors import BundleError, UsageError
-from server.app import create_app
-from server.serve import bind, make_server
-from server.settings import Settings
+from florilege.errors import BundleError, UsageError
+from florilege.server.app import create_app
+from florilege.server.serve import bind, make_server
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.process import ROOT, ServeProcess
 from tests.server.running import wait_for
@@ -134,8 +134,8 @@ def test_a_bundle_without_calibration_is_refused_with_what_to_do(tmp_path: Path)
 def test_a_calibration_of_another_network_is_refused(bundle: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from calibration.record import CalibrationRecord
-    from models.bundle import open_bundle, replace_files
+    from florilege.calibration.record import CalibrationRecord
+    from florilege.models.bundle import open_bundle, replace_files
 
     copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
     record = CalibrationRecord.from_json(open_bundle(copy).read("calibration.json"))
@@ -158,7 +158,7 @@ class Refuse:
         if name.partition(".")[0] in {"torch", "torchvision", "onnx", "data", "training"}:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Refuse())
-from server.cli import app
+from florilege.server.cli import app
 app()
 """
     with ServeProcess(bundle, program=("-c", program)) as served:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.settings import Settings
+from florilege.server.settings import Settings
 
 
 def test_the_default_limits_are_those_of_the_documentation() -> None:

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from server.app import create_app
-from server.http.answering import RENDERED_ON_THE_LOOP
-from server.settings import Settings
+from florilege.server.app import create_app
+from florilege.server.http.identify import RENDERED_ON_THE_LOOP
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.running import Running
 
@@ -29,12 +29,22 @@ def running(bundle: Path) -> Iterator[Running]:
 @pytest.mark.parametrize(
     ("slow", "method", "path", "sent"),
     [
-        ("server.answers.lists.nearest", "POST", "/v1/identify?only=Roza", {}),
-        ("server.answers.lists.Lists.restriction", "POST", "/v1/identify?only=Rosa", {}),
-        ("server.answers.class_list.Classes.find", "GET", "/v1/classes?limit=3", {}),
-        ("server.schemas.Answer.model_dump_json", "POST", "/v1/identify", {"content": ROSE}),
+        ("florilege.server.answers.restriction.nearest", "POST", "/v1/identify?only=Roza", {}),
         (
-            "server.plantnet.plantnet_answer",
+            "florilege.server.answers.restriction.Lists.restriction",
+            "POST",
+            "/v1/identify?only=Rosa",
+            {},
+        ),
+        ("florilege.server.answers.class_list.Classes.find", "GET", "/v1/classes?limit=3", {}),
+        (
+            "florilege.server.schemas.Answer.model_dump_json",
+            "POST",
+            "/v1/identify",
+            {"content": ROSE},
+        ),
+        (
+            "florilege.server.http.plantnet.plantnet_answer",
             "POST",
             "/v2/identify/all",
             {"files": {"images": ROSE}},
@@ -57,7 +67,7 @@ def test_others_are_answered_while_one_waits_for_something_long(
         assert ended.wait(20)
         return do(*arguments, **named)
 
-    monkeypatch.setattr("server.http.answering.RENDERED_ON_THE_LOOP", 0)
+    monkeypatch.setattr("florilege.server.http.identify.RENDERED_ON_THE_LOOP", 0)
     monkeypatch.setattr(slow, wait_and_do)
     with ThreadPoolExecutor() as pool, httpx.Client(base_url=running.url, timeout=30) as client:
         waiting = pool.submit(client.request, method, path, **sent)
@@ -77,7 +87,7 @@ def test_an_answer_is_the_same_however_it_is_written(
     with TestClient(create_app(Settings(bundle=bundle))) as client:
         path = "/v1/identify?include=scores"
         short = client.post(path, content=ROSE).json()
-        monkeypatch.setattr("server.http.answering.RENDERED_ON_THE_LOOP", 0)
+        monkeypatch.setattr("florilege.server.http.identify.RENDERED_ON_THE_LOOP", 0)
         long = client.post(path, content=ROSE).json()
     assert {**short, "id": ""} == {**long, "id": ""}
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from server import app as application
-from server.settings import Settings
+from florilege.server import app as application
+from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.http.test_keys import bearer, line
+from tests.server.http.test_api_keys import bearer, line
 
 PHOTO = garden.photo(0)
 FORM = {"files": [("images", ("a", PHOTO)), ("images", ("b", garden.photo(1)))]}

@@ -14,21 +14,21 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from calibration.live.recalibrate import recalibrate_bundle
-from calibration.offline.calibrate import calibrate_bundle
-from calibration.offline.evaluate import evaluate_bundle
-from calibration.offline.gate import compare_outputs
-from calibration.offline.outputs import bundle_outputs
-from calibration.record import CalibrationRecord
-from calibration.record.reading import read_record
-from models.bundle import open_bundle
-from models.session import Session
-from server import cli
-from server.afterwards.afterwards import Seen
-from server.afterwards.watching import Watch
-from server.app import create_app
-from server.metrics import Metrics
-from server.settings import Settings
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.calibration.calibrate.gate import compare_outputs
+from florilege.calibration.calibrate.photo_outputs import bundle_outputs
+from florilege.calibration.monitoring.recalibration import recalibrate_bundle
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
+from florilege.models.bundle import open_bundle
+from florilege.models.session import Session
+from florilege.server import cli
+from florilege.server.app import create_app
+from florilege.server.background.drift_watch import Watch
+from florilege.server.background.publisher import Seen
+from florilege.server.prometheus import Metrics
+from florilege.server.settings import Settings
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
 from tests.server.garden import encoded
 

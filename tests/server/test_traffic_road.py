@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from calibration.live.recalibrate import recalibrate_bundle
-from models.bundle import open_bundle
-from server.app import create_app
-from server.settings import Settings
+from florilege.calibration.monitoring.recalibration import recalibrate_bundle
+from florilege.models.bundle import open_bundle
+from florilege.server.app import create_app
+from florilege.server.settings import Settings
 from tests.server import garden
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from models.files import write_atomic
-from server.app import create_app
-from server.settings import Settings
+from florilege.files import write_atomic
+from florilege.server.app import create_app
+from florilege.server.settings import Settings
 from tests.server import garden
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"

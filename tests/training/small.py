@@ -8,14 +8,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from models.backbones import Network
-from models.heads import build_head
-from training.checkpoint import Position
-from training.config import TrainConfig
-from training.evaluation import Served, Validation
-from training.history import Row, epoch_row
-from training.metric import Metric
-from training.settings import from_plain, merge
+from florilege.models.backbones import Network
+from florilege.models.heads import build_head
+from florilege.training.checkpoint import Position
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import from_plain, merge
+from florilege.training.evaluation import Served, Validation
+from florilege.training.history import Row, epoch_row
+from florilege.training.validation_metric import Metric
 
 COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}
 
@@ -81,5 +81,5 @@ class _Plain(nn.Module):
 
 
 def plain_network(_config: TrainConfig, head: str, classes: int) -> Network:
-    """In place of ``training.train.build_network``, for pictures of 16 px."""
+    """In place of ``florilege.training.train.build_network``, for pictures of 16 px."""
     return Network(_Plain(), build_head(head, 6, classes), head_name=head)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.augment import (
+from florilege.training.augment import (
     DRAWS,
     augment,
     crop_box,
@@ -15,7 +15,7 @@ from training.augment import (
     rotated,
     shifted,
 )
-from training.config import AugmentConfig, Border
+from florilege.training.config import AugmentConfig, Border
 
 PLAIN: dict[str, Any] = {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.0}
 HALVES = [0.5] * DRAWS

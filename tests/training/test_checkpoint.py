@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from models.errors import BundleError
-from training import checkpoint
-from training.checkpoint import Position, Trained, load, save, save_weights
-from training.losses import build as build_loss
+from florilege.errors import BundleError
+from florilege.training import checkpoint
+from florilege.training.checkpoint import Position, Trained, load, save, save_weights
+from florilege.training.losses import build as build_loss
 
 
 def _trained(width: int = 3, *, steps: int = 1) -> Trained:

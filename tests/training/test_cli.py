@@ -5,13 +5,13 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from models.backbones.weights import read_weights
-from models.bundle import replace_files
-from models.errors import DataError, FlorilegeError, UsageError
+from florilege.errors import DataError, FlorilegeError, UsageError
+from florilege.models.backbones.weights import read_weights
+from florilege.models.bundle import replace_files
+from florilege.training.cli import app
+from florilege.training.configuration import to_yaml
+from florilege.training.run_folder import RunFolder
 from tests.training.small import small_config, write_photos
-from training.cli import app
-from training.run_folder import RunFolder
-from training.settings import to_yaml
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_an_interruption_before_the_first_step_says_that_nothing_can_be_resumed(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("training.cli.train_run", interrupted)
+    monkeypatch.setattr("florilege.training.cli.train_run", interrupted)
     run = CliRunner().invoke(app, ["train", "--data", "flora", "--out", str(tmp_path / "run")])
     assert "nothing to resume" in run.output
     (tmp_path / "run").mkdir()

@@ -4,9 +4,9 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from models.heads import HEADS
+from florilege.models.heads import HEADS
+from florilege.training.config import AugmentConfig, TrainConfig, complaint
 from tests.training.write_settings import PAGE, page
-from training.config import AugmentConfig, TrainConfig, complaint
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch._dynamo.exc import Unsupported
 
-from models.errors import FlorilegeError, UsageError
-from training import device
-from training.device import Compute, choose, compiling, exhausted
+from florilege.errors import FlorilegeError, UsageError
+from florilege.training import device
+from florilege.training.device import Compute, choose, compiling, exhausted
 
 
 @pytest.mark.parametrize(

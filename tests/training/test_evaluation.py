@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from calibration.metrics import (
+from florilege.calibration.metrics import (
     average_k_accuracy,
     macro_average_k_accuracy,
     macro_top_k_accuracy,
     top_k_accuracy,
 )
-from calibration.scores import SCORE_KINDS, scores
-from calibration.threshold import average_k_threshold
-from training.evaluation import Served, Validation, ValidationOf
-from training.metric import Metric, MetricName
+from florilege.calibration.scores import SCORE_KINDS, scores
+from florilege.calibration.threshold import average_k_threshold
+from florilege.training.evaluation import Served, Validation, ValidationOf
+from florilege.training.validation_metric import Metric, MetricName
 
 
 def _logits(

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from models.errors import BundleError
+from florilege.errors import BundleError
+from florilege.training.history import best_row, epoch_line, events, write_metrics
+from florilege.training.run_folder import RunFolder
 from tests.training.small import metrics_row
-from training.history import best_row, epoch_line, events, write_metrics
-from training.run_folder import RunFolder
 
 
 def test_a_row_names_each_figure() -> None:

@@ -17,22 +17,22 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from data.sources import open_dataset
-from models.errors import UsageError
-from models.export import PictureNetwork
+from florilege.data.sources import open_dataset
+from florilege.errors import UsageError
+from florilege.models.export import PictureNetwork
+from florilege.training import checkpoint
+from florilege.training.checkpoint import Position
+from florilege.training.config import TrainConfig
+from florilege.training.data_loader import Batch, Sources, TrainingBatches, iterate, open_sources
+from florilege.training.device import Compute
+from florilege.training.loop import Run
+from florilege.training.losses import LOSSES
+from florilege.training.optimisation import mixup
+from florilege.training.optimisation.mixup import Mixture
+from florilege.training.pictures import Pictures
+from florilege.training.signals import interruptible
+from florilege.training.train import TrainResult, build_network, train_run
 from tests.training.small import plain_network, small_config, write_photos
-from training import checkpoint
-from training.checkpoint import Position
-from training.config import TrainConfig
-from training.device import Compute
-from training.interruption import interruptible
-from training.loading import Batch, Sources, TrainingBatches, iterate, open_sources
-from training.loop import Run
-from training.losses import LOSSES
-from training.optimisation import mixup
-from training.optimisation.mixup import Mixture
-from training.pictures import Pictures
-from training.train import TrainResult, build_network, train_run
 
 CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
 
@@ -131,7 +131,9 @@ def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of the loop: ``now`` in seconds."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("training.loop.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(
+        "florilege.training.loop.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
     return clock
 
 
@@ -252,7 +254,7 @@ def test_batches_of_a_step_are_one_large_batch(
     batch_size: int,
     accumulate: int,
 ) -> None:
-    monkeypatch.setattr("training.train.build_network", plain_network)
+    monkeypatch.setattr("florilege.training.train.build_network", plain_network)
     common: dict[str, Any] = {
         "loss": {"name": "cross_entropy"},
         "class_weight_power": power,
@@ -323,7 +325,7 @@ def test_a_compiled_run_is_the_same_but_for_rounding(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = partial(torch.compile, backend="eager")  # traced, then run as ever
-    monkeypatch.setattr("training.loop.torch.compile", compiled)
+    monkeypatch.setattr("florilege.training.loop.torch.compile", compiled)
     for name, wanted in {"plain": False, "compiled": True}.items():
         _train(small_config(photos, epochs=1, compile=wanted), tmp_path / name)
     one, other = _last_weights(tmp_path / "plain"), _last_weights(tmp_path / "compiled")
@@ -369,7 +371,7 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
         return mixup.draw(seed, epoch, batch, alpha=alpha, size=size)
 
     watched = SimpleNamespace(**vars(mixup) | {"draw": draw})
-    monkeypatch.setattr("training.loop.mixup", watched)
+    monkeypatch.setattr("florilege.training.loop.mixup", watched)
     _train(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
     assert drawn == [(epoch, batch) for epoch in range(2) for batch in range(5)]
 
@@ -418,7 +420,7 @@ def test_nothing_in_a_step_asks_the_device_for_a_value(
     name: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute = _Elsewhere(torch.device("meta"), "fp32")
-    monkeypatch.setattr("training.train.choose", lambda *_: compute)
+    monkeypatch.setattr("florilege.training.train.choose", lambda *_: compute)
     monkeypatch.setattr(Run, "read_sums", lambda _: pytest.exit("the end of the epoch"))
     monkeypatch.setattr(Compute, "steps_between_reads", 10**6)
     more = {"accumulate": 2, "average": {"decay": 0.9}, "optimiser": {"clip_norm": 1.0}}

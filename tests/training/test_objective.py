@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.errors import UsageError
-from training import losses
-from training.losses import CrossEntropy
-from training.objective import class_weights, head_of, make_objective
+from florilege.errors import UsageError
+from florilege.training import losses
+from florilege.training.losses import CrossEntropy
+from florilege.training.objective import class_weights, head_of, make_objective
 
 LABELS = torch.tensor([0, 2, 1, 1])
 ROWS = torch.arange(4)

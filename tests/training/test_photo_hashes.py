@@ -8,17 +8,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from calibration.offline.calibrate import calibrate_bundle
-from data.sources import open_dataset
 from florilege import app
-from models.bundle import open_bundle
-from models.errors import DataError
-from models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
+from florilege.models.bundle import open_bundle
+from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
+from florilege.training import pictures
+from florilege.training.export import export_run
+from florilege.training.pictures import hash_photos
+from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
-from training import pictures
-from training.export import export_run
-from training.pictures import hash_photos
-from training.train import train_run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on

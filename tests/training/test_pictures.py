@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.dataset import Split
-from models.errors import DataError
-from training.pictures import (
+from florilege.data.dataset import Split
+from florilege.errors import DataError
+from florilege.training.pictures import (
     _LOOKED_AT,
     _SHOWN,
     Pictures,
@@ -100,7 +100,7 @@ def test_the_kept_side_gives_the_smallest_crop_its_own_pixels_within_reason(
 def test_keeping_all_gives_the_same_pictures_in_order(
     workers: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.pictures.CHUNK", chunk)
+    monkeypatch.setattr("florilege.training.pictures.CHUNK", chunk)
     content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
     lazy = Pictures(_split(content, 9), DECODER)
     kept = keep_all(lazy, workers=workers)

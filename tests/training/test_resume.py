@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from florilege.training.configuration import to_yaml
+from florilege.training.data_loader import Batch
+from florilege.training.device import Compute
+from florilege.training.loop import Run
+from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
-from training.device import Compute
-from training.loading import Batch
-from training.loop import Run
-from training.settings import to_yaml
-from training.train import train_run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
@@ -26,9 +26,9 @@ VICTIM = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from training.loop import Run
-from training.settings import resolve
-from training.train import train_run
+from florilege.training.loop import Run
+from florilege.training.configuration import resolve
+from florilege.training.train import train_run
 
 torch.set_num_threads(1)
 step = Run.train_step
@@ -147,7 +147,7 @@ def test_the_scale_of_fp16_goes_on_mid_epoch(
 ) -> None:
     torch.set_num_threads(1)
     half = Compute(torch.device("cpu"), "fp16")  # as on a GPU
-    monkeypatch.setattr("training.train.choose", lambda *_: half)
+    monkeypatch.setattr("florilege.training.train.choose", lambda *_: half)
     photos = write_photos(tmp_path / "photos", train=9, val=3)
     config = small_config(photos, batch_size=4, checkpoint={"every_steps": 3})
     train_run(config, tmp_path / "whole", say=lambda _: None)

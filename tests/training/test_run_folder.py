@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from models.classes import ClassInfo, ClassTable
-from models.errors import BundleError, DataError, UsageError
+from florilege.errors import BundleError, DataError, UsageError
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.training.run_folder import RunFolder
 from tests.training.small import small_config
-from training.run_folder import RunFolder
 
 
 def _classes(count: int = 5, names: str = "ab") -> ClassTable:
@@ -90,7 +90,7 @@ def test_missing_classes_are_named(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from training.run_folder import RunFolder
+from florilege.training.run_folder import RunFolder
 with RunFolder(Path(sys.argv[1])).held():
     print("held", flush=True)
     sys.stdin.read()

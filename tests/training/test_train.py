@@ -12,17 +12,17 @@ import yaml
 from safetensors.torch import load_file
 from torch import Tensor
 
-from models.backbones import build
-from models.classes import ClassTable
-from models.errors import DataError, UsageError
-from models.heads import CosineHead, TwoHead
+from florilege.errors import DataError, UsageError
+from florilege.models.backbones import build
+from florilege.models.classes import ClassTable
+from florilege.models.heads import CosineHead, TwoHead
+from florilege.training import losses, train
+from florilege.training.configuration import from_plain
+from florilege.training.data_loader import Batch
+from florilege.training.loop import Run
+from florilege.training.losses import CrossEntropy
+from florilege.training.train import TrainResult, train_run
 from tests.training.small import small_config, write_photos
-from training import losses, train
-from training.loading import Batch
-from training.loop import Run
-from training.losses import CrossEntropy
-from training.settings import from_plain
-from training.train import TrainResult, train_run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from training.recipes import RECIPES, Recipe
-from training.recipes.cli import heading, hours_of, in_print, row
-from training.recipes.cost import SUSTAINED, cost_of
+from florilege.training.recipes import RECIPES, Recipe
+from florilege.training.recipes.cli import heading, hours_of, in_print, row
+from florilege.training.recipes.cost import SUSTAINED, cost_of
 
 MEASURED = """one thread of an Intel Xeon
   with AVX-512, torch 2.15, fp32, other work beside it (`python -m benchmarks.recipes --each network

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from training.config import DEFAULT_LOSS, allowed, fields
+from florilege.training.config import DEFAULT_LOSS, allowed, fields
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"

@@ -14,17 +14,17 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from models.backbones import Network
-from models.backbones.weights import read_weights
-from models.heads import build_head
-from training.checkpoint import save_weights
-from training.config import TrainConfig
-from training.evaluation import REPORTED_K, ValidationOf
-from training.frozen.head import train_head
-from training.frozen.lda import Discriminant, Linear, blocks_of
-from training.frozen.store import Features
-from training.metric import Metric
-from training.objective import make_objective
+from florilege.models.backbones import Network
+from florilege.models.backbones.weights import read_weights
+from florilege.models.heads import build_head
+from florilege.training.checkpoint import save_weights
+from florilege.training.config import TrainConfig
+from florilege.training.evaluation import REPORTED_K, ValidationOf
+from florilege.training.frozen.discriminant import Discriminant, Linear, blocks_of
+from florilege.training.frozen.feature_store import Features
+from florilege.training.frozen.head import train_head
+from florilege.training.objective import make_objective
+from florilege.training.validation_metric import Metric
 
 NOTE: Final = "blend"
 """What the header of a file of weights says of a blend that they hold."""

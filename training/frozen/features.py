@@ -16,20 +16,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from data.dataset import Split
-from models.backbones import Network
-from models.bundle.bundle import MODEL
-from models.cores import in_order
-from models.export import PictureNetwork, export_onnx
-from models.heads import CosineHead
-from models.images import Preprocess, load
-from models.photo_hashes import photo_hash
-from models.progress import progress
-from models.session import FEATURES, INPUT, open_graph
-from training.device import Compute
-from training.frozen.store import Features, FeatureStore, photo_id
-from training.loading import EvaluationBatches
-from training.pictures import Pictures, prepared, unreadable
+from florilege.cores import in_order
+from florilege.data.dataset import Split
+from florilege.models.backbones import Network
+from florilege.models.bundle.bundle import MODEL
+from florilege.models.export import PictureNetwork, export_onnx
+from florilege.models.heads import CosineHead
+from florilege.models.images import Preprocess, load
+from florilege.models.photo_hashes import photo_hash
+from florilege.models.session import FEATURES, INPUT, open_graph
+from florilege.progress import progress
+from florilege.training.data_loader import EvaluationBatches
+from florilege.training.device import Compute
+from florilege.training.frozen.feature_store import Features, FeatureStore, photo_id
+from florilege.training.pictures import Pictures, prepared, unreadable
 
 PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26

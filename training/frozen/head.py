@@ -6,19 +6,19 @@ from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
-from models.backbones import Network
-from models.backbones.weights import read_weights
-from training.checkpoint import Position, Trained
-from training.config import TrainConfig
-from training.device import choose
-from training.frozen.features import HeadOnFeatures, threads_for
-from training.frozen.store import Features
-from training.loading import Sources
-from training.loop import Run
-from training.objective import Objective
-from training.optimisation.averaging import averaged
-from training.optimisation.optimiser import make_optimiser
-from training.run_folder import RunFolder
+from florilege.models.backbones import Network
+from florilege.models.backbones.weights import read_weights
+from florilege.training.checkpoint import Position, Trained
+from florilege.training.config import TrainConfig
+from florilege.training.data_loader import Sources
+from florilege.training.device import choose
+from florilege.training.frozen.feature_store import Features
+from florilege.training.frozen.features import HeadOnFeatures, threads_for
+from florilege.training.loop import Run
+from florilege.training.objective import Objective
+from florilege.training.optimisation.optimizer import make_optimiser
+from florilege.training.optimisation.weight_average import averaged
+from florilege.training.run_folder import RunFolder
 
 
 def train_head(

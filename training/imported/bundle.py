@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from data.layouts.class_file import read_classes
-from models.bundle import Bundle, write_bundle
-from models.bundle.bundle import THUMBNAILS
-from models.classes import ClassTable
-from models.images import Preprocess
-from models.imported.proof import Agreement
-from models.thumbnails import pack, read_thumbnails
+from florilege.data.layouts.class_file import read_classes
+from florilege.models.bundle import Bundle, write_bundle
+from florilege.models.bundle.bundle import THUMBNAILS
+from florilege.models.classes import ClassTable
+from florilege.models.images import Preprocess
+from florilege.models.imported.parity import Agreement
+from florilege.models.thumbnails import pack, read_thumbnails
 
 NO_SPLIT: Final = "none"
 """What ``--chosen-on`` takes where no photo of the data chose the checkpoint."""

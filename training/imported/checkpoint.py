@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from models.backbones import Network, build, own_preprocess
-from models.backbones.weights import PRETRAINED, Weights, open_weights, warm_start
-from models.errors import BundleError, UsageError
-from models.export import export_onnx
-from models.images import Preprocess
-from models.imported.description import Description
-from models.imported.form import Form
-from models.imported.proof import TOLERANCE, agreement
-from models.session import INPUT, open_graph
-from training.imported.bundle import Imported
-from training.imported.pictures import samples
+from florilege.errors import BundleError, UsageError
+from florilege.models.backbones import Network, build, own_preprocess
+from florilege.models.backbones.weights import PRETRAINED, Weights, open_weights, warm_start
+from florilege.models.export import export_onnx
+from florilege.models.images import Preprocess
+from florilege.models.imported.description import Description
+from florilege.models.imported.input_format import Form
+from florilege.models.imported.parity import TOLERANCE, agreement
+from florilege.models.session import INPUT, open_graph
+from florilege.training.imported.bundle import Imported
+from florilege.training.imported.pictures import samples
 
 _KNOWN = ("layout", "type", "channels", "output", "kind")  # of every network of these libraries
 
@@ -35,7 +35,7 @@ def import_checkpoint(
             file is run.
         said: Size, resize, crop, scale, mean and std, where they are not those of the network.
         classes: Number of rows of the class table, which the last layer has too.
-        photos: As for :func:`training.imported.onnx_file.import_onnx`.
+        photos: As for :func:`florilege.training.imported.onnx_file.import_onnx`.
 
     Raises:
         UsageError: There is no such network, it does not take the size, or the preprocess file says

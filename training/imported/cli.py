@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from data.dataset import SPLITS, split_name
-from models.bundle import Bundle, reserved
-from models.bundle.bundle import CALIBRATION
-from models.errors import UsageError
-from models.extras import install_hint
-from models.imported.description import Description, read_description
-from training.imported.bundle import NO_SPLIT, Imported, read_class_table, write_imported
-from training.imported.onnx_file import import_onnx
+from florilege.data.dataset import SPLITS, split_name
+from florilege.errors import UsageError
+from florilege.extras import install_hint
+from florilege.models.bundle import Bundle, reserved
+from florilege.models.bundle.bundle import CALIBRATION
+from florilege.models.imported.description import Description, read_description
+from florilege.training.imported.bundle import NO_SPLIT, Imported, read_class_table, write_imported
+from florilege.training.imported.onnx_file import import_onnx
 
 app = typer.Typer(add_completion=False, help="Make a bundle of a network trained elsewhere.")
 
@@ -109,7 +109,7 @@ def _import(
             raise UsageError(f"{model} holds its weights: leave out --weights {weights}")
         return import_onnx(Path(model), said, classes=classes, photos=photos)
     try:
-        from training.imported.checkpoint import import_checkpoint
+        from florilege.training.imported.checkpoint import import_checkpoint
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{model} is no ONNX file; a checkpoint of a network needs {error.name}: "

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from models.imported.choice import choose
-from models.imported.description import Description
-from models.imported.form import Form, form_of
-from models.imported.graph import Graph, read_graph
-from models.imported.proof import Proven, original_outputs, proven
-from models.imported.wrapping import Chosen
-from models.origins import without_origins
-from training.imported.bundle import Imported
-from training.imported.pictures import samples
+from florilege.models.imported.description import Description
+from florilege.models.imported.graph import Graph, read_graph
+from florilege.models.imported.input_format import Form, form_of
+from florilege.models.imported.output_choice import choose
+from florilege.models.imported.parity import Proven, original_outputs, proven
+from florilege.models.imported.wrapper import Chosen
+from florilege.models.onnx_graph import without_origins
+from florilege.training.imported.bundle import Imported
+from florilege.training.imported.pictures import samples
 
 
 def import_onnx(path: Path, said: Description, *, classes: int, photos: Sequence[Path]) -> Imported:

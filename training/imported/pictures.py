@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import DataError
-from models.images import ImageError, Preprocess, load
-from models.images.sniff import ENDINGS
+from florilege.errors import DataError
+from florilege.models.images import ImageError, Preprocess, load
+from florilege.models.images.sniff import ENDINGS
 
 MOST_PHOTOS: Final = 32
 """Compared; of more, as many spread evenly over the sorted list."""

@@ -16,9 +16,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from models.near import meant
-from training.losses.base import Head, Loss
-from training.losses.entropy import (
+from florilege.suggestions import meant
+from florilege.training.losses.base import Head, Loss
+from florilege.training.losses.entropy import (
     CrossEntropy,
     Focal,
     GeneralisedCrossEntropy,
@@ -26,7 +26,7 @@ from training.losses.entropy import (
     focal,
     generalised_cross_entropy,
 )
-from training.losses.hinges import (
+from florilege.training.losses.hinges import (
     CalibratedTopKHinge,
     ConvexTopKHinge,
     TopKHinge,
@@ -34,16 +34,16 @@ from training.losses.hinges import (
     convex_top_k_hinge,
     top_k_hinge,
 )
-from training.losses.margins import Ldam, ldam
-from training.losses.noise import (
+from florilege.training.losses.margins import Ldam, ldam
+from florilege.training.losses.noise import (
     ImbalancedNoisedTopK,
     NoisedTopK,
     imbalanced_noised_top_k,
     noised_kth_largest,
     noised_top_k,
 )
-from training.losses.online import Role, role
-from training.losses.positives import (
+from florilege.training.losses.online_labels import Role, role
+from florilege.training.losses.single_positive import (
     AssumeNegative,
     ExpectedPositive,
     PositiveBce,
@@ -51,8 +51,8 @@ from training.losses.positives import (
     expected_positive,
     positive_bce,
 )
-from training.losses.smoothed import SmoothTopK, smooth_top_k, top_k_probabilities
-from training.losses.two_heads import TwoHeadAverageK, two_head_average_k
+from florilege.training.losses.smooth_hinges import SmoothTopK, smooth_top_k, top_k_probabilities
+from florilege.training.losses.two_heads import TwoHeadAverageK, two_head_average_k
 
 LOSSES: Mapping[str, type[Loss]] = {
     "cross_entropy": CrossEntropy,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from training.losses.across import over_ranks
-from training.losses.inputs import (
+from florilege.training.losses.all_reduce import over_ranks
+from florilege.training.losses.arguments import (
     check_batch,
     check_parameters,
     class_weights,

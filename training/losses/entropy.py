@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, mix
-from training.losses.inputs import checked, working
+from florilege.training.losses.arguments import checked, working
+from florilege.training.losses.base import ExampleLoss, mix
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:

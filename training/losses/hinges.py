@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from training.losses.base import ExampleLoss
-from training.losses.inputs import checked
+from florilege.training.losses.arguments import checked
+from florilege.training.losses.base import ExampleLoss
 
 
 def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses.base import ExampleLoss, Head, mix, with_gradient
-from training.losses.inputs import ClassCounts, checked, count_classes
+from florilege.training.losses.arguments import ClassCounts, checked, count_classes
+from florilege.training.losses.base import ExampleLoss, Head, mix, with_gradient
 
 FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
 

@@ -5,9 +5,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Generator, Tensor
 
-from training.losses.base import ExampleLoss, Head, first_derivative_only
-from training.losses.hinges import hinge
-from training.losses.inputs import (
+from florilege.training.losses.arguments import (
     ClassCounts,
     check_matrix,
     check_parameters,
@@ -16,7 +14,9 @@ from training.losses.inputs import (
     is_integer,
     working,
 )
-from training.losses.margins import class_margins
+from florilege.training.losses.base import ExampleLoss, Head, first_derivative_only
+from florilege.training.losses.hinges import hinge
+from florilege.training.losses.margins import class_margins
 
 Sharing: TypeAlias = Literal["per_sample", "shared"]
 SAMPLES: Final = 5

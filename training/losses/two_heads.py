@@ -10,9 +10,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn import functional as F
 
-from training.losses.base import Head, Loss, check_weight, with_gradient
-from training.losses.candidates import Candidates, Scope, candidate_count, select, world_size
-from training.losses.inputs import (
+from florilege.training.losses.arguments import (
     check_average_k,
     check_batch,
     check_matrix,
@@ -20,7 +18,15 @@ from training.losses.inputs import (
     whole,
     working,
 )
-from training.losses.positives import SOFTPLUS_LIMIT
+from florilege.training.losses.base import Head, Loss, check_weight, with_gradient
+from florilege.training.losses.pseudo_labels import (
+    Candidates,
+    Scope,
+    candidate_count,
+    select,
+    world_size,
+)
+from florilege.training.losses.single_positive import SOFTPLUS_LIMIT
 
 TINY = 1e-30  # in place of a divisor of 0
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from training.recipes import average_k, imagenet, long_tails, noisy_labels, ours
-from training.recipes.recipe import OF_LOSS, Printed, Recipe
+from florilege.training.recipes import average_k, imagenet, long_tails, noisy_labels, ours
+from florilege.training.recipes.recipe import OF_LOSS, Printed, Recipe
 
 _PUBLISHED: Final[Mapping[str, Recipe]] = {
     **average_k.recipes(),

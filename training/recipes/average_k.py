@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from training.recipes.recipe import (
+from florilege.training.recipes.recipe import (
     CIFAR_100,
     CROP_ONCE,
     DECAY,

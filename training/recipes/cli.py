@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from models.terminal import conclude, new_table, print_table, tell
-from training.recipes import RECIPES, Recipe
-from training.recipes.cost import cost_of
+from florilege.terminal import conclude, new_table, print_table, tell
+from florilege.training.recipes import RECIPES, Recipe
+from florilege.training.recipes.cost import cost_of
 
 app = typer.Typer(add_completion=False, help="List the recipes.")
 

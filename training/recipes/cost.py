@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from data.training_split import parse_options
-from training.recipes.recipe import Recipe
+from florilege.data.training_split import parse_options
+from florilege.training.recipes.recipe import Recipe
 
 # Photos to learn from and of val, as published (Pl@ntNet-300K: Garcin et al., NeurIPS 2021;
 # ImageNet-LT: Liu et al., CVPR 2019); of ImageNet after 50 of each class are held out.

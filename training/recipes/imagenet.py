@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from training.recipes.recipe import CROP, CROP_ONCE, DECAY, Printed, Recipe
+from florilege.training.recipes.recipe import CROP, CROP_ONCE, DECAY, Printed, Recipe
 
 # Training pictures of each class, and top-5 accuracy of CE and of L5,0.1.
 _SUBSETS: Final[Mapping[str, tuple[int | None, float, float]]] = {

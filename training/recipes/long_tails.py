@@ -7,7 +7,7 @@ deep imbalanced classification", ICML 2022, and its version 2 at arXiv (2202.021
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from training.recipes.recipe import CROP, CROP_ONCE, DECAY, PLANTNET, Printed, Recipe
+from florilege.training.recipes.recipe import CROP, CROP_ONCE, DECAY, PLANTNET, Printed, Recipe
 
 KS: Final = (1, 3, 5, 10)
 

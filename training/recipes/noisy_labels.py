@@ -9,7 +9,7 @@ hyperparameters, so that rows of the same loss and noise are one recipe with two
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from training.recipes.recipe import CIFAR_100, DECAY, VAL_CIFAR, Printed, Recipe
+from florilege.training.recipes.recipe import CIFAR_100, DECAY, VAL_CIFAR, Printed, Recipe
 
 _B: Final[Mapping[str, Mapping[float, tuple[float, float]]]] = {  # top-1, top-5 by noise
     "ce": {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from training.recipes.recipe import Recipe
+from florilege.training.recipes.recipe import Recipe
 
 # Drawing a picture costs less than a step on it, so there are many. Bells hang: pictures are
 # mirrored left for right alone. What else was tried stands in docs/results.md.

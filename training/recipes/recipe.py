@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from data.layouts import cifar100, image_lists, imagenet, plantnet
-from training.metric import Metric, MetricName
+from florilege.data.layouts import cifar100, image_lists, imagenet, plantnet
+from florilege.training.validation_metric import Metric, MetricName
 
 _PLACES: Final[Mapping[str, str]] = {
     "cifar-100-python": cifar100.PLACE,
@@ -59,7 +59,9 @@ class Recipe:
     source: str = ""  # paper, table and row, such as "[A] table 1, row AVG-5"
     printed: tuple[Printed, ...] = ()
     departures: tuple[str, ...] = ()  # from print, or what is ours where print is silent
-    gpu_hours: float | None = None  # of a run, by print; `training.recipes.cost` estimates others
+    gpu_hours: float | None = (
+        None  # of a run, by print; `florilege.training.recipes.cost` estimates others
+    )
     cost: str = ""  # where those come from; or what a run costs without a GPU
 
     @property

@@ -9,17 +9,17 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import create_model
 
-from models.errors import UsageError
-from models.flags import FlagSettings, flags_of
-from models.terminal import conclude, new_table, print_table, tell, warn
-from training.cli import FLAGS, flag_of
-from training.config import TrainConfig
-from training.recipes import RECIPES
-from training.settings import find_recipe, resolve
-from training.sweep.grid import Point, points_of
-from training.sweep.otherwise import otherwise
-from training.sweep.record import FILE, Record
-from training.sweep.sweep import PICTURE, Plan, check_complete, sweep
+from florilege.errors import UsageError
+from florilege.settings import FlagSettings, flags_of
+from florilege.terminal import conclude, new_table, print_table, tell, warn
+from florilege.training.cli import FLAGS, flag_of
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import find_recipe, resolve
+from florilege.training.recipes import RECIPES
+from florilege.training.sweep.grid import Point, points_of
+from florilege.training.sweep.overrides import otherwise
+from florilege.training.sweep.sweep import PICTURE, Plan, check_complete, sweep
+from florilege.training.sweep.sweep_record import FILE, Record
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from models.errors import UsageError
-from training.settings import parse_values
+from florilege.errors import UsageError
+from florilege.training.configuration import parse_values
 
 _OTHERWISE: Final = {
     "seed": "--seeds N takes as many seeds of each setting",

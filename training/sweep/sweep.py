@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from models.errors import FlorilegeError, SomeInputsFailed, UsageError
-from models.files import held
-from models.terminal import say
-from training.config import TrainConfig
-from training.sweep.grid import Point
-from training.sweep.picture import accuracy_over_k
-from training.sweep.processes import Job, devices, outcomes
-from training.sweep.record import Record, RunRecord, asked_of
-from training.sweep.testing import tested
-from training.train import TrainResult, objective_of, open_data
+from florilege.errors import FlorilegeError, SomeInputsFailed, UsageError
+from florilege.files import held
+from florilege.terminal import say
+from florilege.training.config import TrainConfig
+from florilege.training.sweep.grid import Point
+from florilege.training.sweep.job_pool import Job, devices, outcomes
+from florilege.training.sweep.sweep_plot import accuracy_over_k
+from florilege.training.sweep.sweep_record import Record, RunRecord, asked_of
+from florilege.training.sweep.test_evaluation import tested
+from florilege.training.train import TrainResult, objective_of, open_data
 
 PICTURE: Final = "curves.png"
 

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from calibration.nested import choose
-from calibration.offline.fit import fit_record, passes
-from calibration.offline.outputs import SplitOutputs
-from calibration.offline.settings import Plan
-from calibration.record.origin import TRAFFIC
-from calibration.record.phrases import PHRASES
-from calibration.record.record import CalibrationRecord, NotCalibrated
-from calibration.record.statement import statement
-from calibration.record.tables import ByClass, Columns, Row
-from calibration.rules import RULES, RuleSpec, calibrate
-from calibration.rules.evidence import Evidence
-from calibration.scores import SCORE_KINDS, scores
-from calibration.sets import SetRule
-from calibration.threshold import RealNumber
-from models.errors import BundleError
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.fit import fit_record, passes
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs
+from florilege.calibration.nested_cross_validation import choose
+from florilege.calibration.record.origin import TRAFFIC
+from florilege.calibration.record.phrases import PHRASES
+from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
+from florilege.calibration.record.schema import ByClass, Columns, Row
+from florilege.calibration.record.statement import statement
+from florilege.calibration.rules import RULES, RuleSpec, calibrate
+from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.scores import SCORE_KINDS, scores
+from florilege.calibration.sets import SetRule
+from florilege.calibration.threshold import RealNumber
+from florilege.errors import BundleError
 from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.simulation import CLASSES, draw
 from tests.calibration.write_schema import SCHEMA, schema

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import calibration.rejection.reference
-from calibration.rejection.reference import Reference
+import florilege.calibration.rejection.reference
+from florilege.calibration.rejection.reference import Reference
 
 RANDOM = np.random.default_rng(3)
 WIDTH = 9
@@ -57,7 +57,7 @@ def test_there_are_no_more_axes_than_allowed_and_they_are_orthogonal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert REFERENCE.axes.shape == (WIDTH // 2, WIDTH)
-    monkeypatch.setattr(calibration.rejection.reference, "MOST_AXES", 3)
+    monkeypatch.setattr(florilege.calibration.rejection.reference, "MOST_AXES", 3)
     few = Reference.of(KNOWN)
     assert few.axes.shape == (3, WIDTH)
     np.testing.assert_allclose(few.axes @ few.axes.T, np.eye(3), atol=1e-6)
@@ -65,7 +65,7 @@ def test_there_are_no_more_axes_than_allowed_and_they_are_orthogonal(
 
 
 def test_of_many_photos_some_are_enough_for_the_axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration.rejection.reference, "MOST_FOR_AXES", 20)
+    monkeypatch.setattr(florilege.calibration.rejection.reference, "MOST_FOR_AXES", 20)
     some = Reference.of(KNOWN)
     assert len(some.directions) == len(KNOWN)
     spread = KNOWN[np.linspace(0, len(KNOWN) - 1, 20).astype(int)]

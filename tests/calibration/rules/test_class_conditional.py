@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from calibration.conformal import conformal_rank
-from calibration.rules import calibrate
-from calibration.rules.class_conditional import class_thresholds
+from florilege.calibration.conformal import conformal_rank
+from florilege.calibration.rules import calibrate
+from florilege.calibration.rules.class_conditional import class_thresholds
 from tests.calibration.simulation import CLASSES, draw
 
 TRUE = np.array([0.5, 0.1, 0.9, 0.3, 0.7, 0.2])

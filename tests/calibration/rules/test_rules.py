@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.rules import RULES, RuleName, calibrate, class_weights, usual_guarantee
-from calibration.sets import SetRule
+from florilege.calibration.rules import RULES, RuleName, calibrate, class_weights, usual_guarantee
+from florilege.calibration.sets import SetRule
 from tests.calibration import oracles
 from tests.calibration.strategies import Scores, average_ks, score_arrays
 

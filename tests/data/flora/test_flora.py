@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.flora.flora import DEFAULT_ROWS, MOST_PICTURES, Flora, parse_flora
-from data.sources import open_dataset
-from models.errors import DataError
+from florilege.data.flora.flora import DEFAULT_ROWS, MOST_PICTURES, Flora, parse_flora
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
 
 SMALL = {"train": 30, "val": 20, "test": 20}
 
@@ -91,7 +91,7 @@ def test_order_threads_and_pickling_do_not_change_a_picture() -> None:
 
 def test_another_process_draws_the_same_picture() -> None:
     code = (
-        "import hashlib; from data.flora.flora import Flora;"
+        "import hashlib; from florilege.data.flora.flora import Flora;"
         "print(hashlib.sha256(Flora(5, {'train': 9}).png('train', 8)).hexdigest())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

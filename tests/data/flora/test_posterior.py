@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from data.flora import Flora
-from data.flora.posterior import (
+from florilege.data.flora import Flora
+from florilege.data.flora.posterior import (
     HIDDEN,
     MISREAD,
     VISIBLE,
@@ -13,7 +13,7 @@ from data.flora.posterior import (
     expected_hit_rate,
     posterior_of,
 )
-from data.flora.species import prior, species_traits
+from florilege.data.flora.species import prior, species_traits
 
 ROWS = 100_000
 SAMPLE = Flora(11, {"train": ROWS, "val": 0, "test": 0})

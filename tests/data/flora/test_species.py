@@ -2,8 +2,7 @@ from collections import Counter
 
 import numpy as np
 
-from data.flora.names import flora_classes
-from data.flora.species import (
+from florilege.data.flora.species import (
     FLOWER_COLOURS,
     FRUIT_COLOURS,
     GENERA,
@@ -14,7 +13,8 @@ from data.flora.species import (
     prior,
     species_traits,
 )
-from models.classes import ClassTable
+from florilege.data.flora.species_names import flora_classes
+from florilege.models.classes import ClassTable
 
 
 def test_there_are_85_species_in_16_genera() -> None:

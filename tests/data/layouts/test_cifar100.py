@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.checks import check
-from data.layouts.cifar100 import val_rows
-from data.sources import list_source, open_dataset, own_pictures
-from models.errors import DataError
+from florilege.data.checks import check
+from florilege.data.layouts.cifar100 import val_rows
+from florilege.data.sources import list_source, open_dataset, own_pictures
+from florilege.errors import DataError
 
 NAMES = [f"thing_{index:02d}" for index in range(100)]
 

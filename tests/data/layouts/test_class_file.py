@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from data.layouts.class_file import read_class_file, read_classes
-from data.sources import list_source, open_dataset
-from models.classes import Thumbnail
-from models.errors import DataError
+from florilege.data.layouts.class_file import read_class_file, read_classes
+from florilege.data.sources import list_source, open_dataset
+from florilege.errors import DataError
+from florilege.models.classes import Thumbnail
 from tests.data.pictures import write_folder
 
 TEXT = (

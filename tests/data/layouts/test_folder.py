@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from data.layouts.folder import list_classes, list_folder
-from data.sources import open_dataset
-from models.errors import DataError
+from florilege.data.layouts.folder import list_classes, list_folder
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
 from tests.data.pictures import png, write_folder
 
 COUNTS = {"train": {"rosa": 3, "acer": 2}, "validation": {"acer": 1}, "test": {"rosa": 2}}

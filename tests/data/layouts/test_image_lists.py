@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from data.checks import check
-from data.sources import list_source, open_dataset
-from models.errors import DataError
+from florilege.data.checks import check
+from florilege.data.sources import list_source, open_dataset
+from florilege.errors import DataError
 from tests.data.pictures import png, write_folder
 
 FISH, BIRD = "n01440764", "n01530575"

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from data.checks import check
-from data.layouts.imagenet import NAMES
-from data.sources import list_source, open_dataset
-from models.errors import DataError
+from florilege.data.checks import check
+from florilege.data.layouts.imagenet import NAMES
+from florilege.data.sources import list_source, open_dataset
+from florilege.errors import DataError
 from tests.data.pictures import png, write_folder
 
 FISH, CRANE, MACHINE = "n01440764", "n02012849", "n03126707"

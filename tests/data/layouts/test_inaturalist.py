@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from data.checks import check
-from data.sources import list_source, open_dataset
-from models.errors import DataError
+from florilege.data.checks import check
+from florilege.data.sources import list_source, open_dataset
+from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
 CATEGORIES: list[dict[str, Any]] = [

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from data.sources import list_source, open_dataset
-from models.classes import ClassInfo, ClassTable
-from models.errors import DataError
-from models.tables import read_table, write_table
+from florilege.data.sources import list_source, open_dataset
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.tables import read_table, write_table
 from tests.data.pictures import png
 
 

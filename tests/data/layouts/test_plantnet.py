@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from data.checks import check
-from data.layouts.plantnet import METADATA, METADATA_2, NAMES, SPECIES_2
-from data.sources import list_source, open_dataset
-from models.errors import DataError
+from florilege.data.checks import check
+from florilege.data.layouts.plantnet import METADATA, METADATA_2, NAMES, SPECIES_2
+from florilege.data.sources import list_source, open_dataset
+from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbones import available, build, own_preprocess, side_taken
-from models.errors import UsageError
-from models.heads import HEADS
-from models.images import Preprocess
+from florilege.errors import UsageError
+from florilege.models.backbones import available, build, own_preprocess, side_taken
+from florilege.models.heads import HEADS
+from florilege.models.images import Preprocess
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -9,9 +9,9 @@ import timm
 from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
 from safetensors.torch import save_file
 
-from models.backbones.pretrained import fetch_timm
-from models.backbones.weights import open_weights
-from models.errors import BundleError
+from florilege.errors import BundleError
+from florilege.models.backbones.pretrained import fetch_timm
+from florilege.models.backbones.weights import open_weights
 
 NAME = "timm:test_efficientnet"
 
@@ -92,13 +92,15 @@ def test_an_address_out_of_reach_names_it_too(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("no line")
 
     own = {"url": "https://weights.example/net-1.pth", "license": None}
-    monkeypatch.setattr("models.backbones.timm_networks.configuration", lambda _name: own)
+    monkeypatch.setattr("florilege.models.backbones.timm_networks.configuration", lambda _name: own)
     monkeypatch.setattr("torch.hub.download_url_to_file", offline)
     with pytest.raises(BundleError, match=r"Download https://weights\.example/net-1\.pth where"):
         fetch_timm(NAME)
 
 
 def test_a_network_without_weights_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.backbones.timm_networks.configuration", lambda _name: {"url": ""})
+    monkeypatch.setattr(
+        "florilege.models.backbones.timm_networks.configuration", lambda _name: {"url": ""}
+    )
     with pytest.raises(BundleError, match=f"no pretrained weights for {NAME}; leave weights out"):
         fetch_timm(NAME)

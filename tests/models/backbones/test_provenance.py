@@ -2,7 +2,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from models.backbones.provenance import RECORD, Provenance, provenance_of
+from florilege.models.backbones.provenance import RECORD, Provenance, provenance_of
 
 
 def _file(folder: Path) -> Path:

@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from models.backbones import build, own_preprocess, side_taken
-from models.backbones.weights import Weights, open_weights, warm_start
-from models.errors import BundleError
-from models.images import Preprocess
+from florilege.errors import BundleError
+from florilege.models.backbones import build, own_preprocess, side_taken
+from florilege.models.backbones.weights import Weights, open_weights, warm_start
+from florilege.models.images import Preprocess
 from tests.pretrained import efficientnet_lite0
 
 SMALL = "test_efficientnet"  # timm's own for tests: 0.4 M parameters

@@ -8,8 +8,9 @@ import torchvision
 from safetensors.torch import save_file
 from torch import Tensor
 
-from models.backbones import build
-from models.backbones.weights import (
+from florilege.errors import BundleError
+from florilege.models.backbones import build
+from florilege.models.backbones.weights import (
     _SHOWN,
     Weights,
     load_into,
@@ -17,8 +18,7 @@ from models.backbones.weights import (
     read_weights,
     warm_start,
 )
-from models.classes import ClassInfo, ClassTable
-from models.errors import BundleError
+from florilege.models.classes import ClassInfo, ClassTable
 
 
 def test_weights_of_a_safetensors_file_are_taken_head_and_all(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from models.bundle import Bundle, open_bundle, replace_files, write_bundle
-from models.errors import BundleError
+from florilege.errors import BundleError
+from florilege.models.bundle import Bundle, open_bundle, replace_files, write_bundle
 from tests.models.bundles import CLASSES, HEADS, PREPROCESS, contents, make_bundle
 
 

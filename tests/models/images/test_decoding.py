@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
-from models.errors import BundleError
-from models.images import (
+from florilege.errors import BundleError
+from florilege.models.images import (
     ACCEPTED,
     MAX_PIXELS,
     DamagedImage,
@@ -29,9 +29,9 @@ from models.images import (
     load,
     read_header,
 )
-from models.images.headers import _DEEPEST, _scans
-from models.images.headers import orientation as orientation_of
-from models.images.sniff import sniff
+from florilege.models.images.headers import _DEEPEST, _scans
+from florilege.models.images.headers import orientation as orientation_of
+from florilege.models.images.sniff import sniff
 from tests.models.pictures import (
     KINDS,
     chunk,
@@ -409,7 +409,7 @@ def test_strips_of_any_height_give_the_same_pixels(
     data = encode(image, "png")
     small = Preprocess(image_size=8)
     whole = load(data, small)
-    monkeypatch.setattr("models.images.decoding.STRIP", strip)
+    monkeypatch.setattr("florilege.models.images.decoding.STRIP", strip)
     assert np.array_equal(load(data, small), whole)
 
 
@@ -444,7 +444,7 @@ def test_a_header_that_was_read_before_is_not_read_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header, expected = read_header(ENCODED[kind]), load(ENCODED[kind], SMALL)
-    monkeypatch.setattr("models.images.decoding.read_header", None)
+    monkeypatch.setattr("florilege.models.images.decoding.read_header", None)
     assert np.array_equal(load(header, SMALL), expected)
     assert decode(header, target=32).size == (64, 48)
     with pytest.raises(ImageTooLarge, match="at most 3071 are taken"):
@@ -495,9 +495,9 @@ def test_the_largest_picture_in_a_heic_counts() -> None:
 
 def test_the_limit_on_bytes_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     data = ENCODED["png"]
-    monkeypatch.setattr("models.images.headers.MAX_BYTES", len(data))
+    monkeypatch.setattr("florilege.models.images.headers.MAX_BYTES", len(data))
     assert load(data, SMALL).shape == (32, 32, 3)
-    monkeypatch.setattr("models.images.headers.MAX_BYTES", len(data) - 1)
+    monkeypatch.setattr("florilege.models.images.headers.MAX_BYTES", len(data) - 1)
     with pytest.raises(ImageTooLarge, match=f"at most {len(data) - 1} are taken") as caught:
         load(data, SMALL)
     assert caught.value.limit == len(data) - 1
@@ -635,9 +635,9 @@ def test_the_size_of_a_heic_is_looked_for_in_boxes_so_deep() -> None:
 def test_the_limit_on_parts_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = chunk(b"abCd", b"") * 3
     data = ENCODED["png"][:33] + empty + ENCODED["png"][33:]  # beside the pixels and the end
-    monkeypatch.setattr("models.images.headers.MOST_PARTS", 5)
+    monkeypatch.setattr("florilege.models.images.headers.MOST_PARTS", 5)
     assert np.array_equal(load(data, SMALL), load(ENCODED["png"], SMALL))
-    monkeypatch.setattr("models.images.headers.MOST_PARTS", 4)
+    monkeypatch.setattr("florilege.models.images.headers.MOST_PARTS", 4)
     with pytest.raises(DamagedImage, match="more than 4 parts"):
         load(data, SMALL)
 
@@ -645,9 +645,9 @@ def test_the_limit_on_parts_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_limit_on_scans_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode(scene(64, 48), "jpeg", progressive=True)
     scans = data.count(b"\xff\xda")
-    monkeypatch.setattr("models.images.headers.MOST_SCANS", scans)
+    monkeypatch.setattr("florilege.models.images.headers.MOST_SCANS", scans)
     load(data, SMALL)
-    monkeypatch.setattr("models.images.headers.MOST_SCANS", scans - 1)
+    monkeypatch.setattr("florilege.models.images.headers.MOST_SCANS", scans - 1)
     with pytest.raises(DamagedImage, match=f"more than {scans - 1} scans"):
         load(data, SMALL)
 

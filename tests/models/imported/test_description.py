@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from models.errors import UsageError
-from models.imported.description import Description, read_description
+from florilege.errors import UsageError
+from florilege.models.imported.description import Description, read_description
 
 
 def _read(folder: Path, content: Any) -> Description:

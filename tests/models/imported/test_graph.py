@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from models.errors import BundleError
-from models.imported.graph import Graph, read_graph
+from florilege.errors import BundleError
+from florilege.models.imported.graph import Graph, read_graph
 from tests.models.imported.graphs import foreign, save
 
 

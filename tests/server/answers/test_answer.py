@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.marginals import top_k_marginals
-from calibration.record import CalibrationRecord
-from calibration.record.tables import Columns
-from models.bundle import open_bundle
-from server.answers.answer import answer, best_first, judge, operating_point
-from server.answers.ask import Ask
-from server.errors import InvalidParameter, NotCalibratedFor
-from server.schemas import Answer, Model
+from florilege.calibration.marginals import top_k_marginals
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.schema import Columns
+from florilege.models.bundle import open_bundle
+from florilege.server.answers.answer import answer, best_first, judge, operating_point
+from florilege.server.answers.query import Ask
+from florilege.server.errors import InvalidParameter, NotCalibratedFor
+from florilege.server.schemas import Answer, Model
 from tests.server import garden
 
 MODEL = Model(name="garden", version="1", bundle_sha256="b", calibration_id="c")

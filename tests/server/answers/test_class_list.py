@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-import server.answers.class_list
-from models.classes import ClassInfo, ClassTable
-from server.answers.class_list import LANGUAGES_KEPT, Classes
-from server.answers.names import taxon
-from server.schemas import Taxon
+import florilege.server.answers.class_list
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.server.answers.class_list import LANGUAGES_KEPT, Classes
+from florilege.server.answers.common_names import taxon
+from florilege.server.schemas import Taxon
 from tests.server import garden
 
 TABLE = garden.classes()
@@ -25,7 +25,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(" ".join(languages))
         return taxon(item, languages)
 
-    monkeypatch.setattr(server.answers.class_list, "taxon", make)
+    monkeypatch.setattr(florilege.server.answers.class_list, "taxon", make)
     return made
 
 

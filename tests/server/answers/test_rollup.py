@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from models.classes import ClassInfo, ClassTable
-from server.answers.rollup import roll_up
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.server.answers.rollup import roll_up
 
 CLASSES = ClassTable(
     tuple(

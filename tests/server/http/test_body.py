@@ -9,10 +9,16 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from server.errors import BodyTooLarge, MalformedRequest, Overloaded, Problem, UploadTooSlow
-from server.http import body as module
-from server.http.body import MOST_DIGITS, Held, read_body, read_images
-from server.settings import Settings
+from florilege.server.errors import (
+    BodyTooLarge,
+    MalformedRequest,
+    Overloaded,
+    Problem,
+    UploadTooSlow,
+)
+from florilege.server.http import body as module
+from florilege.server.http.body import MOST_DIGITS, Held, read_body, read_images
+from florilege.server.settings import Settings
 from tests.server.http.test_multipart import TYPE, form
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from models.errors import BundleError, UsageError
-from server.answers.pipeline import open_pipeline
-from server.cli import app
+from florilege.errors import BundleError, UsageError
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.cli import app
 from tests.server import garden
-from tests.server.predict.test_batch import full_disk, photos, run, stopped_at
+from tests.server.predict.test_batch_run import full_disk, photos, run, stopped_at
 
 __all__ = ["photos"]  # the fixture
 
@@ -96,7 +96,7 @@ def test_a_run_without_an_output_leaves_no_half_array(
 def test_a_network_without_features_is_refused(
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("models.session._dimensions", lambda _: None)
+    monkeypatch.setattr("florilege.models.session._dimensions", lambda _: None)
     with pytest.raises(BundleError, match="gives no features; export its run again") as raised:
         run(bundle, photos, "-o", tmp_path / "a.csv", "--embeddings", tmp_path / "a.npy")
     assert raised.value.exit_code == 4

@@ -7,14 +7,14 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from models.errors import UsageError
-from server.errors import Problem
-from server.predict import growing as growing_module
-from server.predict import parquet
-from server.predict.files import Predicted
-from server.predict.growing import Growing
-from server.predict.inputs import Observation
-from server.predict.tables import COLUMNS
+from florilege.errors import UsageError
+from florilege.server.errors import Problem
+from florilege.server.predict import parquet
+from florilege.server.predict import resumable_output as growing_module
+from florilege.server.predict.formats import COLUMNS
+from florilege.server.predict.photos import Observation
+from florilege.server.predict.prediction import Predicted
+from florilege.server.predict.resumable_output import Growing
 
 pyarrow_parquet = pytest.importorskip("pyarrow.parquet")
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from data.dataset import Split
-from training.frozen.store import Features
+from florilege.data.dataset import Split
+from florilege.training.frozen.feature_store import Features
 
 
 def features_of(values: NDArray[np.float64], labels: NDArray[np.int64]) -> Features:

@@ -10,11 +10,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from tests.training.frozen.small import classes_of, features_of
-from tests.training.small import small_config, write_photos
-from training.export import export_run
-from training.frozen import lda
-from training.frozen.blend import (
+from florilege.training.export import export_run
+from florilege.training.frozen import discriminant
+from florilege.training.frozen.blend import (
     PARTNERS,
     SHARE,
     SHARPNESS,
@@ -24,9 +22,11 @@ from training.frozen.blend import (
     note_of,
     partner,
 )
-from training.frozen.lda import Discriminant, Linear
-from training.frozen.store import Features
-from training.train import train_run
+from florilege.training.frozen.discriminant import Discriminant, Linear
+from florilege.training.frozen.feature_store import Features
+from florilege.training.train import train_run
+from tests.training.frozen.small import classes_of, features_of
+from tests.training.small import small_config, write_photos
 
 
 def _head(seed: int) -> Linear:
@@ -43,7 +43,7 @@ def _logits_oracle(layer: Linear, values: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def test_a_blend_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lda, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(discriminant, "ROWS_AT_ONCE", 7)
     train, own, other = classes_of(60, seed=0), _head(1), _head(2)
     values = train.values.astype(np.float64)
     ours = [_logits_oracle(head, values) for head in (own, other)]
@@ -94,7 +94,7 @@ def test_val_chooses_and_train_does_not(
     """Val has the labels that one of two heads gives, train those of the other."""
     train, val = classes_of(400, seed=2), classes_of(400, seed=3)
     heads = {"own": _head(1), "partner": _head(2)}
-    monkeypatch.setattr("training.frozen.blend.partner", lambda *_: heads["partner"])
+    monkeypatch.setattr("florilege.training.frozen.blend.partner", lambda *_: heads["partner"])
 
     def labelled(features: Features, name: str) -> Features:
         logits = heads[name].logits(torch.from_numpy(features.values))

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from data.sources import open_dataset
-from models.backbones import Network, build
-from models.backbones.weights import read_weights
-from models.errors import DataError, UsageError
-from models.export import PictureNetwork
-from models.images import Preprocess, load
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError, UsageError
+from florilege.models.backbones import Network, build
+from florilege.models.backbones.weights import read_weights
+from florilege.models.export import PictureNetwork
+from florilege.models.images import Preprocess, load
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import resolve
+from florilege.training.device import Compute
+from florilege.training.frozen import features
+from florilege.training.frozen.feature_store import FeatureStore
+from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
+from florilege.training.loop import Run
+from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
-from training.config import TrainConfig
-from training.device import Compute
-from training.frozen import features
-from training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
-from training.frozen.store import FeatureStore
-from training.loop import Run
-from training.settings import resolve
-from training.train import train_run
 
 SIZE = Preprocess(image_size=16)
 

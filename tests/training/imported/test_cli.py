@@ -16,17 +16,17 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
-from calibration.offline.calibrate import calibrate_bundle
-from calibration.offline.evaluate import evaluate_bundle
-from models.bundle import open_bundle
-from models.errors import BundleError, DataError, FlorilegeError, UsageError
-from models.session import Session
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
+from florilege.models.bundle import open_bundle
+from florilege.models.session import Session
+from florilege.training.imported import cli
+from florilege.training.imported.cli import app
+from tests.florilege.test_files import holder
 from tests.models.imported.graphs import SCALED, foreign, oracle, random_pictures, save
 from tests.models.pictures import encode, noise
-from tests.models.test_files import holder
 from tests.training.small import write_photos
-from training.imported import cli
-from training.imported.cli import app
 
 CLASSES = "class_id,scientific_name,genus\nb,Rosa canina,Rosa\na,Acer rubrum,Acer\nc,,\n"
 
@@ -186,8 +186,8 @@ class Refuse:
         if name.partition(".")[0] in {"torch", "torchvision", "timm", "onnxscript", "safetensors"}:
             raise ModuleNotFoundError(f"{name} is blocked", name=name)
 sys.meta_path.insert(0, Refuse())
-import florilege
-florilege.main()
+from florilege import cli
+cli.main()
 """
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:

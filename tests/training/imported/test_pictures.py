@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.errors import DataError
-from models.images import Preprocess, load
+from florilege.errors import DataError
+from florilege.models.images import Preprocess, load
+from florilege.training.imported.pictures import MOST_PHOTOS, samples
 from tests.models.pictures import encode, noise
-from training.imported.pictures import MOST_PHOTOS, samples
 
 PREPROCESS = Preprocess(image_size=8, crop_fraction=0.5)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from training.losses import TwoHeadAverageK, two_head_average_k
+from florilege.training.losses import TwoHeadAverageK, two_head_average_k
 
 Case = tuple[Tensor, Tensor, Tensor, dict[str, float | str]]
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import training.losses
+import florilege.training.losses
+from florilege.training.losses import build
 from tests.training.losses import examples, oracles
 from tests.training.losses.examples import CLASSES, COUPLED, PER_EXAMPLE, WEIGHT, Example
-from training.losses import build
 
 IGNORED = 3
 
@@ -334,7 +334,7 @@ def test_labels_of_one_byte_are_those_of_eight_also_beside_an_ignored_negative_n
 def test_functions_take_labels_of_one_byte_too() -> None:
     labels = examples.labels()
     for example in PER_EXAMPLE:
-        function = getattr(training.losses, example.key)
+        function = getattr(florilege.training.losses, example.key)
         whole, byte = (
             function(examples.scores(), given, **example.parameters)
             for given in (labels, labels.to(torch.uint8))

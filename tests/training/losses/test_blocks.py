@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.losses import (
+from florilege.training.losses import (
     expected_positive,
     ldam,
     positive_bce,
@@ -15,9 +15,9 @@ from training.losses import (
     top_k_probabilities,
     two_head_average_k,
 )
-from training.losses.estimates import Estimates
-from training.losses.margins import FLOOR
-from training.losses.positives import SOFTPLUS_LIMIT
+from florilege.training.losses.label_estimates import Estimates
+from florilege.training.losses.margins import FLOOR
+from florilege.training.losses.single_positive import SOFTPLUS_LIMIT
 
 SHAPES = [(7, 40), (40, 7), (1, 50), (9, 9)]  # rows and classes
 
@@ -44,7 +44,7 @@ def test_sums_over_subsets_have_the_same_bits_in_blocks_of_any_length(
         whole = *_value_and_slope(scores, labels, k), top_k_probabilities(scores.detach(), k=k)
         with monkeypatch.context() as patch:
             room = block_rows * classes * scores.element_size()
-            patch.setattr("training.losses.symmetric.BLOCK_BYTES", room)
+            patch.setattr("florilege.training.losses.symmetric_polynomials.BLOCK_BYTES", room)
             parts = *_value_and_slope(scores, labels, k), top_k_probabilities(scores.detach(), k=k)
         assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
 
@@ -58,7 +58,7 @@ def test_soft_targets_cost_the_same_however_many_are_evaluated_together(
     targets = torch.rand(rows, classes, generator=torch.Generator().manual_seed(1))
     targets[targets < 0.3] = 0.0
     whole = _value_and_slope(scores, targets, 3)
-    monkeypatch.setattr("training.losses.smoothed.MIXTURE_ROWS", pairs)
+    monkeypatch.setattr("florilege.training.losses.smooth_hinges.MIXTURE_ROWS", pairs)
     parts = _value_and_slope(scores, targets, 3)
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-14)
 
@@ -70,7 +70,7 @@ def test_estimates_start_with_the_same_bits_in_chunks_of_any_length(
     rows: int, classes: int, chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Estimates(rows, classes, dtype=dtype, seed=5).logits
-    monkeypatch.setattr("training.losses.estimates.CHUNK", chunk)
+    monkeypatch.setattr("florilege.training.losses.label_estimates.CHUNK", chunk)
     assert torch.equal(Estimates(rows, classes, dtype=dtype, seed=5).logits, whole)
 
 

@@ -8,9 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.losses import oracles
-from tests.training.losses.batches import Batch, batches
-from training.losses import (
+from florilege.training.losses import (
     CrossEntropy,
     Focal,
     GeneralisedCrossEntropy,
@@ -18,6 +16,8 @@ from training.losses import (
     focal,
     generalised_cross_entropy,
 )
+from tests.training.losses import oracles
+from tests.training.losses.batches import Batch, batches
 
 CLOSE = partial(pytest.approx, rel=1e-12, abs=1e-12)
 

@@ -7,14 +7,14 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from tests.training.losses import oracles
-from tests.training.losses.batches import Batch, batches
-from training.losses import (
+from florilege.training.losses import (
     TopKHinge,
     calibrated_top_k_hinge,
     convex_top_k_hinge,
     top_k_hinge,
 )
+from tests.training.losses import oracles
+from tests.training.losses.batches import Batch, batches
 
 Loss = Callable[..., Tensor]
 Oracle = Callable[[oracles.Row, int, int], float]

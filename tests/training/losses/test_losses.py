@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-import training.losses
+import florilege.training.losses
+from florilege.training.losses import LOSSES, build
+from florilege.training.losses.base import ExampleLoss
 from tests.training.losses import examples
 from tests.training.losses.examples import CLASSES, COUNTS, COUPLED, PER_EXAMPLE
-from training.losses import LOSSES, build
-from training.losses.base import ExampleLoss
 
 PARAMETERS = {e.key: e.parameters for e in PER_EXAMPLE} | COUPLED
 EVERY = pytest.mark.parametrize("key", LOSSES)
@@ -35,7 +35,7 @@ def call(key: str, loss: Any, seed: int = 0) -> torch.Tensor:
 def test_the_fifteen_keys_are_there_each_with_a_function_of_its_name() -> None:
     assert len(LOSSES) == 15
     for key in LOSSES:
-        function = getattr(training.losses, key)
+        function = getattr(florilege.training.losses, key)
         assert inspect.isfunction(function), f"{key} is shadowed"
         given = list(inspect.signature(function).parameters.values())
         positional = [p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -45,7 +45,7 @@ def test_the_fifteen_keys_are_there_each_with_a_function_of_its_name() -> None:
 
 @EVERY
 def test_module_and_function_have_the_same_parameters_and_defaults(key: str) -> None:
-    function = inspect.signature(getattr(training.losses, key)).parameters
+    function = inspect.signature(getattr(florilege.training.losses, key)).parameters
     for name, parameter in inspect.signature(LOSSES[key]).parameters.items():
         if name in function and name != "weight":
             assert parameter.default == function[name].default, name

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from florilege.training.losses import Ldam, cross_entropy, ldam
+from florilege.training.losses.margins import class_margins
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
-from training.losses import Ldam, cross_entropy, ldam
-from training.losses.margins import class_margins
 
 
 @given(batches(), st.data())

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 from benchmarks.memory import peak_bytes
-from tests.training.losses import oracles
-from tests.training.losses.batches import Batch, batches
-from training.losses import (
+from florilege.training.losses import (
     ImbalancedNoisedTopK,
     NoisedTopK,
     calibrated_top_k_hinge,
@@ -20,7 +18,9 @@ from training.losses import (
     noised_kth_largest,
     noised_top_k,
 )
-from training.losses.base import ExampleLoss
+from florilege.training.losses.base import ExampleLoss
+from tests.training.losses import oracles
+from tests.training.losses.batches import Batch, batches
 
 EXAMPLE = torch.tensor([[2.4, 2.6, 2.3, 0.5]], dtype=torch.float64)
 EXAMPLE_NOISE = torch.tensor(

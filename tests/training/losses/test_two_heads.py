@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from florilege.training.losses import TwoHeadAverageK, two_head_average_k
 from tests.training.losses import oracles
 from tests.training.losses.batches import TOUCHY
-from training.losses import TwoHeadAverageK, two_head_average_k
 
 
 def one_hot(labels: Tensor, classes: int) -> list[list[float]]:

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from training.optimisation.mixup import Mixture, draw, mix_labels, mix_pictures
+from florilege.training.optimisation.mixup import Mixture, draw, mix_labels, mix_pictures
 
 
 def test_a_batch_is_mixed_alike_whenever_it_comes() -> None:

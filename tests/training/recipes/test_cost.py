@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.backbones import build
-from training.recipes import RECIPES
-from training.recipes.cost import GIGAFLOPS, PHOTOS, SUSTAINED, cost_of
+from florilege.models.backbones import build
+from florilege.training.recipes import RECIPES
+from florilege.training.recipes.cost import GIGAFLOPS, PHOTOS, SUSTAINED, cost_of
 
 CLASSES = {32: 100, 224: 1000}
 

@@ -7,15 +7,15 @@ import torch
 import torchvision
 
 from benchmarks.made_up import COPIES, pool
-from models.backbones import available
-from models.errors import UsageError
+from florilege.errors import UsageError
+from florilege.models.backbones import available
+from florilege.training.configuration import resolve, to_yaml
+from florilege.training.losses import LOSSES, build
+from florilege.training.recipes import RECIPES, Recipe
+from florilege.training.recipes.cli import heading, in_print
+from florilege.training.train import train_run
 from tests.training.small import write_photos
 from tests.training.write_recipes import PAGE, page
-from training.losses import LOSSES, build
-from training.recipes import RECIPES, Recipe
-from training.recipes.cli import heading, in_print
-from training.settings import resolve, to_yaml
-from training.train import train_run
 
 PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from models.errors import UsageError
+from florilege.errors import UsageError
+from florilege.training.run_folder import RunFolder
+from florilege.training.sweep import sweep
+from florilege.training.sweep.cli import app
+from florilege.training.sweep.sweep_record import FIGURES
+from florilege.training.train import train_run
 from tests.training.small import write_photos
-from training.run_folder import RunFolder
-from training.sweep import sweep
-from training.sweep.cli import app
-from training.sweep.record import FIGURES
-from training.train import train_run
 
 
 def _call(*arguments: object) -> Result:

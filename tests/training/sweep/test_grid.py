@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from models.errors import UsageError
-from training.settings import resolve
-from training.sweep.grid import points_of
+from florilege.errors import UsageError
+from florilege.training.configuration import resolve
+from florilege.training.sweep.grid import points_of
 
 
 def test_a_grid_is_every_combination_in_the_order_given() -> None:

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from models.errors import DataError, SomeInputsFailed, UsageError
+from florilege.errors import DataError, SomeInputsFailed, UsageError
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import resolve
+from florilege.training.sweep import job_pool
+from florilege.training.sweep import sweep as module
+from florilege.training.sweep.grid import points_of
+from florilege.training.sweep.sweep import PICTURE, Plan, check_complete, sweep
+from florilege.training.sweep.sweep_record import FIGURES, Record
+from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
-from tests.models.test_files import holder
-from training.config import TrainConfig
-from training.settings import resolve
-from training.sweep import processes
-from training.sweep import sweep as module
-from training.sweep.grid import points_of
-from training.sweep.record import FIGURES, Record
-from training.sweep.sweep import PICTURE, Plan, check_complete, sweep
-from training.train import TrainResult
+from tests.florilege.test_files import holder
 
 DATA = "flora:train=100,val=10,test=10"
 
@@ -59,7 +59,7 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    monkeypatch.setattr(processes, "train_run", made.train)
+    monkeypatch.setattr(job_pool, "train_run", made.train)
     monkeypatch.setattr(module, "tested", made.test)
     return made
 

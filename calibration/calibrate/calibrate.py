@@ -1,0 +1,198 @@
+"""Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from florilege.calibration.calibrate.calibration_settings import CalibrationSettings, Plan
+from florilege.calibration.calibrate.card_section import read_papers, updated_files
+from florilege.calibration.calibrate.fit import SWOLLEN, fit_record, passes
+from florilege.calibration.calibrate.photo_outputs import outputs_of, photos_for
+from florilege.calibration.calibrate.photo_overlap import known_photos, overlap_warnings
+from florilege.calibration.calibrate.training_features import known_features, training_photos
+from florilege.calibration.conformal import conformal_rank, fewest_rows
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.schema import CalibratedList
+from florilege.data.dataset import Split
+from florilege.data.split_parts import Part
+from florilege.errors import UsageError
+from florilege.models.bundle.bundle import REFERENCE, open_bundle, replace_files, reserved
+from florilege.models.class_lists import read_lists
+from florilege.models.classes import ClassTable
+from florilege.models.session import Session
+from florilege.progress import progress
+from florilege.ray_tasks import Workers
+
+FEW_ROWS = 1000
+FEW_LISTED = 200
+
+
+def calibrate_bundle(
+    path: str | Path,
+    data: str,
+    split: str = "val",
+    *,
+    device: str = "auto",
+    workers: Workers | None = None,
+    report: Callable[[CalibrationRecord], AbstractContextManager[object]] = nullcontext,
+    **settings: Any,
+) -> CalibrationRecord:
+    """Calibrate every rule that the data allow and replace the calibration inside the bundle.
+
+    Args:
+        path: The bundle's folder.
+        data: What ``--data`` takes.
+        split: Name of the split, or a part of it such as ``test:0-0.3``.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        workers: Processes of Ray that run the network; the record is the same.
+        report: Writes a report on the record: entered before the bundle changes, so that a failure
+            leaves the bundle as it was, and left afterwards.
+        settings: The fields of
+            :class:`florilege.calibration.calibrate.calibration_settings.CalibrationSettings`, such
+            as ``ks=[1, 3]``. If ``head`` and ``score_kind`` are named, the photos choose nothing,
+            and coverage can be a guarantee.
+
+    Returns:
+        The record that is now in the bundle.
+
+    Raises:
+        UsageError: A K, a coverage or another setting out of range, or another process is
+            changing the bundle.
+        DataError: The data cannot be opened, or photos cannot be read.
+        BundleError: The bundle is damaged or cannot be written.
+    """
+    with reserved(path):
+        bundle = open_bundle(path)
+        part, session = Part.parse(split), Session(bundle, device=device)
+        plan, training = _plan(session, data, part, settings)
+        photos = photos_for(bundle, data, split)
+        met, papers = known_photos(bundle, split), read_papers(bundle)
+        known = None if training is None else known_features(session, training, workers)
+        wanted = known is not None
+        with closing(outputs_of(session, photos, features=wanted, workers=workers)) as outputs:
+            reference = None if known is None else known.reference(outputs)
+            rows = passes(outputs, plan) * len(outputs.labels)
+            with progress(rows, "choosing thresholds") as advance:
+                record = fit_record(
+                    outputs,
+                    plan,
+                    class_counts=bundle.classes.counts,
+                    overlap=met.overlap(outputs.photos),
+                    class_groups=genera(bundle.classes),
+                    reference=reference,
+                    advance=advance,
+                )
+        files = updated_files(papers, record)
+        if reference is not None:
+            files[REFERENCE] = reference.to_bytes()
+        with report(record):
+            replace_files(path, files, without=[] if reference else [REFERENCE])
+    return record
+
+
+def genera(classes: ClassTable) -> list[str]:
+    """Genus of each class; a class without one is a group of its own."""
+    return [f"genus {c.genus}" if c.genus else f"class {c.id}" for c in classes]
+
+
+def cautions(record: CalibrationRecord) -> list[str]:
+    """What people should know about a calibration, one sentence each."""
+    rows = record.measured.rows
+    found = [f"{told}, and no promise holds" for told in overlap_warnings(record.measured, rows)]
+    if record.measured.chose_checkpoint is None:
+        found.append(
+            "nothing tells which photos trained and chose the network, so no promise holds: "
+            "`florilege train --resume` and `export` write it down for a run, `florilege import "
+            "--chosen-on` for a network trained elsewhere"
+        )
+    if rows < FEW_ROWS:
+        found.append(
+            f"only {rows} photos: thresholds and intervals are coarse, {FEW_ROWS} or more are "
+            "better"
+        )
+    found += [
+        f"coverage {level:g} needs more than {rows} photos: until then its sets hold every class"
+        for level in record.asked_coverage
+        if conformal_rank(level, rows) == 0
+    ]
+    for k in record.asked_k:
+        size = record.point("average_k", k=k).expected_size.value
+        if size > SWOLLEN * k:
+            found.append(
+                f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
+                "another --head and --score-kind"
+            )
+    found += _out_of_reach(record)
+    for level in record.asked_coverage:
+        point = record.point("class_coverage", coverage=level)
+        if point.small_classes:
+            found.append(
+                f"{point.small_classes:,} of {record.classes:,} classes have fewer than the "
+                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it "
+                + ("promises nothing for them alone" if point.unpromised_classes else
+                   "puts them into every set") + ", see --small-classes"
+            )  # fmt: skip
+    seen = record.measured.classes_seen
+    absent = 0 if seen is None else record.classes - seen
+    if absent:
+        found.append(f"{absent} of {record.classes} classes have no photo in this split")
+    return found + [caution for each in record.lists for caution in _of_list(each)]
+
+
+def _of_list(each: CalibratedList) -> list[str]:
+    name, absent = f"list {each.name!r}", len(each.classes) - each.classes_seen
+    if not each.rows:
+        return [f"{name} has no photo in this split: its answers are not calibrated"]
+    found = []
+    if each.rows < FEW_LISTED:
+        found.append(
+            f"{name} has only {each.rows} photos: its thresholds are coarse, {FEW_LISTED} or more "
+            "are better"
+        )
+    if absent:
+        found.append(f"{absent} of the {len(each.classes)} classes of {name} have no photo")
+    return found
+
+
+def _out_of_reach(record: CalibrationRecord) -> list[str]:
+    """Guarantees of a mean size that leave room for nothing beyond the best class."""
+    found = []
+    for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
+        values = record.ks("average_k", guarantee=guarantee)
+        points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
+        ks = [f"{point.k:g}" for point in points
+              if point.expected_size.value <= point.min_size < (point.k or 0)]  # fmt: skip
+        if ks:
+            found.append(
+                f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a smaller "
+                "--max-size: until then its sets hold the best class at most"
+            )
+    return found
+
+
+def _plan(
+    session: Session, data: str, part: Part, settings: dict[str, Any]
+) -> tuple[Plan, Split | None]:
+    """The settings for this bundle, and the training photos that its rejection needs."""
+    bundle = session.bundle
+    with _usage_errors():
+        wanted = CalibrationSettings(**settings)
+    method, training = training_photos(session, data, part, wanted.rejection_method)
+    filled = {**dict(wanted), "rejection_method": method}
+    if wanted.lists_folder is not None:
+        filled["lists"] = read_lists(wanted.lists_folder, bundle.classes)
+    with _usage_errors():
+        plan = Plan(classes=len(bundle.classes), **filled)
+        plan.candidates(tuple(bundle.heads))
+    if plan.small_classes == "group" and not any(c.genus for c in bundle.classes):
+        raise UsageError("--small-classes group needs genera, and no class has one: use marginal")
+    return plan, training
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error

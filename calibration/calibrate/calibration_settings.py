@@ -1,0 +1,198 @@
+"""What is asked of a calibration: each field is a flag of ``florilege calibrate``."""
+
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from florilege.calibration.conformal import check_coverage
+from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
+from florilege.calibration.rejection.ood_scores import (
+    DEFAULT_METHOD,
+    DEFAULT_SHARE,
+    FEATURE_METHODS,
+    LOGITS_METHOD,
+    METHODS,
+    check_share,
+)
+from florilege.calibration.rules import class_weights
+from florilege.calibration.rules.class_conditional import SmallClasses
+from florilege.calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
+from florilege.calibration.threshold import check_average_k
+from florilege.models.class_lists import RegionList
+from florilege.settings import Flag, FlagSettings
+from florilege.suggestions import meant
+
+DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
+PREFERRED_K = 3.0
+GRID_END = 20
+DEFAULT_IMAGES = (2, 3, 4, 5)
+DEFAULT_DELTA = 0.1
+NO_METHOD = "none"
+
+
+def _numbers(text: Any) -> Any:
+    """The numbers in a text such as ``1,2.5``, or in a sequence; each once, in that order."""
+    try:
+        parts = text.split(",") if isinstance(text, str) else text
+        return text if text is None else tuple(dict.fromkeys(float(part) for part in parts))
+    except ValueError as error:
+        raise ValueError("takes numbers separated by commas") from error
+
+
+Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
+Method = Annotated[str | None, BeforeValidator(lambda name: None if name == NO_METHOD else name)]
+
+
+class CalibrationSettings(FlagSettings):
+    """What is asked of a calibration, whatever the bundle; :class:`Plan` is for one bundle."""
+
+    ks: Annotated[Numbers | None, Flag(name="--k", type=str | None)] = Field(
+        default=None,
+        description="Mean set sizes to offer; by default 1,2,3,5,10, as classes allow.",
+    )
+    coverages: Annotated[Numbers, Flag(name="--coverage", type=str)] = Field(
+        default="0.9,0.95", validate_default=True, description="Coverages to offer."
+    )
+    min_size: int = Field(default=1, description="1: every set holds its best class; or 0.")
+    micro_weight: float = Field(
+        default=0.5, description="For the balanced rules: 1 counts photos, 0 counts classes."
+    )
+    head: str | None = Field(
+        default=None, description="Head that serves; by default the best on these photos."
+    )
+    score_kind: ScoreKind | None = Field(
+        default=None, description="Scores that serve; by default the better on these photos."
+    )
+    temperatures: Annotated[Numbers, Flag(name="--temperature", type=str)] = Field(
+        default="1",
+        validate_default=True,
+        description="Temperatures of softmax; the best one serves.",
+    )
+    rejection_method: Annotated[Method, Flag(type=str)] = Field(
+        default=DEFAULT_METHOD,
+        description="How to recognise photos of something else: auto, a method, or none.",
+    )
+    suspect_share: float = Field(
+        default=DEFAULT_SHARE, description="Share of these photos to treat as suspect."
+    )
+    delta: float = Field(
+        default=DEFAULT_DELTA,
+        description="How often a calibration may break guarantee=probability.",
+    )
+    max_size: int | None = Field(
+        default=None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
+    )
+    small_classes: SmallClasses = Field(  # `always` puts half of a long tail into every set
+        default="marginal", description="For class_coverage: what classes with few photos get."
+    )
+    lists_folder: Annotated[Path | None, Flag(name="--lists")] = Field(
+        default=None,
+        description="Folder of list files, a class id a line: each list gets its own thresholds.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min_size not in (0, 1):
+            raise ValueError(f"min_size must be 0 or 1, got {self.min_size}")
+        for coverage in self.coverages:
+            check_coverage(coverage)
+        class_weights([1], self.micro_weight)
+        for temperature in self.temperatures:
+            check_temperature(temperature)
+        if not self.temperatures or (self.score_kind == "sigmoid" and self.temperatures != (1.0,)):
+            raise ValueError(
+                f"temperatures must be some numbers, only 1 for sigmoid, got {self.temperatures}"
+            )
+        if self.rejection_method not in (None, DEFAULT_METHOD, *FEATURE_METHODS, *METHODS):
+            known = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, NO_METHOD)
+            raise ValueError(
+                f"rejection_method must be one of {', '.join(known)}, got "
+                f"{self.rejection_method!r}{meant(str(self.rejection_method), known)}"
+            )
+        check_share(self.suspect_share)
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must be in (0, 1), got {self.delta}")
+        return self
+
+
+class Plan(CalibrationSettings):
+    """What is asked of one bundle: checked against its classes, with a method of rejection."""
+
+    classes: int
+    ks: Numbers = ()  # by default as many of 1, 2, 3, 5 and 10 as there are classes
+    images: tuple[int, ...] = DEFAULT_IMAGES  # numbers of photos of one plant, as well as one
+    lists: tuple[RegionList, ...] = ()  # those of `lists_folder`
+    rejection_method: Method = LOGITS_METHOD
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("ks") is None:
+            fitting = tuple(k for k in DEFAULT_KS if k <= values["classes"])
+            return {**values, "ks": fitting}
+        return values
+
+    @model_validator(mode="after")
+    def _check_with_classes(self) -> Self:
+        if self.rejection_method == DEFAULT_METHOD:
+            raise ValueError(f"rejection_method {DEFAULT_METHOD} must be settled first")
+        if not self.ks:
+            raise ValueError("at least one K is needed")
+        for k in self.ks:
+            check_average_k(k, lowest=self.min_size, classes=self.classes)
+        if any(images < 2 for images in self.images):
+            raise ValueError(f"images must be 2 or more, got {self.images}")
+        if not self.compared[-1] <= self.largest_set <= self.classes:
+            raise ValueError(
+                f"max_size must be in [{self.compared[-1]:g}, {self.classes}], got {self.max_size}"
+            )
+        return self
+
+    def among(self, classes: int) -> "Plan":
+        """The same for fewer classes, of which a K may now ask for more than there are."""
+        return self.model_copy(update={"classes": classes})
+
+    def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
+        """Heads with kinds of score and temperatures that are compared.
+
+        For ``sigmoid`` 1 is the only temperature: no other would change a set of ``average_k``.
+
+        Raises:
+            ValueError: There is no head with the name asked for.
+        """
+        if self.head not in (None, *heads):
+            near = meant(str(self.head), heads)
+            raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}{near}")
+        return [
+            (head, kind, temperature)
+            for head in heads
+            for kind in SCORE_KINDS
+            for temperature in (self.temperatures if kind == "softmax" else (1.0,))
+            if self.head in (None, head) and self.score_kind in (None, kind)
+        ]
+
+    @property
+    def default_k(self) -> float:
+        """3 where the grid reaches it, else the first K asked for."""
+        return PREFERRED_K if self.classes >= PREFERRED_K else self.ks[0]
+
+    @property
+    def grid(self) -> tuple[float, ...]:
+        """1.0, 1.1, ... to 20 or the number of classes, and every K asked for; ascending."""
+        last = min(GRID_END, self.classes)
+        return tuple(sorted({*(step / 10 for step in range(10, 10 * last + 1)), *self.ks}))
+
+    @property
+    def compared(self) -> tuple[float, ...]:
+        """Every K asked for and the default, at which heads and kinds of score are compared."""
+        return tuple(sorted({*self.ks, self.default_k}))
+
+    @property
+    def largest_set(self) -> int:
+        """Largest set under a guaranteed mean size."""
+        if self.max_size is not None:
+            return self.max_size
+        return min(self.classes, max(DEFAULT_MAX_SIZE, ceil(2 * self.compared[-1])))

@@ -1,0 +1,87 @@
+"""The part of a bundle's model card and metrics that calibration writes."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.inspection import METRICS
+from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.scores import named
+from florilege.calibration.threshold import threshold_text
+from florilege.errors import BundleError
+from florilege.models.bundle.bundle import CALIBRATION, Bundle
+
+CARD = "MODEL_CARD.md"
+TITLE = "Calibration"
+
+
+class Papers(NamedTuple):
+    """A bundle's ``MODEL_CARD.md`` and ``metrics.json``."""
+
+    card: str
+    metrics: Mapping[str, Any]
+
+
+def read_papers(bundle: Bundle) -> Papers:
+    """Model card and metrics of a bundle; a bare card if it has none.
+
+    Raises:
+        BundleError: One of them is damaged.
+    """
+    card = bundle.read(CARD) if bundle.has(CARD) else f"# {bundle.name}\n".encode()
+    try:
+        return Papers(card=card.decode(), metrics=bundle.read_object(METRICS))
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{bundle.path / CARD} is damaged: export the bundle again") from error
+
+
+def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]:
+    """The files that a new calibration changes; whatever else they hold is left untouched."""
+    points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
+    measured = record.measured
+    metrics = {
+        "split": measured.split,
+        "rows": measured.rows,
+        "average_k": [
+            {"k": point.k, "mean_set_size": point.expected_size.value,
+             "hit_rate": None if point.hit_rate is None else point.hit_rate.value}
+            for point in points
+        ],
+    }  # fmt: skip
+    card = [
+        f"Calibrated on the {measured.rows:,} photos of the split `{measured.split}`, head "
+        f"`{record.head}`, scores `{named(record.score_kind, record.temperature)}`.",
+        "",
+        "| K | lambda | mean size | hit rate | 95 % interval |",
+        "|---|---|---|---|---|",
+        *map(_line, points),
+    ]
+    return {
+        CALIBRATION: record.to_json().encode(),
+        CARD: replace_section(papers.card, TITLE, "\n".join(card)).encode(),
+        METRICS: json.dumps({**papers.metrics, "calibration": metrics}, indent=1).encode(),
+    }
+
+
+def replace_section(text: str, title: str, body: str) -> str:
+    """Write ``body`` as the section ``## title``, replacing an older one, or at the end.
+
+    Example:
+        >>> replace_section("# Card\\n\\n## A\\n\\nold\\n\\n## B\\n\\nkept\\n", "A", "new")
+        '# Card\\n\\n## A\\n\\nnew\\n\\n## B\\n\\nkept\\n'
+    """
+    section = f"## {title}\n\n{body}\n\n"
+    found = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+    if found.search(text):
+        return found.sub(lambda _: section, text, count=1).rstrip("\n") + "\n"
+    return f"{text.rstrip()}\n\n{section}".strip() + "\n"
+
+
+def _line(point: OperatingPoint) -> str:
+    threshold, hits = threshold_text(point.lambda_val), "not measured | "
+    if point.hit_rate is not None:
+        low, high = point.hit_rate.ci95
+        hits = f"{point.hit_rate.value:.4f} | {low:.4f} to {high:.4f}"
+    return f"| {point.k:g} | {threshold} | {point.expected_size.value:.3f} | {hits} |"

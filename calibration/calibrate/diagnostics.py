@@ -1,0 +1,240 @@
+"""What the sets of a bundle do on a split, looked at more closely than one figure a threshold."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs
+from florilege.calibration.calibrate.threshold_tables import row_of
+from florilege.calibration.measurement import Bools, Ints, Measurement
+from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.schema import Row
+from florilege.calibration.sets import best_class
+from florilege.progress import progress
+
+SCORE_BINS = 10
+"""Scores are gathered in bins of a tenth."""
+MOST_LARGE = 12
+"""The photos with the largest sets that are kept."""
+MOST_MEMBERS = 12
+"""Of a larger set only so many best classes count as a pair, which bounds time and memory."""
+MOST_PAIRS = 12
+SHOWN_MEMBERS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reliability:
+    """Scores in bins of equal width beside how often they were of the true class.
+
+    Attributes:
+        counts: Scores in each bin, shape ``(bins,)``.
+        mean_scores: Their mean, ``(bins,)``; NaN in an empty bin.
+        hits: How many of them were of the true class, ``(bins,)``.
+    """
+
+    counts: Ints
+    mean_scores: NDArray[np.float64]
+    hits: Ints
+
+    @property
+    def gap(self) -> float:
+        """Mean distance between a score and the share of true classes among its like.
+
+        The expected calibration error of Guo, Pleiss, Sun and Weinberger, "On calibration of
+        modern neural networks", ICML 2017.
+        """
+        seen = self.counts > 0
+        found = np.abs(self.mean_scores[seen] * self.counts[seen] - self.hits[seen]).sum()
+        return float(found / self.counts.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two classes and the sets that hold both of them."""
+
+    classes: tuple[int, int]
+    sets: int
+    true: tuple[int, int]  # how many of the sets are of photos of the one, and of the other
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeSet:
+    """A photo and its set."""
+
+    row: int  # of the split
+    label: int  # the true class
+    size: int
+    hit: bool
+    members: tuple[tuple[int, float], ...]  # the best classes of the set with their scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What the sets do: over K, and photo by photo for ``average_k`` at one K.
+
+    Attributes:
+        average_k: One row for each K of the calibration, ascending; and ``top_k`` likewise.
+        k: The K of everything below, the default one.
+        labels: True class indices, shape ``(rows,)``.
+        sizes: Set sizes, ``(rows,)``.
+        hits: Whether each set holds the truth, ``(rows,)``.
+        best_scores: Reliability of the best score of each photo.
+        all_scores: Of the scores of all classes.
+        pairs: Classes that share the most sets, most first.
+        largest: The photos with the largest sets of more than one class, largest first.
+    """
+
+    average_k: tuple[Row, ...]
+    top_k: tuple[Row, ...]
+    k: float
+    labels: Ints
+    sizes: Ints
+    hits: Bools
+    best_scores: Reliability
+    all_scores: Reliability
+    pairs: tuple[Pair, ...]
+    largest: tuple[LargeSet, ...]
+
+
+def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
+    """Look at every photo once, block by block; memory does not grow with rows times classes."""
+    points = [record.point(rule, k=k) for rule, k in _asked(record)]
+    point, ks = record.point("average_k"), record.ks("average_k")
+    assert point.k is not None  # a rule by size
+    measurement = Measurement(points, record.classes, watched=[ks.index(point.k)])
+    best, every, pairs = _Bins(), _Bins(), _Pairs(record.classes)
+    with progress(len(outputs.labels), "looking closer") as advance:
+        for (logits,), labels in outputs.blocks(record.head):
+            scores = record.scores(logits)
+            measurement.update(scores, labels)
+            true = labels[:, np.newaxis] == np.arange(record.classes)
+            every.update(scores, true)
+            first = best_class(scores)[:, np.newaxis]
+            best.update(np.take_along_axis(scores, first, 1), np.take_along_axis(true, first, 1))
+            pairs.update(point, scores, labels)
+            advance(len(labels))
+    watched_sizes, watched_hits = measurement.row_by_row()  # (rows, 1)
+    sizes, hits = watched_sizes[:, 0], watched_hits[:, 0]
+    rows = [
+        row_of(measurement, index, asked, record.score_kind)
+        for index, (_, asked) in enumerate(_asked(record))
+    ]
+    return Findings(
+        average_k=tuple(rows[: len(ks)]),
+        top_k=tuple(rows[len(ks) :]),
+        k=point.k,
+        labels=outputs.labels,
+        sizes=sizes,
+        hits=hits,
+        best_scores=best.result(),
+        all_scores=every.result(),
+        pairs=pairs.most(),
+        largest=tuple(_largest(point, record, outputs, sizes)),
+    )
+
+
+def commonest_hit_rates(labels: Ints, class_counts: Ints) -> NDArray[np.float64]:
+    """Hit rates of always answering the 1, 2, ... classes with the most training photos.
+
+    Args:
+        labels: True class indices, shape ``(rows,)``.
+        class_counts: Training photos a class, shape ``(classes,)``.
+
+    Returns:
+        For each K from 1, shape ``(classes,)``.
+
+    Example:
+        >>> commonest_hit_rates(np.array([0, 1, 1, 2]), np.array([5, 90, 20])).tolist()
+        [0.5, 0.75, 1.0]
+    """
+    photos = np.bincount(labels, minlength=len(class_counts))
+    commonest = np.argsort(-class_counts, kind="stable")
+    rates: NDArray[np.float64] = photos[commonest].cumsum() / photos.sum()
+    return rates
+
+
+def _asked(record: CalibrationRecord) -> list[tuple[str, float]]:
+    return [(rule, k) for rule in ("average_k", "top_k") for k in record.ks(rule)]
+
+
+@dataclass
+class _Bins:
+    """Gathers a :class:`Reliability`."""
+
+    counts: Ints = field(default_factory=lambda: np.zeros(SCORE_BINS, dtype=np.int64))
+    hits: Ints = field(default_factory=lambda: np.zeros(SCORE_BINS, dtype=np.int64))
+    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(SCORE_BINS))
+
+    def update(self, scores: NDArray[np.float64], true: Bools) -> None:
+        """Add scores in [0, 1] and whether each is of the true class, in any one shape."""
+        values = scores.ravel()
+        bins = np.minimum((values * SCORE_BINS).astype(np.int64), SCORE_BINS - 1)
+        self.counts += np.bincount(bins, minlength=SCORE_BINS)
+        self.sums += np.bincount(bins, weights=values, minlength=SCORE_BINS)
+        self.hits += np.bincount(bins[true.ravel()], minlength=SCORE_BINS)
+
+    def result(self) -> Reliability:
+        means = np.full(SCORE_BINS, np.nan)
+        np.divide(self.sums, self.counts, out=means, where=self.counts > 0)
+        return Reliability(counts=self.counts, mean_scores=means, hits=self.hits)
+
+
+class _Pairs:
+    """Counts the sets that two classes share."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._keys, self._labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+
+    def update(self, point: OperatingPoint, scores: NDArray[np.float64], labels: Ints) -> None:
+        """Add the sets of some photos, ``scores`` of shape ``(batch, classes)``."""
+        ranked = point.rank_by(scores)
+        for inside, values, label in zip(point.sets(scores), ranked, labels, strict=True):
+            members = np.flatnonzero(inside)
+            if members.size > MOST_MEMBERS:
+                best = np.argsort(-values[members], kind="stable")[:MOST_MEMBERS]
+                members = np.sort(members[best])
+            first, second = np.triu_indices(members.size, 1)
+            self._keys.append(members[first] * self._classes + members[second])
+            self._labels.append(np.full(first.size, label))
+
+    def most(self) -> tuple[Pair, ...]:
+        """The pairs with the most sets; of equal ones the first classes."""
+        labels = np.concatenate(self._labels)
+        keys, places, counts = np.unique(
+            np.concatenate(self._keys), return_inverse=True, return_counts=True
+        )
+        first, second = np.divmod(keys, self._classes)
+        true = [np.bincount(places[labels == side[places]], minlength=keys.size)
+                for side in (first, second)]  # fmt: skip
+        return tuple(
+            Pair(
+                classes=(int(first[place]), int(second[place])),
+                sets=int(counts[place]),
+                true=(int(true[0][place]), int(true[1][place])),
+            )
+            for place in np.argsort(-counts, kind="stable")[:MOST_PAIRS].tolist()
+        )
+
+
+def _largest(
+    point: OperatingPoint, record: CalibrationRecord, outputs: SplitOutputs, sizes: Ints
+) -> Iterator[LargeSet]:
+    rows = np.argsort(-sizes, kind="stable")[:MOST_LARGE]
+    rows = rows[sizes[rows] > 1]
+    for row in rows:
+        scores = record.scores(outputs.rows(record.head, row[np.newaxis]))
+        inside = point.sets(scores)[0]
+        order = np.argsort(-point.rank_by(scores)[0], kind="stable")
+        members = [c for c in order.tolist() if inside[c]][:SHOWN_MEMBERS]
+        label = int(outputs.labels[row])
+        yield LargeSet(
+            row=int(row),
+            label=label,
+            size=int(sizes[row]),
+            hit=bool(inside[label]),
+            members=tuple((c, float(scores[0, c])) for c in members),
+        )

@@ -1,0 +1,244 @@
+"""Evaluating a bundle: what its sets hold on photos it was not calibrated on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.calibration.calibrate.list_thresholds import listed
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
+from florilege.calibration.calibrate.photo_overlap import (
+    PhotoOverlap,
+    known_photos,
+    overlap_warnings,
+)
+from florilege.calibration.calibrate.threshold_tables import row_of
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.measurement import Measurement
+from florilege.calibration.metrics import shot_groups
+from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.schema import CalibratedList, Row
+from florilege.calibration.rules import RULES
+from florilege.calibration.scores import scores
+from florilege.progress import progress
+
+
+class Evaluated(NamedTuple):
+    """What the sets of one calibrated threshold hold on other photos.
+
+    Attributes:
+        point: The threshold, and what was measured at its calibration.
+        row: What was measured here.
+        shots: ``row.macro_hit_rate`` over classes with few, a medium number and many training
+            images; None where there are none, empty where their counts are unknown.
+    """
+
+    point: OperatingPoint
+    row: Row
+    shots: dict[str, float | None]
+
+
+class EvaluatedList(NamedTuple):
+    """What the sets of a list hold on the photos of its classes.
+
+    Attributes:
+        name: Of the list.
+        classes: How many it holds.
+        rows: Photos of these.
+        rules: One result for each rule and value; none without photos.
+    """
+
+    name: str
+    classes: int
+    rows: int
+    rules: tuple[Evaluated, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a bundle does on a split.
+
+    Attributes:
+        bundle: Name and version.
+        data_sha256: Over the photos of the split and their class ids.
+        rows: Its photos.
+        overlap: What its photos did for the network before.
+        rules: One result for each rule and value.
+        guaranteed: The same for guarantees that a rule gives only when asked for them.
+        lists: What the thresholds of each list do.
+    """
+
+    bundle: str
+    bundle_sha256: str
+    calibration_id: str
+    split: str
+    data_sha256: str
+    rows: int
+    overlap: PhotoOverlap
+    rules: tuple[Evaluated, ...]
+    guaranteed: tuple[Evaluated, ...]
+    lists: tuple[EvaluatedList, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """For json."""
+        rules = [_plain(result, self.rows) for result in self.rules]
+        guaranteed = [_plain(result, self.rows) for result in self.guaranteed]
+        lists = [
+            {
+                "list": each.name,
+                "classes": each.classes,
+                "rows": each.rows,
+                "rules": [_plain(result, each.rows) for result in each.rules],
+            }
+            for each in self.lists
+        ]
+        apart = ("rows", "overlap")
+        facts = {name: value for name, value in vars(self).items() if name not in apart}
+        return {
+            **facts,
+            "train_photos": self.overlap.train_photos,
+            "selection_photos": self.overlap.selection_photos,
+            "warnings": self.warnings,
+            "rules": rules,
+            "guaranteed": guaranteed,
+            "lists": lists,
+        }
+
+    @property
+    def warnings(self) -> list[str]:
+        """What people should know about these figures, one sentence each."""
+        return overlap_warnings(self.overlap, self.rows)
+
+
+def evaluate_bundle(
+    path: str | Path, data: str, split: str = "test", *, device: str = "auto"
+) -> Evaluation:
+    """Measure every rule at every value last given to ``--k`` and ``--coverage``.
+
+    Arguments and errors are those of
+    :func:`florilege.calibration.calibrate.photo_outputs.bundle_outputs`.
+    """
+    with bundle_outputs(path, data, split, device=device) as found:
+        return evaluation_of(found)
+
+
+def evaluation_of(found: BundleOutputs) -> Evaluation:
+    """What :func:`evaluate_bundle` returns, from outputs that are there already."""
+    bundle, record, outputs, _ = found
+    asked_for, promised = asked_points(record), promised_points(record)
+    points = [*asked_for, *promised]
+    measurement = Measurement(points, record.classes)
+    lists = [_ListMeasured(record, each) for each in record.lists]
+    with progress(len(outputs.labels), "measuring sets") as advance:
+        for (logits,), labels in outputs.blocks(record.head):
+            measurement.update(record.scores(logits), labels)
+            for each in lists:
+                each.update(logits, labels)
+            advance(len(labels))
+    known = record.class_counts_from == "train"
+    groups = shot_groups(record.class_counts) if known else {}
+    results = _results(measurement, points, groups)
+    return Evaluation(
+        bundle=f"{bundle.name} {bundle.version}",
+        bundle_sha256=bundle.sha256,
+        calibration_id=record.calibration_id,
+        split=outputs.split,
+        data_sha256=outputs.data_sha256,
+        rows=len(outputs.labels),
+        overlap=known_photos(bundle, outputs.split).overlap(outputs.photos),
+        rules=tuple(results[: len(asked_for)]),
+        guaranteed=tuple(results[len(asked_for) :]),
+        lists=tuple(each.result() for each in lists),
+    )
+
+
+def asked_points(
+    record: CalibrationRecord, *, list_name: str | None = None
+) -> list[OperatingPoint]:
+    """Every rule, at the values last given to ``--k`` and ``--coverage`` that it has.
+
+    With ``list_name`` these are the thresholds of a list.
+    """
+    return [point for rule in record.rules for point in _points(record, rule, None, list_name)]
+
+
+def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
+    """The same for guarantees that a rule gives only when asked for them."""
+    return [point for promise in record.promises for point in _points(record, *promise)]
+
+
+def asked(point: OperatingPoint) -> tuple[str, float]:
+    """What a threshold was asked for: its name in JSON, ``k`` or ``level``, and the value."""
+    if point.k is not None:
+        return "k", point.k
+    assert point.coverage is not None  # it is one of the two
+    return "level", point.coverage
+
+
+def _points(
+    record: CalibrationRecord, rule: str, guarantee: Guarantee | None, list_name: str | None = None
+) -> list[OperatingPoint]:
+    """A rule with a guarantee at the values asked for, ascending."""
+    asks = RULES[rule].asks
+    calibrated = record.ks(rule, guarantee=guarantee, list_name=list_name)
+    wanted = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
+    return [
+        record.point(rule, **{asks: value}, images=1, guarantee=guarantee, list_name=list_name)
+        for value in wanted
+        if value in calibrated
+    ]
+
+
+class _ListMeasured:
+    """The photos of a list's classes, scored as its answers are."""
+
+    def __init__(self, record: CalibrationRecord, known: CalibratedList) -> None:
+        self._known, self._classes, self._rows = known, np.array(known.classes), 0
+        self._points = asked_points(record, list_name=known.name)
+        self._measurement = Measurement(self._points, len(known.classes))
+
+    def update(self, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+        chosen, places = listed(self._classes, logits, labels)
+        self._rows += len(chosen)
+        if self._points and len(chosen):
+            first = self._points[0]  # all of them compare the same scores
+            self._measurement.update(scores(first.adjusted(chosen), first.score_kind), places)
+
+    def result(self) -> EvaluatedList:
+        points = self._points if self._rows else []
+        rules = _results(self._measurement, points, {})
+        name, classes = self._known.name, len(self._known.classes)
+        return EvaluatedList(name=name, classes=classes, rows=self._rows, rules=tuple(rules))
+
+
+def _results(
+    measurement: Measurement,
+    points: Sequence[OperatingPoint],
+    groups: Mapping[str, NDArray[np.bool_]],
+) -> list[Evaluated]:
+    return [
+        Evaluated(
+            point,
+            row_of(measurement, index, asked(point)[1], point.score_kind),
+            {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
+        )
+        for index, point in enumerate(points)
+    ]
+
+
+def _plain(result: Evaluated, rows: int) -> dict[str, Any]:
+    point, row, shots = result
+    name, value = asked(point)
+    return {
+        "rule": point.rule,
+        name: value,
+        "guarantee": point.guarantee,
+        "lambda_val": row.lambda_val,
+        **row.figures("evaluate"),
+        "shots": shots,
+        "rows": rows,
+    }

@@ -1,0 +1,217 @@
+"""Two bundles on the same photos, compared rule by rule, and a gate that stops the worse one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from florilege.calibration.calibrate.evaluate import asked_points
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
+from florilege.calibration.comparison import Change, Comparison, compare
+from florilege.calibration.measurement import Measurement
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
+from florilege.calibration.record.record_file import read_record
+from florilege.errors import DataError, UsageError
+from florilege.models.bundle import open_bundle
+from florilege.models.session import Session
+from florilege.suggestions import meant
+
+Proof = Literal["worse", "no_worse"]
+Sets = tuple[NDArray[np.bool_], NDArray[np.int64]]
+"""Whether each set holds the truth, and its size, each ``(rows,)``."""
+Asked = tuple[str, float | None, float | None]
+"""Rule, K and coverage."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """What a new bundle may lose; the content of ``gate.yaml``.
+
+    With the proof ``worse`` it closes if the whole interval lies beyond what is allowed, so each of
+    the two figures stops an equally good bundle in about 1 of 40 cases. With ``no_worse`` it closes
+    unless the whole interval lies within, so a bundle worse than allowed passes in about 1 of 40
+    cases at most; with few photos it stops good ones too.
+
+    Raises:
+        ValueError: A value out of range.
+    """
+
+    hit_rate_loss: float = 0.0  # allowed loss of the hit rate, 0.01 for one point
+    size_growth: float = 0.0  # allowed growth of the mean set size, in classes
+    proof: Proof = "worse"
+    min_rows: int = 1  # with fewer photos the gate is closed whatever they say
+
+    def __post_init__(self) -> None:
+        for name in ("hit_rate_loss", "size_growth"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not isfinite(value) or value < 0:
+                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+        if self.proof not in get_args(Proof):
+            near = meant(str(self.proof), get_args(Proof))
+            raise ValueError(f"proof must be worse or no_worse, got {self.proof!r}{near}")
+        if not isinstance(self.min_rows, int) or self.min_rows < 1:
+            raise ValueError(f"min_rows must be a whole number from 1, got {self.min_rows!r}")
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "Gate":
+        """From the content of a yaml file; what it leaves out keeps its default.
+
+        Raises:
+            UsageError: Not a mapping, an unknown key, or a value out of range.
+        """
+        allowed = [field.name for field in fields(cls)]
+        entries: Any = {} if plain is None else plain
+        if not isinstance(entries, Mapping):
+            raise UsageError(f"a gate file holds some of {', '.join(allowed)}, each with a value")
+        unknown = [str(key) for key in entries if key not in allowed]
+        if unknown:
+            raise UsageError(
+                f"a gate file has no {', '.join(unknown)}; it may hold {', '.join(allowed)}"
+                f"{meant(unknown[0], allowed)}"
+            )
+        try:
+            return cls(**entries)
+        except ValueError as error:
+            raise UsageError(f"gate file: {error}") from error
+
+    def reasons(self, found: Comparison) -> list[str]:
+        """Why the new bundle does not pass, one sentence each; empty where it does."""
+        what = f"{found.rule}: " if found.rule else ""
+        if found.rows < self.min_rows:
+            return [f"{what}{found.rows:,} photos, the gate needs {self.min_rows:,}"]
+        hits, size = found.hit_rate, found.size
+        reasons = []
+        if self._closed((-hits.ci95[1], -hits.ci95[0]), self.hit_rate_loss):
+            change = f"{hits.old:.4f} -> {hits.new:.4f}, change {_shown(hits)}"
+            reasons.append(f"{what}hit rate {change}, {self._words(self.hit_rate_loss, 'loss')}")
+        if self._closed(size.ci95, self.size_growth):
+            change = f"{size.old:.3f} -> {size.new:.3f}, change {_shown(size)}"
+            growth = self._words(self.size_growth, "growth")
+            reasons.append(f"{what}mean set size {change}, {growth}")
+        return reasons
+
+    def _closed(self, worsening: tuple[float, float], allowed: float) -> bool:
+        low, high = worsening
+        return low > allowed if self.proof == "worse" else high > allowed
+
+    def _words(self, allowed: float, what: str) -> str:
+        proven = "is certain" if self.proof == "worse" else "cannot be ruled out"
+        return f"a {what} of more than the {allowed:g} allowed {proven}"
+
+
+def read_gate(path: str | Path) -> Gate:
+    """The gate in a yaml file.
+
+    Raises:
+        UsageError: The file cannot be read, is not yaml, or holds something other than a gate.
+    """
+    try:
+        plain = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"gate file {path} cannot be read: {error}") from error
+    return Gate.from_plain(plain)
+
+
+def check_comparable(
+    path: str | Path,
+    against: str | Path,
+    data: str,
+    split: str,
+    *,
+    device: str = "auto",
+    gated: bool = False,
+) -> None:
+    """Refuse two bundles that cannot be compared, before any photo is scored.
+
+    Arguments are those of :func:`florilege.calibration.calibrate.photo_outputs.bundle_outputs`, for
+    the new bundle and the folder of the old one; ``gated`` says whether a gate looks at
+    ``average_k`` at the new bundle's default K.
+
+    Raises:
+        DataError: The data cannot be opened, or hold a class that one of the two lacks.
+        BundleError: A bundle is damaged or not calibrated.
+        UsageError: The two have no rule and value in common, or not that of the gate.
+    """
+    new, old = open_bundle(path), open_bundle(against)
+    record, older = read_record(new), read_record(old)
+    common, looked_at = _common(record, older), _asked(record)[0]
+    if not common:
+        raise UsageError(f"{against} is calibrated for none of the rules and values of {path}")
+    if gated and common[0] != looked_at:
+        raise UsageError(
+            f"--gate judges {_named(looked_at)}, and {against} is not calibrated for it"
+        )
+    photos_for(new, data, split)
+    try:
+        photos_for(old, data, split)
+    except DataError as error:
+        raise DataError(f"{against} cannot be compared on these photos: {error}") from error
+    Session(old, device=device)
+
+
+def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
+    """Compare the sets of two calibrated bundles on the same photos.
+
+    Returns:
+        One comparison for each rule and value that both can answer: first ``average_k`` at the new
+        bundle's default K, which a gate looks at, if the old one has it; then everything last
+        asked of the new one.
+
+    Raises:
+        DataError: The two were shown different photos.
+    """
+    asked = _common(new.record, old.record)
+    if new.outputs.data_sha256 != old.outputs.data_sha256:
+        raise DataError("the two bundles were shown different photos: did the data change?")
+    pairs = zip(asked, _sets(old, asked), _sets(new, asked), strict=True)
+    return [compare(before, after, rule=_named(which)) for which, before, after in pairs]
+
+
+def _asked(record: CalibrationRecord) -> list[Asked]:
+    points = [record.point("average_k"), *asked_points(record)]
+    return list(dict.fromkeys((point.rule, point.k, point.coverage) for point in points))
+
+
+def _common(record: CalibrationRecord, older: CalibrationRecord) -> list[Asked]:
+    """What is compared: all that was last asked of ``record`` and that ``older`` has too."""
+    return [asked for asked in _asked(record) if _has(older, asked)]
+
+
+def _has(record: CalibrationRecord, asked: Asked) -> bool:
+    try:
+        _point(record, asked)
+    except NotCalibrated:
+        return False
+    return True
+
+
+def _point(record: CalibrationRecord, asked: Asked) -> OperatingPoint:
+    rule, k, coverage = asked
+    return record.point(rule, k=k, coverage=coverage)
+
+
+def _named(asked: Asked) -> str:
+    rule, k, coverage = asked
+    return f"{rule} k={k:g}" if coverage is None else f"{rule} coverage={coverage:g}"
+
+
+def _sets(found: BundleOutputs, asked: Sequence[Asked]) -> list[Sets]:
+    """What each rule does on each photo, in one pass."""
+    record, points = found.record, [_point(found.record, which) for which in asked]
+    measurement = Measurement(points, record.classes, watched=range(len(points)))
+    for (logits,), labels in found.outputs.blocks(record.head):
+        measurement.update(record.scores(logits), labels)
+    sizes, hits = measurement.row_by_row()
+    return list(zip(hits.T, sizes.T, strict=True))
+
+
+def _shown(change: Change) -> str:
+    low, high = change.ci95
+    return f"{change.difference:+.4f} ({low:+.4f} to {high:+.4f})"

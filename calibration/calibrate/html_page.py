@@ -1,0 +1,112 @@
+"""A report as one HTML file: sections of words, tables and drawings.
+
+The file opens anywhere: nothing is fetched, no script runs, and it follows the reader's choice of
+a light or a dark page. Words are escaped here; whoever writes markup says so by :class:`Markup`.
+"""
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Final, NewType
+
+from matplotlib.figure import Figure
+
+from florilege.calibration.calibrate.plot_style import inline, variables
+
+Markup = NewType("Markup", str)
+"""HTML that is safe to stand in a page as it is."""
+
+_STYLE: Final = """
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 64rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; line-height: 1.25; }
+h2 { font-size: 1.2rem; margin: 2.6rem 0 .5rem; }
+p { max-width: 44rem; margin: .5rem 0; }
+small, figcaption, .quiet { color: var(--grey); font-size: .875rem; }
+.side { display: grid; gap: 1rem 2rem; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
+figure { margin: .8rem 0 0; }
+svg { display: block; width: 100%; max-width: 34rem; height: auto; }
+svg text { font-family: system-ui, sans-serif !important; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .94rem; margin: .6rem 0; }
+td, th { padding: .3rem 0 .3rem clamp(.4rem, 2vw, 1.3rem); text-align: right; vertical-align: top;
+  font-variant-numeric: tabular-nums; }
+td { white-space: nowrap; } th { font-weight: 600; vertical-align: bottom; }
+td:first-child, th:first-child { padding-left: 0; text-align: left; white-space: normal; }
+tr { border-bottom: 1px solid var(--grid); }
+@media (max-width: 40rem) { table { font-size: .8rem; } }
+pre { border: 1px solid var(--grid); border-radius: 6px; padding: 1rem; overflow-x: auto;
+  font-size: .85rem; }
+.photos { display: grid; gap: 1.2rem; margin: .8rem 0;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }
+.photo { display: grid; grid-template-columns: 6.5rem 1fr; gap: .8rem; font-size: .875rem;
+  line-height: 1.4; }
+.photo > div { min-width: 0; overflow-wrap: anywhere; }
+.photo img, .photo .missing { width: 6.5rem; height: 6.5rem; border-radius: 6px; }
+.missing { border: 1px solid var(--grid); color: var(--grey); display: grid; place-items: center; }
+.photo ol { margin: .2rem 0; padding-left: 1.3rem; }
+"""
+
+
+def page(title: str, sections: Iterable[Markup]) -> str:
+    """The whole file."""
+    shown = html.escape(title)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{shown}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>:root{{color-scheme:light dark;{variables(dark=False)}}}"
+        f"@media (prefers-color-scheme:dark){{:root{{{variables(dark=True)}}}}}"
+        f"{_STYLE}</style></head>\n<body><h1>{shown}</h1>\n{''.join(sections)}</body></html>\n"
+    )
+
+
+def section(title: str, *parts: Markup) -> Markup:
+    """A heading and what stands under it."""
+    return Markup(f"<section><h2>{html.escape(title)}</h2>\n{''.join(parts)}</section>\n")
+
+
+def words(text: str) -> Markup:
+    """A paragraph."""
+    return Markup(f"<p>{_text(text)}</p>\n")
+
+
+def drawing(figure: Figure, caption: str) -> Markup:
+    """A drawing and, under it, what it shows."""
+    return Markup(
+        f'<figure><div aria-hidden="true">{inline(figure)}</div>'
+        f"<figcaption>{_text(caption)}</figcaption></figure>\n"
+    )
+
+
+def side_by_side(*parts: Markup) -> Markup:
+    """Beside each other where there is room, else below."""
+    return Markup(f'<div class="side">{"".join(parts)}</div>\n')
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """Words in the first column, numbers in the others."""
+    first = "".join(f"<th>{_text(cell)}</th>" for cell in head)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows
+    )
+    return Markup(f'<div class="wide"><table><tr>{first}</tr>\n{body}</table></div>\n')
+
+
+def preformatted(text: str) -> Markup:
+    """Lines as they are, such as settings."""
+    return Markup(f"<pre>{html.escape(text)}</pre>\n")
+
+
+def percent(share: float | None) -> str:
+    """A share for people, such as ``93.1 %``; a dash for none."""
+    return "-" if share is None else f"{share * 100:.1f} %"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Both ends of an interval of a share, such as ``92.0-94.1 %``; a dash for none."""
+    return "-" if low is None else f"{low * 100:.1f}-{percent(high)}"
+
+
+def _text(text: str) -> str:
+    """Escaped, and no line ends between a number and what belongs to it."""
+    return html.escape(text).replace(" %", "&nbsp;%").replace(" = ", "&nbsp;=&nbsp;")

@@ -1,0 +1,71 @@
+"""What the network says about each photo of a split: on the cores of this machine, or on Ray's.
+
+Photos go through decoder and network one at a time, as they do in the server: by the same code that
+answers requests, and not in a batch, which could change a last digit. So it is the same wherever a
+photo is looked at, as long as the processors are of one kind.
+"""
+
+import hashlib
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.cores import in_order
+from florilege.data.dataset import Split
+from florilege.models.bundle import open_bundle
+from florilege.models.bundle.transfer import Packed, packed, unpacked
+from florilege.models.images import ImageError, load
+from florilege.models.runtime import CUDA
+from florilege.models.session import FEATURES, Session
+from florilege.ray_tasks import Workers, spread
+
+
+class Look(NamedTuple):
+    """A photo that was looked at."""
+
+    photo: bytes  # SHA-256 of it
+    outputs: Mapping[str, NDArray[np.float32]]  # by head, and `FEATURES` if wanted, (1, columns)
+
+
+def looks(
+    session: Session, split: Split, *, features: bool, workers: Workers | None
+) -> Generator[Look | str]:
+    """Every photo in order, or what is wrong with it; ``workers`` of Ray share them, if given."""
+    rows = range(len(split))
+    if workers is None:
+        return in_order(partial(_look, session, split, features), rows)
+    gpu = session.provider == CUDA
+    opener = _Opener(packed(session.bundle), split, features, "cuda" if gpu else "cpu")
+    return spread(opener, rows, replace(workers, gpu=gpu))
+
+
+def _look(session: Session, split: Split, features: bool, row: int) -> Look | str:
+    try:
+        content = split.read(row)
+        image = load(content, session.bundle.preprocess)
+    except (OSError, ImageError) as error:
+        return f"{split.names[row]}: {error}"
+    said = session.outputs(image[np.newaxis], features=features)
+    outputs = dict(said.logits)
+    if said.features is not None:
+        outputs[FEATURES] = said.features
+    return Look(hashlib.sha256(content).digest(), outputs)
+
+
+@dataclass(frozen=True)
+class _Opener:
+    """All that a worker needs to look as this process would."""
+
+    bundle: Packed
+    split: Split
+    features: bool
+    device: str
+
+    def __call__(self) -> Callable[[int], Look | str]:
+        with unpacked(self.bundle) as folder:
+            session = Session(open_bundle(folder), device=self.device)
+        return partial(_look, session, self.split, self.features)

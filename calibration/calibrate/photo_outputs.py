@@ -1,0 +1,245 @@
+"""What the network says about the photos of a split: kept in files, read in blocks."""
+
+import hashlib
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import IO, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.calibration.calibrate.inference import looks
+from florilege.calibration.photo_groups import plants_of
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
+from florilege.data.dataset import Split
+from florilege.data.sources import open_dataset
+from florilege.data.split_parts import Part
+from florilege.errors import DataError
+from florilege.models.bundle import Bundle, open_bundle
+from florilege.models.bundle.bundle import MODEL
+from florilege.models.session import Session
+from florilege.progress import progress
+from florilege.ray_tasks import Workers
+
+FloatRows = NDArray[np.float32]
+Labels = NDArray[np.int64]
+Result = TypeVar("Result")
+
+FEATURES = "features"
+"""Name of the output that holds what the last layer is given."""
+
+ROWS_AT_ONCE = 512
+NUMBERS_AT_ONCE = 1 << 19
+"""With many columns this means fewer rows, since readers make several copies of a block."""
+NAMES_SHOWN = 10
+
+
+class SplitOutputs:
+    """Outputs of a network for the photos of a split, such as the logits of each head.
+
+    They are appended row by row and kept in temporary files, so that memory grows neither with
+    the rows nor with the classes. ``close()`` deletes them, as does losing the last reference.
+
+    Attributes:
+        labels: True class indices, shape ``(rows,)``.
+        split: Name of the split.
+        model_sha256: Of ``model.onnx``.
+        observations: One id per row, shared by photos of one plant; None where unknown.
+        data_sha256: Over the bytes and class ids of all photos, in order.
+        photos: Hash of each photo's bytes, in order.
+
+    Args:
+        columns: Width of each output, by name: the heads, and :data:`FEATURES` where they are
+            wanted.
+        labels: Of the rows to come.
+
+    Raises:
+        DataError: There is no temporary folder to write to.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, int],
+        labels: Labels,
+        *,
+        split: str = "",
+        model_sha256: str = "",
+        observations: Sequence[str] | None = None,
+    ) -> None:
+        self.labels, self.split, self.model_sha256 = labels, split, model_sha256
+        self.observations = observations
+        self.data_sha256, self.photos = "", list[bytes]()
+        self._columns, self._files, files = dict(columns), dict[str, IO[bytes]](), ExitStack()
+        self.close = weakref.finalize(self, files.close)
+        try:
+            for name in columns:
+                file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `files`
+                self._files[name] = files.enter_context(file)
+        except OSError as error:
+            raise _no_room(error) from error
+
+    @cached_property
+    def plants(self) -> NDArray[np.int64] | None:
+        """Number of the plant of each row, shape ``(rows,)``; None where the data name none."""
+        return None if self.observations is None else plants_of(self.observations)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Names of the heads."""
+        return tuple(name for name in self._columns if name != FEATURES)
+
+    def append(self, outputs: Mapping[str, FloatRows]) -> None:
+        """Add the next rows, ``(batch, columns)`` of each output.
+
+        Raises:
+            DataError: The temporary folder is full.
+        """
+        try:
+            for name, file in self._files.items():
+                file.write(np.ascontiguousarray(outputs[name], dtype=np.float32).tobytes())
+        except OSError as error:
+            raise _no_room(error) from error
+
+    def blocks(self, *names: str) -> Iterator[tuple[tuple[FloatRows, ...], Labels]]:
+        """Blocks of all rows in order: the named outputs, ``(batch, columns)``, and the labels."""
+        step = self.rows_at_once(*names)
+        for start in range(0, len(self.labels), step):
+            labels = self.labels[start : start + step]
+            yield tuple(self._read(name, start, len(labels)) for name in names), labels
+
+    def rows_at_once(self, *names: str) -> int:
+        """How many rows of these outputs are read together, at least one."""
+        columns = max(self._columns[name] for name in names)
+        return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // columns))
+
+    def rows(self, name: str, rows: NDArray[np.int64]) -> FloatRows:
+        """Some rows of an output, in the order asked for, ``(rows, columns)``."""
+        found = np.empty((len(rows), self._columns[name]), dtype=np.float32)
+        for place, row in enumerate(rows.tolist()):
+            found[place] = self._read(name, row, 1)
+        return found
+
+    def _read(self, name: str, first: int, count: int) -> FloatRows:
+        file, width = self._files[name], self._columns[name]
+        file.seek(first * width * 4)
+        return np.frombuffer(file.read(count * width * 4), np.float32).reshape(count, width)
+
+
+def outputs_of(
+    session: Session, split: Split, *, features: bool = False, workers: Workers | None = None
+) -> SplitOutputs:
+    """Run every photo of a split through the network, in as many threads as there are cores.
+
+    Args:
+        session: The network.
+        split: The photos; labels index the classes of its bundle.
+        features: Whether to keep features too; the graph must give them.
+        workers: Processes of Ray that do it instead; the outputs are the same.
+
+    Raises:
+        DataError: The split is empty, or photos cannot be read; the message lists them.
+    """
+    if not len(split):
+        raise DataError(f"split {split.name!r} has no photos: name another with --split")
+    bundle = session.bundle
+    columns = dict.fromkeys(bundle.heads, len(bundle.classes))
+    if features:
+        columns[FEATURES] = session.dimensions or 0
+    found = SplitOutputs(
+        columns,
+        split.labels,
+        split=split.name,
+        model_sha256=bundle.manifest.files[MODEL],
+        observations=split.observations,
+    )
+    try:
+        _fill(found, session, split, features, workers)
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def photos_for(bundle: Bundle, data: str, split: str) -> Split:
+    """The photos of a split or a part of it, with labels that index the bundle's classes.
+
+    Raises:
+        UsageError: ``split`` does not name a split or a part of one.
+        DataError: The data cannot be opened, or hold a class that the bundle lacks.
+    """
+    part = Part.parse(split)
+    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
+    return part.of(dataset.split(part.name))
+
+
+class BundleOutputs(NamedTuple):
+    """A calibrated bundle, and what its network says about some photos."""
+
+    bundle: Bundle
+    record: CalibrationRecord
+    outputs: SplitOutputs
+    photos: Split
+
+
+@contextmanager
+def bundle_outputs(
+    path: str | Path, data: str, split: str, *, device: str = "auto"
+) -> Iterator[BundleOutputs]:
+    """Show a split, or a part of it, to a calibrated bundle; outputs last as long as the context.
+
+    Args:
+        path: The bundle's folder.
+        data: What ``--data`` takes.
+        split: Such as ``test`` or ``test:0.3-1``.
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Raises:
+        DataError: The data cannot be opened, or photos cannot be read.
+        BundleError: The bundle is damaged or not calibrated.
+    """
+    bundle = open_bundle(path)
+    record, photos = read_record(bundle), photos_for(bundle, data, split)
+    with closing(outputs_of(Session(bundle, device=device), photos)) as outputs:
+        yield BundleOutputs(bundle, record, outputs, photos)
+
+
+def _fill(
+    found: SplitOutputs, session: Session, split: Split, features: bool, workers: Workers | None
+) -> None:
+    """Append the outputs of every photo; refuse the split where some cannot be read."""
+    failures, digest, ids = list[str](), hashlib.sha256(), session.bundle.classes.ids
+    seen = looks(session, split, features=features, workers=workers)
+    with closing(seen), progress(len(split), f"scoring {split.name}") as advance:
+        for label, look in zip(split.labels, seen, strict=True):
+            advance(1)
+            if isinstance(look, str):
+                failures.append(look)
+            elif not failures:
+                found.append(look.outputs)
+                found.photos.append(look.photo)
+                digest.update(look.photo + ids[label].encode() + b"\0")
+    if failures:
+        shown = "\n".join(f"  {failure}" for failure in failures[:NAMES_SHOWN])
+        more = len(failures) - NAMES_SHOWN
+        rest = f"\n  and {more} more" if more > 0 else ""
+        raise DataError(
+            f"{len(failures)} of {len(split)} photos cannot be read; repair or remove them and "
+            f"start again (`florilege data check` lists all):\n{shown}{rest}"
+        )
+    found.data_sha256 = digest.hexdigest()
+
+
+def _no_room(error: OSError) -> DataError:
+    try:
+        folder = tempfile.gettempdir()
+    except OSError:
+        folder = "a temporary folder"
+    return DataError(
+        f"scores cannot be kept in {folder} ({error.strerror or error}): free space there, or name "
+        "another folder with the environment variable TMPDIR"
+    )

@@ -1,0 +1,255 @@
+"""The thresholds of every rule, for scores read block by block, and what they do."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.fusion import Fusion
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.intervals import mean_interval, wilson
+from florilege.calibration.measurement import Measurement
+from florilege.calibration.photo_groups import MadeFrom
+from florilege.calibration.record.schema import ByClass, Columns, Row, Table
+from florilege.calibration.rules import RULES
+from florilege.calibration.rules.class_conditional import class_coverage_of
+from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.scores import ScoreKind
+from florilege.calibration.sets import SetRule, size_bounds
+from florilege.calibration.threshold import next_above
+
+Advance = Callable[[int], object]
+"""Called with the number of rows after each block."""
+Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
+"""Scores ``(batch, classes)``, and labels ``(batch,)`` where they are known."""
+NO_SCORE = next_above(1.0)
+"""No softmax or sigmoid score reaches it: only the best class of each photo is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Scores of one head, kind and temperature, of single photos or of groups, or of a list."""
+
+    blocks: Callable[[], Iterator[Block]]  # starts a fresh pass over the scores; called twice
+    rows: int  # rows in all
+    head: str  # whose scores they are
+    score_kind: ScoreKind  # how its logits become scores
+    temperature: float  # what they are divided by first
+    images: int = 1  # photos in a group
+    fusion: Fusion = "mean_score"  # how their scores become one row
+    made_from: MadeFrom | None = None  # what they have in common; None for single photos
+    list_name: str | None = None  # the list whose classes alone are scored; None for all
+
+
+class Wanted(NamedTuple):
+    """One table to make: its rules, the K or coverage each is for, and what they promise.
+
+    With ``guarantee`` None that is what the rule promises anyway.
+    """
+
+    rules: Sequence[SetRule]
+    values: Sequence[float]
+    guarantee: Guarantee | None = None
+    by_class: ByClass | None = None
+
+
+class Tabulated(NamedTuple):
+    """A table for each rule, and what the sets of ``average_k`` at the default K do."""
+
+    tables: list[Table]
+    sizes: NDArray[np.int64]  # of each set, (rows,)
+    hits: NDArray[np.bool_]  # whether it holds the truth, (rows,)
+
+
+def tabulate(
+    source: Source,
+    plan: Plan,
+    ks: Sequence[float],
+    *,
+    weights: NDArray[np.float64] | None = None,
+    fixed: bool = True,
+) -> Tabulated:
+    """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
+
+    Sets for a K beyond the classes hold them all.
+
+    Args:
+        ks: Mean set sizes, with the default K among them; ascending.
+        weights: A factor for each class, shape ``(classes,)``, or None.
+        fixed: Whether ``top_k`` is measured on these scores too.
+    """
+    balanced = weights is not None
+    evidence, _ = _evidence(source, plan, min(max(ks), plan.classes), class_weights=weights)
+    reachable = [min(k, plan.classes) for k in ks]
+    wanted = [
+        Wanted([spec.choose(evidence, value) for value in possible], asked)
+        for spec in RULES.values()
+        if spec.choose is not None and spec.balanced == balanced
+        for asked, possible in [
+            (ks, reachable) if spec.asks == "k" else (plan.coverages, plan.coverages)
+        ]
+    ]  # average_k or its balanced form, which is watched, comes first
+    del evidence  # it takes more memory than what follows
+    if fixed and not balanced:
+        wanted.append(top_k_rules(ks, source.rows, classes=plan.classes))
+    return _measured(source, plan, wanted, watched=[ks.index(plan.default_k)])
+
+
+def promised_tables(
+    source: Source, plan: Plan, *, class_groups: Sequence[str] | None = None
+) -> list[Table]:
+    """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
+    photos, ``class_coverage``; at the K and coverages asked for.
+
+    Memory is that of ``rules.evidence.Evidence`` for the largest K, plus two bytes for each of the
+    ``max_size`` best scores of a row.
+
+    ``class_groups``, such as genera, shape ``(classes,)``, matter to small classes under the policy
+    ``group``.
+    """
+    return _measured(source, plan, _promises(source, plan, class_groups)).tables
+
+
+def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> Wanted:
+    """Sets of exactly K classes, or of all there are, for the whole numbers from 1 among ``ks``."""
+    whole = [int(k) for k in ks if k >= 1 and k == int(k)]
+    rules = [
+        SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=min(k, classes), rows=rows)
+        for k in whole
+    ]
+    return Wanted(rules, whole)
+
+
+def table_of(source: Source, plan: Plan, wanted: Wanted, rows: Sequence[Row]) -> Table:
+    """A table of the record from what was measured for each rule."""
+    rule = wanted.rules[0]
+    return Table(
+        rule=rule.rule,
+        head=source.head,
+        score_kind=source.score_kind,
+        temperature=source.temperature,
+        list_name=source.list_name,
+        images=source.images,
+        fusion=source.fusion,
+        rows=source.rows,
+        made_from=source.made_from,
+        min_size=plan.min_size,
+        guarantee=wanted.guarantee or RULES[rule.rule].guarantee,
+        delta=plan.delta if wanted.guarantee == "probability" else None,
+        max_size=rule.max_size,
+        by_class=wanted.by_class,
+        columns=Columns.of(sorted(rows, key=lambda row: row.value)),
+    )
+
+
+def row_of(measurement: Measurement, index: int, value: float, score_kind: ScoreKind) -> Row:
+    """What was measured for one rule; ``value`` is the K or coverage that it is for."""
+    rule, rows = measurement.rules[index], measurement.rows
+    size, deviation = measurement.mean_size(index), measurement.size_deviation(index)
+    fewest, most = size_bounds(rule, measurement.class_rows.size, score_kind)
+    size_low, size_high = mean_interval(size, deviation, rows, lowest=fewest, highest=most)
+    hits, known = int(measurement.hits[index]), measurement.labelled
+    hit_low, hit_high = wilson(hits, rows) if known else (None, None)
+    return Row(
+        value=float(value),
+        lambda_val=rule.lambda_val,
+        size=size,
+        size_low=size_low,
+        size_high=size_high,
+        size_deviation=deviation,
+        hit_rate=hits / rows if known else None,
+        hit_low=hit_low,
+        hit_high=hit_high,
+        macro_hit_rate=measurement.macro_hit_rate(index),
+        empty_rate=int(measurement.empty[index]) / rows,
+        ties=rule.ties,
+        size_histogram=tuple(np.trim_zeros(measurement.histogram[index], "b").tolist()),
+    )
+
+
+def _measured(
+    source: Source, plan: Plan, wanted: Sequence[Wanted], *, watched: Sequence[int] = ()
+) -> Tabulated:
+    """Measure all rules in one pass; a table without rules is left out."""
+    rules = [rule for table in wanted for rule in table.rules]
+    measurement = Measurement(rules, plan.classes, watched=watched)
+    for scores, labels in source.blocks():
+        measurement.update(scores, labels)
+    index, tables = count(), list[Table]()
+    for table in wanted:
+        rows = [
+            row_of(measurement, next(index), value, source.score_kind) for value in table.values
+        ]
+        tables += [table_of(source, plan, table, rows)] if rows else []
+    sizes, hits = measurement.row_by_row()
+    return Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
+
+
+def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[Wanted]:
+    """The rules and what they promise; the evidence for them is not kept."""
+    evidence, labels = _evidence(source, plan, plan.compared[-1], max_size=plan.largest_set)
+    promises = [_sizes(evidence, plan, "mean"), _sizes(evidence, plan, "probability")]
+    levels = sorted(plan.coverages)
+    if levels:
+        sure = [evidence.coverage(level, delta=plan.delta) for level in levels]
+        promises.append(Wanted(sure, levels, "probability"))
+        if source.images == 1:
+            promises.append(_by_class(evidence, labels, plan, levels, class_groups))
+    return promises
+
+
+def _evidence(
+    source: Source,
+    plan: Plan,
+    largest_k: float,
+    *,
+    class_weights: NDArray[np.float64] | None = None,
+    max_size: int | None = None,
+) -> tuple[Evidence, NDArray[np.int64]]:
+    """What the rules need to know about all scores, and the labels, if there are any."""
+    evidence = Evidence(
+        rows=source.rows,
+        classes=plan.classes,
+        max_average_k=largest_k,
+        min_size=plan.min_size,
+        class_weights=class_weights,
+        max_size=max_size,
+    )
+    seen = [np.empty(0, dtype=np.int64)]
+    for values, labels in source.blocks():
+        evidence.update(values, labels)
+        if labels is not None:
+            seen.append(labels)
+    return evidence, np.concatenate(seen)
+
+
+def _sizes(evidence: Evidence, plan: Plan, guarantee: Guarantee) -> Wanted:
+    ks = plan.compared
+    rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
+    reachable = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
+    return Wanted(reachable, ks, guarantee)
+
+
+def _by_class(
+    evidence: Evidence,
+    labels: NDArray[np.int64],
+    plan: Plan,
+    levels: Sequence[float],
+    class_groups: Sequence[str] | None,
+) -> Wanted:
+    policy = plan.small_classes
+    rules = [
+        class_coverage_of(evidence, labels, level, small_classes=policy, groups=class_groups)
+        for level in levels
+    ]
+    thresholds = [rule.class_thresholds for rule in rules if rule.class_thresholds is not None]
+    by_class = ByClass(
+        small_classes=policy,
+        small=tuple(rule.small_classes for rule in rules),
+        thresholds=tuple(tuple(found.tolist()) for found in thresholds),
+    )
+    return Wanted(rules, levels, "mean", by_class)

@@ -1,0 +1,254 @@
+"""What ``calibrate`` and ``evaluate`` print: tables for people, JSON for programs.
+
+Each figure is named once in the JSON object of its threshold, and once in :data:`CELLS` if tables
+show it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isinf
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from florilege.calibration.calibrate.calibrate import cautions
+from florilege.calibration.calibrate.evaluate import asked, asked_points, promised_points
+from florilege.calibration.comparison import Change, Comparison
+from florilege.calibration.monitoring.audit import AuditReport
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.rules import RULES
+from florilege.calibration.scores import named
+from florilege.calibration.threshold import threshold_text
+from florilege.terminal import new_table
+
+Plain = Mapping[str, Any]
+Titled = tuple[str, Table]
+FIRST = "average_k"  # the rule that tables begin with, and end with unless all are asked for
+
+
+def summary(record: CalibrationRecord) -> dict[str, Any]:
+    """What ``calibrate --json`` prints."""
+    judge, k = record.rejection, record.default_k
+    names = ("head", "score_kind", "temperature")
+    return {
+        "calibration_id": record.calibration_id,
+        "head": record.head,
+        "score_kind": record.score_kind,
+        "temperature": record.temperature,
+        "split": record.measured.split,
+        "rows": record.measured.rows,
+        "observations": record.measured.observations,
+        "train_photos": record.measured.train_photos,
+        "selection_photos": record.measured.selection_photos,
+        "selection_split": record.measured.selection_split,
+        "images": list(record.images),
+        "compared": [
+            {**dict(zip(names, which, strict=True)), "k": k, "hit_rate": rate}
+            for which, rate in record.compared(k).items()
+        ],
+        "honest_hit_rate": record.selection.honest_hit_rate,
+        "rejection": None
+        if judge is None
+        else {"method": judge.method, "threshold": judge.threshold, "share": judge.share},
+        "rules": [_plain(point) for point in asked_points(record)],
+        "guaranteed": [_plain(point) for point in promised_points(record)],
+        "lists": [
+            {
+                "list": each.name,
+                "classes": len(each.classes),
+                "rows": each.rows,
+                "rules": [_plain(point) for point in asked_points(record, list_name=each.name)],
+            }
+            for each in record.lists
+        ],
+        "warnings": cautions(record),
+    }
+
+
+def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Titled]:
+    """The thresholds as tables for people: of single photos, and of several if calibrated."""
+    judge, images = record.rejection, [images for images in record.images if images > 1]
+    title = (
+        f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
+        f"{named(record.score_kind, record.temperature)}, "
+        f"rejection by {judge.method if judge else 'nothing'}"
+    )
+    single = _by_guarantee(
+        title,
+        ("rule", "asked", "lambda", "size", "hits", "95 %"),
+        list(map(_plain, asked_points(record))),
+        list(map(_plain, promised_points(record))),
+        all_rules=all_rules,
+    )
+    several = figures_table(
+        ("photos", "lambda", "size", "hits", "95 %", "groups", "made from"),
+        (_of_several(record.point("average_k", images=number)) for number in images),
+    )
+    about = f"{FIRST} with several photos of one plant, K = {record.default_k:g}"
+    return [*single, (about, several)] if images else single
+
+
+def evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
+    """What ``evaluate --json`` prints as tables for people."""
+    rules, guaranteed = evaluation["rules"], evaluation["guaranteed"]
+    entries: list[Plain] = [*rules, *guaranteed]
+    first = entries[0]
+    empty = ["empty"] if any(entry["empty_rate"] for entry in entries) else []
+    return _by_guarantee(
+        f"{evaluation['bundle']} on {first['rows']:,} photos of {evaluation['split']}",
+        ("rule", "asked", "size", "hits", "95 %", "macro", *empty, *first["shots"]),
+        rules,
+        guaranteed,
+        all_rules=all_rules,
+    )
+
+
+def lists_tables(content: Plain) -> list[Titled]:
+    """What ``--json`` of either command prints of lists as a table for people, if there are any."""
+    entries = [
+        {**rule, "list": each["list"]}
+        for each in content["lists"]
+        for rule in each["rules"]
+        if rule["rule"] == FIRST
+    ]
+    headings = ("list", "asked", "size", "hits", "95 %", "of photos")
+    title = f"lists: {FIRST} on the photos of their classes"
+    return [(title, figures_table(headings, entries))] if entries else []
+
+
+def comparison_table(found: Sequence[Comparison], against: str, *, all_rules: bool) -> Titled:
+    """Two bundles side by side."""
+    table = new_table(("rule", "size", "hits", "change", "95 %"), words=("rule",))
+    for each in found:
+        if all_rules or each.rule.startswith(f"{FIRST} "):
+            low, high = each.hit_rate.ci95
+            change = f"{each.hit_rate.difference:+.3f}"
+            pairs = _pair(each.size, _size), _pair(each.hit_rate, _share)
+            table.add_row(_brief(each.rule), *pairs, change, f"{low:+.3f} to {high:+.3f}")
+    return f"against {against}, the same photos: old -> new, and the change of hits", table
+
+
+def audit_table(report: AuditReport) -> Titled:
+    """Hit rates of labelled requests."""
+    headings = ("rule", "requests", "unlabelled", "hits", "95 %", "95 %, any time")
+    table = new_table(headings, words=("rule", "list"))
+    table.columns[0].no_wrap, table.columns[0].max_width = False, 27
+    for name, found in report.audits.items():
+        counts = (str(found.rows), str(found.skipped), _share(found.hit_rate))
+        table.add_row(_brief(name), *counts, _interval(found.fixed), _interval(found.anytime))
+    return "labelled requests, if drawn at random and all of them labelled", table
+
+
+def figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
+    """A line for each JSON object; a heading is in :data:`CELLS`, or else in its ``shots``."""
+    table = new_table(headings, words=("rule", "list"))
+    for entry in entries:
+        table.add_row(
+            *(
+                CELLS[heading](entry) if heading in CELLS else _share(entry["shots"][heading])
+                for heading in headings
+            )
+        )
+    return table
+
+
+def _by_guarantee(
+    title: str,
+    headings: Sequence[str],
+    rules: Sequence[Plain],
+    guaranteed: Sequence[Plain],
+    *,
+    all_rules: bool,
+) -> list[Titled]:
+    """One table of the first rule, or of all; then, of all, one for each further guarantee."""
+    shown = [entry for entry in rules if all_rules or entry["rule"] == FIRST]
+    tables = [(title, figures_table(headings, shown))]
+    if all_rules:
+        for guarantee in dict.fromkeys(entry["guarantee"] for entry in guaranteed):
+            entries = [entry for entry in guaranteed if entry["guarantee"] == guarantee]
+            tables.append((f"guarantee={guarantee}", figures_table(headings, entries)))
+    return tables
+
+
+def print_json(content: object) -> None:
+    """Print one JSON object on stdout: floats with all their digits, infinite ones as null."""
+    typer.echo(json.dumps(_finite(content), allow_nan=False))
+
+
+def _finite(content: object) -> object:
+    """JSON has no infinity, but the interval of a change on a single photo is infinite."""
+    if isinstance(content, Mapping):
+        return {name: _finite(entry) for name, entry in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(entry) for entry in content]
+    return None if isinstance(content, float) and isinf(content) else content
+
+
+def _plain(point: OperatingPoint) -> dict[str, Any]:
+    """The JSON object of a threshold."""
+    name, value = asked(point)
+    return {
+        "rule": point.rule,
+        name: value,
+        "guarantee": point.guarantee,
+        "guaranteed": point.guaranteed,
+        "delta": point.delta,
+        "max_size": point.max_size,
+        "small_classes": point.small_classes if RULES[point.rule].by_class else None,
+        "lambda_val": point.lambda_val,
+        **point.row.figures("calibrate"),
+        "rows": point.rows,
+    }
+
+
+def _of_several(point: OperatingPoint) -> dict[str, Any]:
+    return {**_plain(point), "images": point.images, "made_from": point.made_from}
+
+
+def _lambda(entry: Plain) -> str:
+    by_class = entry["small_classes"] is not None
+    return "by class" if by_class else threshold_text(entry["lambda_val"])
+
+
+def _brief(name: str) -> str:
+    """``average_k k=3`` as ``average_k 3``."""
+    return re.sub(r" (k|coverage)=", " ", name).replace(" guarantee=", ", ")
+
+
+def _pair(change: Change, shown: Callable[[float], str]) -> str:
+    return f"{shown(change.old)} -> {shown(change.new)}"
+
+
+def _size(value: float) -> str:
+    """A mean set size in at most six characters, for up to 99,999 classes."""
+    digits = 3 if value < 99.9995 else 1 if value < 999.95 else 0
+    return f"{value:,.{digits}f}"
+
+
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "-" if bounds is None else f"{bounds[0]:.3f}-{bounds[1]:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+CELLS: Mapping[str, Callable[[Plain], str]] = {
+    "rule": lambda entry: str(entry["rule"]),
+    "list": lambda entry: str(entry["list"]),
+    "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",
+    "photos": lambda entry: str(entry["images"]),
+    "lambda": _lambda,
+    "size": lambda entry: _size(entry["mean_set_size"]),
+    "hits": lambda entry: _share(entry["hit_rate"]),
+    "95 %": lambda entry: _interval(entry["hit_rate_ci95"]),
+    "macro": lambda entry: _share(entry["macro_hit_rate"]),
+    "empty": lambda entry: _share(entry["empty_rate"]),
+    "groups": lambda entry: f"{entry['rows']:,}",
+    "of photos": lambda entry: f"{entry['rows']:,}",
+    "made from": lambda entry: str(entry["made_from"]),
+}
+"""What a table shows of the JSON object of a threshold under each heading."""

@@ -1,0 +1,232 @@
+"""Watching a served bundle without labels: do live photos still look like the validation photos?
+
+Several things are watched at once, since each is blind to something: on blurred pictures the mean
+set size stayed at K while accuracy fell from .87 to .41, and the scores gave it away. None of them
+measures accuracy, which takes a few labels (`florilege.calibration.monitoring.audit`).
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from math import isfinite, log, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from florilege.calibration.intervals import score_interval
+from florilege.calibration.monitoring.martingales import DistributionTest, MeanTest
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.sets import largest_set
+from florilege.errors import BundleError
+
+TOLERANCE_Z = 3.0
+"""Changes within this many standard errors of the record's own figures are not called a change."""
+STATE_VERSION = 1
+WATCHED = {
+    "set_size": "sets are larger or smaller than they were on validation photos",
+    "faint_photos": "more or fewer photos than on validation have no class above the threshold",
+    "best_score": "best scores are distributed differently from those of validation photos",
+    "logsumexp": "logits are larger or smaller than they were on validation photos",
+}
+"""What is watched, and what an alarm says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What sets and scores were like on validation photos.
+
+    A photo is faint when its best score is below ``faint_below``: the threshold itself, so that its
+    set is empty, or the closest lower edge of the record's histogram where a set always holds its
+    best class.
+    """
+
+    calibration_id: str  # the calibration this comes from
+    rows: int  # validation photos
+    mean_size: float  # of their sets
+    size_deviation: float  # standard deviation of the size over the photos
+    largest_size: int  # no set can be larger
+    faint_below: float
+    faint_rate: float  # share of faint photos
+    edges: tuple[float, ...]  # lower edges of the bins of the best scores
+    best_scores: tuple[int, ...]  # photos in each
+    logsumexp_edges: tuple[float, ...] = ()  # of log sum exp of the logits; empty: not watched
+    logsumexp: tuple[int, ...] = ()  # photos in each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """A change that was noticed."""
+
+    watched: str  # a name in WATCHED
+    row: int  # photos seen by then, itself included
+    message: str  # what a person should know
+
+
+def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expected:
+    """What to expect of ``average_k`` on single photos, by default at the record's default K.
+
+    Raises:
+        NotCalibrated: The record has no threshold for this K.
+    """
+    point = record.point("average_k", k=k)
+    assert point.lambda_val is not None  # average_k always has one
+    edges = np.array(record.distribution.edges)
+    counts = np.array(record.distribution.best_scores)
+    below = int(np.searchsorted(edges, point.lambda_val, side="right")) - 1
+    faint_below, faint_rate = point.lambda_val, point.row.empty_rate
+    if point.min_size:
+        faint_below = float(edges[max(0, below)])
+        faint_rate = float(counts[: max(0, below)].sum() / counts.sum())
+    return Expected(
+        calibration_id=record.calibration_id,
+        rows=point.rows,
+        mean_size=point.expected_size.value,
+        size_deviation=point.row.size_deviation,
+        largest_size=largest_set(record.classes, point.score_kind, point.lambda_val),
+        faint_below=faint_below,
+        faint_rate=faint_rate,
+        edges=record.distribution.edges,
+        best_scores=record.distribution.best_scores,
+        logsumexp_edges=record.distribution.logsumexp_edges,
+        logsumexp=record.distribution.logsumexp,
+    )
+
+
+class Monitor:
+    """Watches set sizes and scores as they come.
+
+    Promise: if the photos are exchangeable with the validation photos, the probability that it
+    ever gives an alarm, however long it runs, is at most ``alpha`` plus the probability that the
+    record's mean size or its share of faint photos lies more than ``z`` standard errors from the
+    truth (0.5 % for both at ``z = 3``). For the size and the faint photos it is enough that the
+    mean of each photo, given those before it, stays within that tolerance.
+
+    What it does not promise: that a change which alters neither sizes nor scores is noticed, or
+    that a bundle without an alarm is accurate.
+
+    Args:
+        expected: What the record says.
+        alpha: Largest probability of a false alarm, split evenly over what is watched.
+        z: Tolerance in standard errors, above 0.
+        seed: For the random numbers that break ties between scores.
+
+    Raises:
+        ValueError: ``alpha`` outside (0, 1), or ``z`` not above 0.
+    """
+
+    def __init__(
+        self, expected: Expected, *, alpha: float = 0.05, z: float = TOLERANCE_Z, seed: int = 0
+    ) -> None:
+        if not 0 < alpha < 1 or not 0 < z < np.inf:
+            raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
+        self.expected, self.alarms, self.rows = expected, list[Alarm](), 0
+        edges, energies = expected.logsumexp_edges, expected.logsumexp
+        self.tests: dict[str, MeanTest | DistributionTest] = {
+            "set_size": _size_test(expected, z),
+            "faint_photos": _faint_test(expected, z),
+            "best_score": DistributionTest(expected.edges, expected.best_scores, seed=seed),
+        }
+        if edges:
+            self.tests["logsumexp"] = DistributionTest(edges, energies, seed=seed)
+        self._alarm_at = log(len(self.tests) / alpha)
+
+    def update(
+        self, sizes: ArrayLike, best_scores: ArrayLike, logsumexp: ArrayLike | None = None
+    ) -> list[Alarm]:
+        """Add some more photos; how they are split into batches makes no difference.
+
+        Args:
+            sizes: Set size of each photo, shape ``(rows,)``.
+            best_scores: The largest number compared with the threshold, shape ``(rows,)``.
+            logsumexp: Log sum exp of the served head's logits, shape ``(rows,)``; needed where
+                the record has its histogram.
+
+        Returns:
+            New alarms; whatever has given one stays silent from then on.
+
+        Raises:
+            ValueError: Shapes differ, a NaN, or ``logsumexp`` is missing.
+        """
+        best = np.asarray(best_scores, dtype=np.float64)
+        seen = {
+            "set_size": np.asarray(sizes, dtype=np.float64),
+            "faint_photos": (best < self.expected.faint_below).astype(np.float64),
+            "best_score": best,
+        }
+        if "logsumexp" in self.tests:
+            if logsumexp is None:
+                raise ValueError("logsumexp is watched, so every update needs it")
+            seen["logsumexp"] = np.asarray(logsumexp, dtype=np.float64)
+        _check(seen)
+        found = [
+            alarm
+            for name, test in self.tests.items()
+            if (alarm := self._alarm(name, test.update(seen[name]))) is not None
+        ]
+        self.rows += len(best)
+        self.alarms += found
+        return found
+
+    def to_json(self) -> str:
+        """The whole state, which is small; :meth:`restore` continues from it."""
+        state = {
+            "schema_version": STATE_VERSION,
+            "calibration_id": self.expected.calibration_id,
+            "rows": self.rows,
+            "alarms": [asdict(alarm) for alarm in self.alarms],
+            "tests": {name: test.to_plain() for name, test in self.tests.items()},
+        }
+        return json.dumps(state, allow_nan=False)
+
+    def restore(self, text: str | bytes) -> None:
+        """Continue from what :meth:`to_json` gave.
+
+        Raises:
+            BundleError: Damaged, of another version, or of another calibration.
+        """
+        try:
+            state = json.loads(text)
+            whose = (state["schema_version"], state["calibration_id"])
+            if whose != (STATE_VERSION, self.expected.calibration_id):
+                raise BundleError(
+                    "the monitor's state belongs to another calibration: start it again"
+                )
+            alarms = [Alarm(**alarm) for alarm in state["alarms"]]
+            for name, test in self.tests.items():
+                test.restore(state["tests"][name])
+            self.rows, self.alarms = int(state["rows"]), alarms
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BundleError(
+                f"the monitor's state is damaged ({error}): start it again"
+            ) from error
+
+    def _alarm(self, name: str, evidence: NDArray[np.float64]) -> Alarm | None:
+        reached = np.flatnonzero(evidence >= self._alarm_at)
+        if not reached.size or name in (alarm.watched for alarm in self.alarms):
+            return None
+        row = self.rows + int(reached[0]) + 1
+        return Alarm(watched=name, row=row, message=f"{WATCHED[name]} (noticed at photo {row:,})")
+
+
+def _size_test(expected: Expected, z: float) -> MeanTest:
+    error = expected.size_deviation / sqrt(expected.rows)
+    tolerance = max(
+        z * error, z * z / expected.rows
+    )  # the latter, Wilson's, if sets are all of one size
+    low = max(0.0, expected.mean_size - tolerance)
+    largest = max(expected.largest_size, low + 1)
+    return MeanTest(low=low, high=expected.mean_size + tolerance, largest=largest)
+
+
+def _faint_test(expected: Expected, z: float) -> MeanTest:
+    """Tolerates the Wilson interval, which is never empty, even if no photo was faint."""
+    low, high = score_interval(expected.faint_rate, expected.rows, z=z)
+    return MeanTest(low=low, high=high, largest=1.0)
+
+
+def _check(seen: dict[str, NDArray[np.float64]]) -> None:
+    shapes = [values.shape for values in seen.values()]
+    if any(shape != shapes[0] or len(shape) != 1 for shape in shapes):
+        raise ValueError(f"sizes and scores must all have the same shape (rows,), got {shapes}")
+    for name, values in seen.items():
+        if not isfinite(float(np.sum(values))):
+            raise ValueError(f"{name} must be finite numbers, got a NaN or an infinity")

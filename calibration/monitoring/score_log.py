@@ -1,0 +1,235 @@
+"""A log of what the network said about live photos: numbers only, in JSON lines of bounded size.
+
+It serves to calibrate again from traffic, since a threshold for a mean set size needs no labels. It
+holds the logits of the served head, from which scores and energies follow bit for bit. No photo, no
+name, no id, no address and no time of a request is written.
+
+A line is one request: ``network``, the hash of graph and preprocessing; ``head``; and ``logits``,
+for each photo its float32 numbers, little-endian, in base64. So files may be cut, joined and copied
+at any line, and a torn or damaged line costs itself alone.
+"""
+
+import json
+import os
+import tempfile
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from florilege.calibration.record import CalibrationRecord
+from florilege.errors import DataError
+from florilege.models.bundle.bundle import MODEL, PREPROCESS, Bundle
+
+NAME = "scores-*.jsonl"
+OLD_NAME = "scores-*.log"
+FILES = 16
+"""So many full files hold the bytes allowed; one is deleted at a time."""
+COUNTS = 64
+"""Each writer counts the bytes of all so many times while it writes the bytes allowed."""
+PHOTOS_AT_ONCE = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scorer:
+    """Where logits come from; only those of one scorer may be read together."""
+
+    network: str  # hash of graph and preprocessing: pictures of another size give other logits
+    head: str  # the served one
+    classes: int
+
+    @classmethod
+    def of(cls, bundle: Bundle, record: CalibrationRecord) -> "Scorer":
+        """That of a bundle, whatever its thresholds are."""
+        files = bundle.manifest.files
+        network = sha256(f"{files[MODEL]} {files[PREPROCESS]}".encode()).hexdigest()
+        return cls(network=network, head=record.head, classes=record.classes)
+
+
+class ScoreLogWriter:
+    """Appends the logits of requests; any number of threads may call it.
+
+    Each writer has files of its own, so processes and machines may share a folder. Nothing is
+    deleted before all files together hold ``max_bytes``; then the file goes that was not written to
+    for longest. Each further writer may exceed the bytes by a 64th of them.
+    """
+
+    def __init__(self, folder: str | Path, scorer: Scorer, *, max_bytes: int) -> None:
+        self.folder, self.scorer, self.max_bytes = Path(folder), scorer, max_bytes
+        self._file: int | None = None
+        self._written = 0  # bytes in this file
+        self._room = 0  # bytes that may be written before all are counted again
+        self._lock = threading.Lock()
+
+    def append(self, logits: ArrayLike) -> None:
+        """Add the photos of one request.
+
+        Args:
+            logits: Of the served head, shape ``(photos, classes)``, at least one photo.
+
+        Raises:
+            ValueError: A wrong shape.
+            OSError: It could not be written; the next request begins another file.
+        """
+        values = np.asarray(logits, dtype="<f4")
+        if values.ndim != 2 or values.shape != (len(values) or 1, self.scorer.classes):
+            raise ValueError(
+                f"logits must have shape (photos, {self.scorer.classes}), got {values.shape}"
+            )
+        photos = [b64encode(row).decode() for row in values]
+        request = {"network": self.scorer.network, "head": self.scorer.head, "logits": photos}
+        line = json.dumps(request).encode() + b"\n"
+        with self._lock:
+            try:
+                self._make_room(len(line))
+                self._write(line)
+            except OSError:
+                self._close()
+                raise
+
+    def close(self) -> None:
+        """Close the file; a later ``append`` begins another."""
+        with self._lock:
+            self._close()
+
+    def _make_room(self, size: int) -> None:
+        """Delete the oldest files where ``size`` bytes more would exceed those allowed."""
+        if size > self._room:
+            files = []
+            for path in self.folder.glob(NAME):
+                with suppress(FileNotFoundError):  # another writer has deleted it
+                    status = path.stat()
+                    files.append((status.st_mtime_ns, path, status.st_size))
+            total = sum(held for _, _, held in files)
+            for _, path, held in sorted(files):
+                if total + size > self.max_bytes:
+                    path.unlink(missing_ok=True)
+                    total -= held
+            self._room = max(size, min(self.max_bytes - total, self.max_bytes // COUNTS))
+        self._room -= size
+
+    def _write(self, line: bytes) -> None:
+        if self._file is not None:
+            deleted = not os.fstat(self._file).st_nlink
+            if deleted or self._written >= self.max_bytes // FILES:
+                self._close()
+        if self._file is None:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            begun = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.urandom(4).hex()}"
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
+            self._file = os.open(self.folder / NAME.replace("*", begun), flags, 0o600)
+            self._written = 0
+        written = os.write(self._file, line)
+        self._written += written
+        if written < len(line):
+            raise OSError(f"only {written} of {len(line)} bytes were written")
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class ScoreLog:
+    """The requests of one scorer as they were when the log was opened; ``close()`` when done.
+
+    They are copied into temporary files, so that no server can delete them meanwhile and memory
+    does not grow with the traffic.
+
+    Attributes:
+        requests: How many there are, by their number of photos.
+        repeated: Of these, requests with exactly the logits of an earlier one.
+        others: Requests of other networks or heads, left out.
+        damaged: Lines left out, such as the torn end that a crash leaves.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.requests: dict[int, int] = {}
+        self.repeated = self.others = self.damaged = 0
+        self._copies: dict[int, IO[bytes]] = {}
+        self._files, self._seen = ExitStack(), set[bytes]()
+
+    def blocks(self, *, photos: int = 1) -> Iterator[NDArray[np.float32]]:
+        """Logits of the requests with this many photos, in the order of the files.
+
+        Yields:
+            float32, shape ``(requests, photos, classes)``, about 512 photos at once.
+        """
+        step, width = max(1, PHOTOS_AT_ONCE // photos), photos * self.scorer.classes * 4
+        for start in range(0, self.requests.get(photos, 0), step):
+            self._copies[photos].seek(start * width)
+            content = self._copies[photos].read(step * width)
+            yield np.frombuffer(content, "<f4").reshape(-1, photos, self.scorer.classes)
+
+    def add(self, line: bytes) -> None:
+        """Copy the request of a line, if it is whole and of this scorer."""
+        try:
+            request = json.loads(line)
+            if (request["network"], request["head"]) != (self.scorer.network, self.scorer.head):
+                self.others += 1
+                return
+            photos = [b64decode(photo, validate=True) for photo in request["logits"]]
+            values = np.frombuffer(b"".join(photos), "<f4")
+            if {len(photo) for photo in photos} != {self.scorer.classes * 4}:
+                raise ValueError("not one number for each class")
+            if not np.isfinite(values).all():
+                raise ValueError("not finite")
+        except (ValueError, TypeError, KeyError, RecursionError):
+            self.damaged += 1
+            return
+        number, content = len(photos), values.tobytes()
+        if number not in self._copies:
+            file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
+            self._copies[number] = self._files.enter_context(file)
+        self._copies[number].write(content)
+        self.requests[number] = self.requests.get(number, 0) + 1
+        digest = sha256(content).digest()
+        self.repeated += digest in self._seen
+        self._seen.add(digest)
+
+    def close(self) -> None:
+        """Delete the copies."""
+        self._files.close()
+
+
+def open_score_log(folder: str | Path, scorer: Scorer) -> ScoreLog:
+    """Read the log in a folder, which servers may go on writing.
+
+    Raises:
+        DataError: No request of this scorer, a log of an earlier version, or it cannot be read.
+    """
+    if any(Path(folder).glob(OLD_NAME)):
+        raise DataError(
+            f"{Path(folder) / OLD_NAME}: an earlier version wrote these files, which this one does "
+            "not read; remove them, or have the server log to a new folder"
+        )
+    log = ScoreLog(scorer)
+    try:
+        for path in sorted(Path(folder).glob(NAME)):
+            with (
+                suppress(FileNotFoundError),
+                path.open("rb") as file,
+            ):  # deleted since it was listed
+                for line in file:
+                    log.add(line)
+        if not log.requests:
+            raise DataError(
+                f"the score log in {folder} has no request of this network and head, but "
+                f"{log.others:,} of others: serve the bundle with --score-log and wait for traffic"
+            )
+    except OSError as error:
+        log.close()
+        raise DataError(f"the score log in {folder} cannot be read: {error}") from error
+    except BaseException:
+        log.close()
+        raise
+    return log

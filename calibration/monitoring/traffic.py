@@ -1,0 +1,64 @@
+"""Traffic: live requests as they are served, without those that look like none of our classes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from florilege.calibration.fusion import fuse
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.rejection.rejection_rule import Rejection
+from florilege.calibration.scores import adjusted
+
+Requests = Callable[[], Iterator[NDArray[Any]]]
+"""Starts a fresh pass over the logits of the served head, ``(requests, photos, classes)``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Requests with the same number of photos, which can be read any number of times.
+
+    Those without a photo that the judge finds familiar are left out, by a rule that was fixed
+    before the traffic was seen; without a judge none are.
+    """
+
+    requests: Requests  # such as log.blocks of a score log
+    record: CalibrationRecord  # the calibration that serves them
+    judge: Rejection | None
+
+    def logits(self) -> Iterator[NDArray[Any]]:
+        """Logits of the requests that are not left out, ``(requests, photos, classes)``."""
+        for logits in self.requests():
+            familiar = logits[self._familiar(logits)]
+            if len(familiar):
+                yield familiar
+
+    def scores(self, log_ratios: ArrayLike | None) -> Iterator[NDArray[np.float64]]:
+        """Their scores, fused and corrected as they are served, ``(requests, classes)``."""
+        temperature = self.record.temperature
+        for logits in self.logits():
+            served = adjusted(logits, temperature=temperature, log_ratios=log_ratios)
+            yield fuse(served, score_kind=self.record.score_kind)
+
+    def count(self) -> tuple[int, int]:
+        """How many requests are not left out, and how many there are."""
+        counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self.requests()]
+        return sum(passed for passed, _ in counts), sum(seen for _, seen in counts)
+
+    def latest(self, most: int) -> NDArray[Any]:
+        """Logits of the latest requests that are not left out, at most ``most`` of them."""
+        kept: list[NDArray[Any]] = []
+        for logits in self.logits():
+            kept.append(logits)
+            while sum(map(len, kept[1:])) >= most:
+                kept.pop(0)
+        return np.concatenate(kept)[-most:]
+
+    def _familiar(self, logits: NDArray[Any]) -> NDArray[np.bool_]:
+        if self.judge is None:
+            return np.ones(len(logits), dtype=np.bool_)
+        found = self.judge.familiarity(logits.reshape(-1, logits.shape[2]))
+        best: NDArray[np.float64] = found.reshape(logits.shape[:2]).max(axis=1)
+        return best >= self.judge.threshold

@@ -1,0 +1,184 @@
+"""One calibrated threshold in use: what is compared, with what, and what was measured."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from florilege.calibration.fusion import Fusion, fuse
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.photo_groups import MadeFrom
+from florilege.calibration.record.origin import Origin
+from florilege.calibration.record.schema import ANSWERED, Row, Table
+from florilege.calibration.record.statement import statement
+from florilege.calibration.rules import RULES
+from florilege.calibration.scores import ScoreKind, adjusted
+from florilege.calibration.sets import SetRule
+
+
+class NotCalibrated(ValueError):
+    """No threshold was calibrated for what is asked.
+
+    Attributes:
+        allowed: The values of K, or the coverages, that were calibrated for the rule.
+    """
+
+    def __init__(self, message: str, *, allowed: list[float]) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A measured figure with its 95 % interval and where it was measured."""
+
+    value: float
+    ci95: tuple[float, float]
+    split: str
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OperatingPoint(SetRule):
+    """A calibrated rule in use, with what it was made from.
+
+    Attributes:
+        table: The table its threshold is from, which says for which head, kind of score and number
+            of photos it is, and what it promises.
+        row: The threshold and its figures.
+        measured: What the figures were measured on.
+        unpromised_classes: For ``class_coverage``: number of classes without a promise of their
+            own.
+        guaranteed: Whether the promise holds: none of the photos trained the network or chose its
+            checkpoint or head, and the scores are not corrected for traffic; with several photos,
+            each group must also show a single plant.
+        log_ratios: What is added to the logits before they become scores, float64, shape
+            ``(classes,)``: logs of how much more frequent each class is now
+            (:mod:`florilege.calibration.monitoring.prior_shift`); None where nothing is added.
+    """
+
+    table: Table
+    row: Row
+    measured: Origin
+    unpromised_classes: int
+    guaranteed: bool
+    log_ratios: NDArray[np.float64] | None
+
+    @property
+    def head(self) -> str:
+        """Head of the network whose logits become scores."""
+        return self.table.head
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """How they become scores, see :func:`florilege.calibration.scores.scores`."""
+        return self.table.score_kind
+
+    @property
+    def images(self) -> int:
+        """Number of photos of one plant it was calibrated for."""
+        return self.table.images
+
+    @property
+    def list_name(self) -> str | None:
+        """The list whose classes alone it was calibrated for; None for all classes."""
+        return self.table.list_name
+
+    @property
+    def fusion(self) -> Fusion:
+        """How the photos' scores become one row, see :mod:`florilege.calibration.fusion`."""
+        return self.table.fusion
+
+    @property
+    def made_from(self) -> MadeFrom | None:
+        """What photos of one group had in common at the calibration; None for one photo."""
+        return self.table.made_from
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """The kind of promise asked for: on the coverage, or on a mean size of at most ``k``."""
+        return self.table.guarantee
+
+    @property
+    def delta(self) -> float | None:
+        """For ``probability``: how often a calibration may break the promise."""
+        return self.table.delta
+
+    @property
+    def k(self) -> float | None:
+        """Mean set size asked for (size of every set for ``top_k``), or None."""
+        return self.row.value if RULES[self.rule].asks == "k" else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Coverage asked for, or None."""
+        return self.row.value if RULES[self.rule].asks == "coverage" else None
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate | None]:
+        """The figures of an answer by their names there; None for any that was not measured."""
+        found = dict[str, Estimate | None]()
+        for name, figure in ANSWERED.items():
+            value, (low, high) = self.row.with_interval(figure)
+            found[name] = None
+            if value is not None:
+                found[name] = Estimate(
+                    value=value, ci95=(low, high), split=self.measured.split, rows=self.rows
+                )
+        return found
+
+    @property
+    def expected_size(self) -> Estimate:
+        """Mean set size on photos like those of the split."""
+        size = self.estimates["expected_size"]
+        assert size is not None  # it needs no labels
+        return size
+
+    @property
+    def hit_rate(self) -> Estimate | None:
+        """Share of sets that hold the true class; None where it was not measured."""
+        return self.estimates["hit_rate"]
+
+    @property
+    def statement(self) -> str:
+        """The figures in one plain sentence."""
+        return statement(self)
+
+    def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
+        """The same threshold, to be compared with scores of some classes alone.
+
+        It was not calibrated for these: the mean size of sets is another one.
+
+        Args:
+            classes: Output indices, ascending, shape ``(listed,)``.
+        """
+        arrays = (self.class_weights, self.class_thresholds, self.log_ratios)
+        weights, thresholds, ratios = (None if each is None else each[classes] for each in arrays)
+        return replace(self, class_weights=weights, class_thresholds=thresholds, log_ratios=ratios)
+
+    def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
+        """Logits ``(..., classes)`` of the :attr:`head`, scaled by temperature and corrected."""
+        return adjusted(logits, temperature=self.table.temperature, log_ratios=self.log_ratios)
+
+    def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
+        """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
+
+        For one photo these are :func:`florilege.calibration.scores.scores`, bit for bit. A
+        threshold for single photos accepts several too: it is then compared with the mean of their
+        scores, for which it was not calibrated.
+
+        Args:
+            logits: Of the :attr:`head`, shape ``(photos, classes)``; the photos in any order.
+
+        Returns:
+            float64, shape ``(classes,)``.
+
+        Raises:
+            ValueError: A wrong shape, no photo, or logits that are NaN or +inf.
+        """
+        values = self.adjusted(logits)[np.newaxis]
+        k = self.top_k if self.fusion == "mean_marginal" else None
+        rows = fuse(values, score_kind=self.score_kind, fusion=self.fusion, k=k)
+        return rows.reshape(-1)

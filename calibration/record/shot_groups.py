@@ -1,0 +1,89 @@
+"""Set sizes and hit rates for species with few, a medium number and many training images."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from florilege.calibration.intervals import mean_interval, wilson
+from florilege.calibration.metrics import shot_groups
+from florilege.calibration.validation import as_counts, as_labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShotGroup:
+    """How the sets do on photos of one group of species.
+
+    Attributes:
+        name: ``few``, ``medium`` or ``many``.
+        classes: Number of species in the group that have a photo.
+        rows: Number of their photos.
+        mean_size: Mean set size, and ``size_ci95`` its interval.
+        hit_rate: Share of sets with the true species, each photo counting the same, and
+            ``hit_ci95`` its interval.
+    """
+
+    name: str
+    classes: int
+    rows: int
+    mean_size: float
+    size_ci95: tuple[float, float]
+    hit_rate: float
+    hit_ci95: tuple[float, float]
+
+
+def measure_by_shots(
+    sizes: ArrayLike,
+    hits: ArrayLike,
+    labels: ArrayLike,
+    class_counts: ArrayLike,
+    *,
+    largest: int | None = None,
+) -> tuple[ShotGroup, ...]:
+    """Measure each group that has photos.
+
+    Args:
+        sizes: Set size of each photo, shape ``(rows,)``.
+        hits: Whether its set holds the truth, bool, shape ``(rows,)``.
+        labels: True class indices, shape ``(rows,)``.
+        class_counts: Training images per class, shape ``(classes,)``.
+        largest: The most classes that a set can hold, by default all.
+
+    Returns:
+        ``few``, ``medium`` and ``many``, leaving out those without a photo.
+
+    Raises:
+        ValueError: The shapes differ.
+
+    Example:
+        >>> groups = measure_by_shots([2, 4, 6], [True, True, False], [0, 1, 1], [500, 5])
+        >>> [(group.name, group.rows, group.mean_size, group.hit_rate) for group in groups]
+        [('few', 2, 5.0, 0.5), ('many', 1, 2.0, 1.0)]
+    """
+    counts = as_counts(class_counts)
+    truth = as_labels(labels, rows=np.size(labels), classes=counts.size)
+    size, hit = np.asarray(sizes, dtype=np.float64), np.asarray(hits)
+    if not size.shape == hit.shape == truth.shape or hit.dtype != np.bool_:
+        raise ValueError(
+            f"sizes, hits (bool) and labels must have one shape (rows,), got {size.shape}, "
+            f"{hit.shape} {hit.dtype} and {truth.shape}"
+        )
+    found = []
+    for name, mask in shot_groups(counts).items():
+        among = mask[truth]
+        if not among.any():
+            continue
+        rows, hits, mean = int(among.sum()), int(hit[among].sum()), float(size[among].mean())
+        deviation, most = float(size[among].std()), largest or counts.size
+        found.append(
+            ShotGroup(
+                name=name,
+                classes=np.unique(truth[among]).size,
+                rows=rows,
+                mean_size=mean,
+                size_ci95=mean_interval(mean, deviation, rows, lowest=0, highest=most),
+                hit_rate=hits / rows,
+                hit_ci95=wilson(hits, rows),
+            )
+        )
+    return tuple(found)

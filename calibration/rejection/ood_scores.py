@@ -1,0 +1,90 @@
+"""How familiar a photo looks to the network: the number that tells "not one of ours".
+
+Higher is more familiar. The :data:`METHODS` need only the logits of a photo. ``combined`` also
+needs its features, the input of the last layer, and those of some training photos (see
+:mod:`florilege.calibration.rejection.reference`); it is better at recognising strangers.
+"""
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from math import floor
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from florilege.calibration.scores import ScoreKind, scores
+from florilege.calibration.threshold import as_fraction
+
+Floats = NDArray[np.float64]
+
+DEFAULT_METHOD = "auto"
+"""The best that bundle and data allow: ``combined``, else ``generalised_entropy``."""
+LOGITS_METHOD = "generalised_entropy"
+COMBINED = "combined"
+FEATURE_METHODS = (COMBINED,)
+DEFAULT_SHARE = 0.01
+"""Share of validation photos that come out suspect."""
+ENTROPY_POWER = 0.1
+ENTROPY_CLASSES = 100
+
+
+def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind = "softmax") -> Floats:
+    """Minus the generalised entropy of the best 100 scores, shape ``(rows,)``.
+
+    It adds up ``-(p (1 - p)) ** 0.1``, and so depends on how all the leading classes share the
+    score, where the best score depends on one of them.
+
+    References:
+        Liu, Lochman and Zach, "GEN: pushing the limits of softmax-based out-of-distribution
+        detection", CVPR 2023.
+
+    Example:
+        >>> generalised_entropy([[50.0, 0.0], [0.0, 0.0]]).round(3)
+        array([-0.007, -1.741])
+    """
+    values = scores(logits, score_kind)
+    count = min(ENTROPY_CLASSES, values.shape[1])
+    best = -np.sort(-values, axis=1)[:, :count]
+    summed: Floats = -((best * (1 - best)) ** ENTROPY_POWER).sum(axis=1)
+    return summed
+
+
+METHODS: Mapping[str, Callable[[ArrayLike, ScoreKind], Floats]] = MappingProxyType(
+    {LOGITS_METHOD: generalised_entropy}
+)
+"""What can be computed from logits alone: ``METHODS[name](logits, score_kind)``."""
+
+
+def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> float:
+    """The familiarity below which a photo is suspect.
+
+    Promise: of ``n`` validation photos at most ``floor(share n)`` lie below, and exactly that many
+    where familiarities do not tie at the threshold. A new photo drawn like them is suspect with a
+    probability of at most ``(floor(share n) + 1) / (n + 1)``, over validation and photo together.
+
+    Args:
+        familiarity: Of validation photos, shape ``(rows,)``, at least one, no NaN.
+        share: In [0, 1).
+
+    Raises:
+        ValueError: No row, a NaN, or ``share`` out of range.
+
+    Example:
+        >>> suspect_threshold([0.1, 0.5, 0.9, 0.7], 0.25)
+        0.5
+    """
+    values = np.asarray(familiarity, dtype=np.float64)
+    if values.ndim != 1 or not values.size or np.isnan(values).any():
+        raise ValueError(
+            f"familiarity must be one number per row and no NaN, got shape {values.shape}"
+        )
+    check_share(share)
+    rank = floor(as_fraction(share) * Fraction(values.size))
+    return float(np.partition(values, rank)[rank])
+
+
+def check_share(share: float) -> None:
+    """Raise a ``ValueError`` unless ``0 <= share < 1``."""
+    if not 0 <= share < 1:
+        raise ValueError(f"share must be in [0, 1), got {share}")

@@ -1,0 +1,180 @@
+"""Whether a request shows one of our classes: what a calibration record says about it."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from florilege.calibration.rejection.ood_scores import (
+    COMBINED,
+    FEATURE_METHODS,
+    LOGITS_METHOD,
+    METHODS,
+    suspect_threshold,
+)
+from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.scores import ScoreKind
+
+Floats = NDArray[np.float64]
+PARTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejection:
+    """Judges photos by how familiar they look.
+
+    Attributes:
+        method: ``combined``, or a name in
+            :data:`florilege.calibration.rejection.ood_scores.METHODS`.
+        threshold: Below it a photo is suspect.
+        share: Share of the calibration photos that are to be suspect.
+        rows: Calibration photos.
+        head: Head whose logits are judged.
+        score_kind: How they become scores.
+        centres: For ``combined``, the mean of each part over the calibration photos.
+        scales: For ``combined``, their standard deviations.
+        reference_sha256: Of the file with the
+            :class:`florilege.calibration.rejection.reference.Reference` that photos are compared
+            with; None where logits are enough.
+        by_logits: How to judge where only logits are at hand, as in a score log; None where this
+            rejection needs no more than those.
+
+    Raises:
+        ValueError: An unknown method, or a threshold, centre or scale that is not finite.
+    """
+
+    method: str
+    threshold: float
+    share: float
+    rows: int
+    head: str
+    score_kind: ScoreKind
+    centres: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
+    reference_sha256: str | None = None
+    by_logits: "Rejection | None" = None
+
+    def __post_init__(self) -> None:
+        if self.method not in (*METHODS, *FEATURE_METHODS):
+            known = ", ".join((*METHODS, *FEATURE_METHODS))
+            raise ValueError(f"method must be one of {known}, got {self.method!r}")
+        if not all(map(isfinite, (self.threshold, *self.centres, *self.scales))):
+            raise ValueError(
+                f"threshold, centres and scales must be finite, got {self.threshold}, "
+                f"{self.centres} and {self.scales}"
+            )
+        parts = PARTS if self.method == COMBINED else 0
+        lengths = (len(self.centres), len(self.scales))
+        if lengths != (parts, parts) or any(scale <= 0 for scale in self.scales):
+            raise ValueError(f"{self.method} needs {parts} centres and {parts} scales above 0")
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether logits are not enough."""
+        return self.method in FEATURE_METHODS
+
+    @property
+    def from_logits(self) -> "Rejection | None":
+        """How to judge where only logits are at hand."""
+        return self.by_logits if self.needs_features else self
+
+    def familiarity(
+        self,
+        logits: ArrayLike,
+        features: ArrayLike | None = None,
+        reference: Reference | None = None,
+    ) -> Floats:
+        """How familiar each photo looks, shape ``(photos,)``.
+
+        ``combined`` adds up what :func:`parts` says, each in standard deviations of the calibration
+        photos from their mean: 0 is an ordinary photo.
+
+        Args:
+            logits: Of the head that is judged, shape ``(photos, classes)``.
+            features: Shape ``(photos, dimensions)``, where they are needed.
+            reference: What they are compared with.
+
+        Raises:
+            ValueError: A wrong shape, logits that are NaN or +inf, or missing features.
+        """
+        if not self.needs_features:
+            return METHODS[self.method](logits, self.score_kind)
+        if features is None or reference is None:
+            raise ValueError(f"features and a reference must be given for {self.method}")
+        return _combined(
+            parts(logits, self.score_kind, features, reference), self.centres, self.scales
+        )
+
+    def verdict(
+        self,
+        logits: ArrayLike,
+        features: ArrayLike | None = None,
+        reference: Reference | None = None,
+    ) -> tuple[float, bool]:
+        """How familiar the most familiar photo looks, and whether the request is suspect.
+
+        Promise: a photo drawn like the calibration photos is suspect with a probability of at most
+        ``(floor(share rows) + 1) / (rows + 1)``, over calibration and photo together; for
+        ``combined``, whose scales come from the same photos, up to terms that vanish as
+        ``rows`` grows. A request of several photos is suspect only if each of them is, and so no
+        more often.
+
+        Arguments are those of :meth:`familiarity`, for the photos of one request.
+
+        Raises:
+            ValueError: As there, or if there is no photo.
+        """
+        found = self.familiarity(logits, features, reference)
+        if not found.size:
+            raise ValueError("logits must hold at least one photo, got none")
+        value = float(found.max())
+        return value, value < self.threshold
+
+
+def parts(
+    logits: ArrayLike, score_kind: ScoreKind, features: ArrayLike, reference: Reference
+) -> Floats:
+    """What ``combined`` adds up, shape ``(photos, 3)``; each is higher for the more familiar.
+
+    They are the cosine to the nearest training photo, minus the length of what the features have
+    off the axes, and minus the generalised entropy. Each misses strangers that another sees.
+    """
+    columns = (*reference.compare(features), METHODS[LOGITS_METHOD](logits, score_kind))
+    return np.stack(columns, axis=1)
+
+
+def fit_rejection(
+    method: str,
+    share: float,
+    found: Floats,
+    *,
+    head: str,
+    score_kind: ScoreKind,
+    reference_sha256: str | None = None,
+) -> Rejection:
+    """The rejection by which ``share`` of the calibration photos are suspect.
+
+    ``found`` has a row for each of them, shape ``(rows, columns)``: one column with what the method
+    says, or for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
+    """
+    rejection = partial(Rejection, share=share, rows=len(found), head=head, score_kind=score_kind)
+    if method not in FEATURE_METHODS:
+        return rejection(method=method, threshold=suspect_threshold(found[:, 0], share))
+    centres, scales = found.mean(axis=0), found.std(axis=0)
+    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant except for rounding
+    return rejection(
+        method=method,
+        threshold=suspect_threshold(_combined(found, centres, scales), share),
+        centres=tuple(centres.tolist()),
+        scales=tuple(scales.tolist()),
+        reference_sha256=reference_sha256,
+        by_logits=rejection(method=LOGITS_METHOD, threshold=suspect_threshold(found[:, -1], share)),
+    )
+
+
+def _combined(found: Floats, centres: ArrayLike, scales: ArrayLike) -> Floats:
+    standard = (found - np.asarray(centres)) / np.asarray(scales)
+    summed: Floats = standard[:, 0] + standard[:, 1] + standard[:, 2]
+    return summed

@@ -1,0 +1,208 @@
+"""What the rules need to know about calibration scores, gathered in one pass over batches."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from florilege.calibration.conformal import (
+    check_coverage,
+    conformal_rank,
+    pac_rank,
+    true_score_quantile,
+)
+from florilege.calibration.guarantees import BestOfRows, Guarantee, conformal_size_threshold
+from florilege.calibration.selection import TopScores
+from florilege.calibration.sets import SetRule, best_class
+from florilege.calibration.threshold import (
+    RealNumber,
+    as_fraction,
+    check_average_k,
+    exact_rank,
+    next_above,
+)
+from florilege.calibration.validation import FloatArray, as_labels, as_scores, row_blocks
+
+LOWEST = float(np.finfo(np.float64).min)
+
+
+class Evidence:
+    """Largest scores and true-class scores, enough for every threshold of one kind of score.
+
+    With ``min_size=1`` the best class of each row is set aside first: it is in the set whatever
+    the threshold, which only has to cut the rest.
+
+    Args:
+        rows: Rows of the whole calibration data.
+        classes: Number of classes.
+        max_average_k: The largest mean set size that will be asked for.
+        min_size: 1 where every set holds its best class, else 0.
+        class_weights: Factor of each class's score, shape ``(classes,)``, or None.
+        max_size: The largest set, at least ``max_average_k``, if mean sizes are to be guaranteed;
+            those without a guarantee can then no longer be asked for.
+
+    Raises:
+        ValueError: ``min_size`` is not 0 or 1, ``max_average_k`` or ``max_size`` is out of range,
+            or there is not one weight per class.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        classes: int,
+        max_average_k: RealNumber,
+        min_size: int = 1,
+        class_weights: NDArray[np.float64] | None = None,
+        max_size: int | None = None,
+    ) -> None:
+        if min_size not in (0, 1):
+            raise ValueError(f"min_size must be 0 or 1, got {min_size}")
+        check_average_k(max_average_k, lowest=min_size, classes=classes)
+        if class_weights is not None and class_weights.shape != (classes,):
+            raise ValueError(
+                f"class_weights must have shape ({classes},), got {class_weights.shape}: is there "
+                "one count per class?"
+            )
+        if max_size is not None and not max_average_k <= max_size <= classes:
+            raise ValueError(f"max_size must be in [{max_average_k}, {classes}], got {max_size}")
+        self.rows, self.classes, self.min_size, self.max_size = rows, classes, min_size, max_size
+        self.class_weights = class_weights
+        cut = as_fraction(max_average_k) - min_size  # scores per row for the threshold to choose
+        self._top = TopScores(rows, cut if max_size is None else 0)
+        self._best = None
+        if max_size is not None:
+            keep, largest = max(1, max_size - min_size), exact_rank(cut, rows) + 1
+            self._best = BestOfRows(rows, keep, largest=largest, highest=1.0)
+        self._true: list[NDArray[np.float64]] = []
+        self._smallest = np.inf  # of all scores compared
+        self._largest = -np.inf
+        self._largest_rest = -np.inf  # of those the threshold has to cut
+
+    def update(self, scores: ArrayLike, labels: ArrayLike | None = None) -> None:
+        """Add some more rows.
+
+        Args:
+            scores: Shape ``(batch, classes)``, not weighted yet.
+            labels: True class indices, shape ``(batch,)``; needed only for coverage.
+
+        Raises:
+            ValueError: Wrong shapes, a NaN or +inf, or more rows than announced.
+        """
+        values = as_scores(scores)
+        if values.shape[1] != self.classes:
+            raise ValueError(f"scores must have {self.classes} classes, got {values.shape[1]}")
+        true = None if labels is None else as_labels(labels, rows=len(values), classes=self.classes)
+        for part in row_blocks(values):
+            self._add(values[part], None if true is None else true[part])
+
+    def _add(self, values: FloatArray, labels: NDArray[np.int64] | None) -> None:
+        if self.class_weights is not None:
+            values = values * self.class_weights
+        best = best_class(values)[:, np.newaxis]  # (batch, 1)
+        self._smallest = min(self._smallest, float(values.min()))
+        self._largest = max(self._largest, float(np.take_along_axis(values, best, axis=1).max()))
+        rest = values
+        if self.min_size:
+            rest = values.copy()
+            np.put_along_axis(rest, best, -np.inf, axis=1)
+        self._top.update(rest)
+        if self._best is not None:
+            self._best.add(rest)
+        self._largest_rest = max(self._largest_rest, float(rest.max()))
+        if labels is not None:
+            true = values[np.arange(len(labels)), labels].astype(np.float64)
+            if self.min_size:
+                true[best[:, 0] == labels] = np.inf
+            self._true.append(true)
+
+    def average_k(self, average_k: RealNumber, *, rule: str = "average_k") -> SetRule:
+        """Rule for sets of ``average_k`` classes on average.
+
+        Raises:
+            ValueError: ``average_k`` below ``min_size`` or above what was announced.
+        """
+        check_average_k(average_k, lowest=self.min_size, classes=self.classes)
+        found = self._top.threshold(as_fraction(average_k) - self.min_size)
+        kept = round(found.achieved * found.rows) + self.min_size * found.rows
+        lambda_val = self._smallest if self.classes == self.min_size else found.lambda_val
+        return self._rule(rule, lambda_val, achieved=kept / found.rows, ties=found.ties)
+
+    def guaranteed_average_k(
+        self, average_k: RealNumber, guarantee: Guarantee, *, delta: float, seed: int = 0
+    ) -> SetRule:
+        """Rule for sets of at most ``average_k`` classes on average, see
+        :func:`florilege.calibration.rules.rules.average_k`.
+
+        Raises:
+            ValueError: A value out of range, no ``max_size`` was announced, or scores outside
+                [0, 1] for ``probability``.
+        """
+        check_average_k(average_k, lowest=self.min_size, classes=self.classes)
+        if self._best is None or self.max_size is None:
+            raise ValueError("a guarantee needs max_size from the start")
+        sizes = {"max_size": self.max_size, "min_size": self.min_size}
+        if guarantee == "mean":
+            largest, rows = self._best.largest, self._top.rows_seen
+            lambda_val = conformal_size_threshold(largest, average_k, rows=rows, **sizes)
+        elif guarantee == "probability":
+            self._check_probability(delta)
+            lambda_val = self._best.threshold(average_k, delta=delta, seed=seed, **sizes)
+        else:
+            raise ValueError(f"guarantee must be mean or probability, got {guarantee!r}")
+        return self._rule("average_k", lambda_val, max_size=self.max_size)
+
+    def coverage(
+        self, coverage: RealNumber, *, delta: float | None = None, rule: str = "coverage"
+    ) -> SetRule:
+        """Rule for sets that hold the true class with a probability of at least ``coverage``.
+
+        Raises:
+            ValueError: A value out of range, or rows were added without labels.
+        """
+        check_coverage(coverage)
+        true = self.true_scores
+        if delta is None:
+            rank = conformal_rank(coverage, true.size)
+        else:
+            rank = pac_rank(coverage, true.size, delta)
+        return self._rule(rule, self.finite(true_score_quantile(true, rank)))
+
+    @property
+    def true_scores(self) -> NDArray[np.float64]:
+        """Score of each row's true class; ``+inf`` where it is in the set anyway.
+
+        Raises:
+            ValueError: Rows were added without labels.
+        """
+        true = np.concatenate([np.empty(0), *self._true])
+        if true.size != self._top.rows_seen or not true.size:
+            raise ValueError("coverage needs the labels of every row, but some came without")
+        return true
+
+    def finite(self, quantile: float) -> float:
+        """A finite threshold that keeps as much as a quantile of true scores does."""
+        if quantile == -np.inf:  # too few rows for this level: every class is in every set
+            return 0.0 if self._smallest >= 0 else LOWEST
+        if quantile == np.inf:  # the best class alone is enough
+            return self._smallest if self.classes == 1 else next_above(self._largest_rest)
+        return quantile
+
+    def _check_probability(self, delta: float) -> None:
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must be in (0, 1), got {delta}")
+        if self._largest > 1 or self._smallest < 0:
+            raise ValueError(
+                "scores must be in [0, 1] for guarantee='probability', got "
+                f"{self._smallest} to {self._largest}"
+            )
+
+    def _rule(self, rule: str, lambda_val: float, **known: Any) -> SetRule:
+        return SetRule(
+            rule=rule,
+            lambda_val=lambda_val,
+            min_size=self.min_size,
+            class_weights=self.class_weights,
+            rows=self._top.rows_seen,
+            **known,
+        )

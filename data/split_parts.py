@@ -1,0 +1,98 @@
+"""A part of a split, for calibrating on photos that nothing else has seen.
+
+``test:0-0.3`` is three tenths of the split ``test``, dealt at random but always the same;
+``test:0.3-1`` is all the rest. Photos of one plant stay together.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.data.dataset import Split
+from florilege.errors import DataError, UsageError
+
+_PART = re.compile(r"(?P<name>[^:]+)(:(?P<start>[0-9.]+)-(?P<stop>[0-9.]+))?")
+SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What ``--split`` names: a split, and the shares of it where the part begins and ends."""
+
+    name: str
+    start: float = 0.0
+    stop: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        """Read ``NAME`` or ``NAME:FROM-TO``.
+
+        Raises:
+            UsageError: Anything else.
+
+        Example:
+            >>> Part.parse("test:0-0.3")
+            Part(name='test', start=0.0, stop=0.3)
+        """
+        if found := _PART.fullmatch(text):
+            with suppress(ValueError):
+                start, stop = float(found["start"] or 0), float(found["stop"] or 1)
+                if 0 <= start < stop <= 1:
+                    return cls(name=found["name"], start=start, stop=stop)
+        raise UsageError(
+            "--split takes NAME, or NAME:FROM-TO with 0 <= FROM < TO <= 1 such as test:0-0.3, "
+            f"got {text!r}"
+        )
+
+    def of(self, split: Split) -> Split:
+        """The rows of this part, in their order.
+
+        Raises:
+            DataError: No photo falls into it.
+        """
+        if (self.start, self.stop) == (0.0, 1.0):
+            return split
+        rows = self._rows(split)
+        if not rows.size:
+            raise DataError(f"no photo of {split.name!r} falls into {self}: name a larger part")
+        return select(split, rows, name=str(self).replace(self.name, split.name, 1))
+
+    def rest(self, split: Split) -> NDArray[np.intp]:
+        """Indices of the rows outside this part, whose plants are outside it too."""
+        return np.setdiff1d(np.arange(len(split)), self._rows(split))
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.start:g}-{self.stop:g}"
+
+    def _rows(self, split: Split) -> NDArray[np.intp]:
+        """Rows whose plant is dealt into the part; a photo without an observation is one."""
+        observations: Sequence[str] | range = split.observations or range(len(split))
+        numbers: dict[object, int] = {}
+        plants = np.array([numbers.setdefault(plant, len(numbers)) for plant in observations])
+        place = np.argsort(np.random.default_rng(SEED).permutation(len(numbers)))
+        dealt = place[plants.astype(np.intp)]
+        first, end = self.start * len(numbers), self.stop * len(numbers)
+        return np.flatnonzero((dealt >= first) & (dealt < end))
+
+
+def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
+    """Some rows of a split, in the order given, under another name."""
+    chosen, plants = rows.tolist(), split.observations
+    return replace(
+        split,
+        name=name,
+        labels=split.labels[rows],
+        names=[split.names[row] for row in chosen],
+        observations=None if plants is None else [plants[row] for row in chosen],
+        read=partial(read_row, split.read, tuple(chosen)),
+    )
+
+
+def read_row(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
+    """``read`` for some rows of a split: the picture of the ``row``-th of them."""
+    return read(rows[row])

@@ -1,0 +1,89 @@
+"""Fewer training pictures: a share or a number of each class, or a long tail of classes."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from florilege.data.hash_random import shuffled
+from florilege.data.records import Records
+from florilege.data.split_parts import read_row
+
+
+def kept_rows(
+    class_ids: Sequence[str],
+    names: Sequence[str],
+    *,
+    fraction: float,
+    per_class: int | None = None,
+    imbalance: float,
+    seed: int,
+) -> list[int]:
+    """The rows that are kept, in their order; `kept_counts` says how many of each class.
+
+    Which pictures of a class are kept depends on the seed and on their names alone; where fewer
+    of them are wanted, those kept are among those kept before.
+    """
+    names_of = defaultdict[str, dict[str, int]](dict)
+    for row, (class_id, name) in enumerate(zip(class_ids, names, strict=True)):
+        names_of[class_id][name] = row
+    wanted = kept_counts(
+        Counter(class_ids), fraction=fraction, per_class=per_class, imbalance=imbalance, seed=seed
+    )
+    return sorted(
+        rows[name]
+        for class_id, rows in names_of.items()
+        for name in shuffled(rows, seed)[: wanted[class_id]]
+    )
+
+
+def kept_counts(
+    counts: Mapping[str, int],
+    *,
+    fraction: float,
+    per_class: int | None = None,
+    imbalance: float,
+    seed: int,
+) -> dict[str, int]:
+    """Pictures kept of each class, at least one.
+
+    First the share ``fraction`` of each class, but at most ``per_class``; then of the ``i``-th of
+    ``C`` classes, in an order drawn by ``seed``, at most ``n imbalance^(-i / (C - 1))`` with ``n``
+    the count of the largest, ``i`` from 0. A class that has fewer keeps all.
+
+    Args:
+        counts: Pictures there are of each class, 1 or more.
+        fraction: Above 0, at most 1.
+        per_class: 1 or more; None for no limit.
+        imbalance: The largest class to the smallest, 1 or more.
+        seed: 0 or more.
+
+    References:
+        Cui et al., "Class-balanced loss based on effective number of samples", CVPR 2019, and
+        Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
+        NeurIPS 2019, who take the classes in the order of their numbers and round down.
+
+    Example:
+        >>> kept_counts(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25, seed=0)
+        {'a': 50, 'c': 10, 'b': 2}
+    """
+    most = inf if per_class is None else per_class
+    shares = {name: min(count * fraction, most) for name, count in counts.items()}
+    largest, steps = max(shares.values(), default=1.0), max(1, len(shares) - 1)
+    return {
+        name: max(1, round(min(shares[name], largest * imbalance ** (-place / steps))))
+        for place, name in enumerate(shuffled(shares, seed))
+    }
+
+
+def select_records(records: Records, rows: Sequence[int]) -> Records:
+    """Some pictures of a split, in the order given."""
+    plants = records.observations
+    return replace(
+        records,
+        class_ids=[records.class_ids[row] for row in rows],
+        names=[records.names[row] for row in rows],
+        observations=None if plants is None else [plants[row] for row in rows],
+        read=partial(read_row, records.read, tuple(rows)),
+    )

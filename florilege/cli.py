@@ -1,0 +1,204 @@
+"""The front door: the one command `florilege`, and the only place that combines all packages.
+
+Each verb lives in the `cli.py` of its package and is imported when it is called, so that
+`florilege --help` loads neither torch nor ONNX Runtime.
+"""
+
+import importlib
+import importlib.metadata
+import sys
+from typing import Annotated, Any, cast
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from florilege.config_file import config_option
+from florilege.demo import demo
+from florilege.error_messages import error_message, usage_exit
+from florilege.errors import FlorilegeError, UsageError
+from florilege.extras import install_hint
+from florilege.models.runtime import silence_telemetry
+from florilege.run_bundle import accept_runs
+
+# verb: (the module whose `app` holds it, what `florilege --help` says about it)
+VERBS = {
+    "data": ("florilege.data.cli", "Check a data set, or cut it into train, val and test."),
+    "train": ("florilege.training.cli", "Train a network, or a head on a pretrained one."),
+    "recipes": (
+        "florilege.training.recipes.cli",
+        "List the recipes, one for each row of the papers among them.",
+    ),
+    "sweep": (
+        "florilege.training.sweep.cli",
+        "Train a recipe over a grid of settings and seeds, and compare.",
+    ),
+    "export": (
+        "florilege.training.cli",
+        "Turn a run folder into a bundle, the folder the server opens.",
+    ),
+    "import": (
+        "florilege.training.imported.cli",
+        "Make a bundle of a classifier trained elsewhere.",
+    ),
+    "calibrate": (
+        "florilege.calibration.cli",
+        "Set the thresholds of a bundle on validation photos.",
+    ),
+    "evaluate": (
+        "florilege.calibration.cli",
+        "Measure set sizes and hit rates of a bundle on test photos.",
+    ),
+    "predict": ("florilege.server.cli", "Print the prediction sets of photos."),
+    "serve": ("florilege.server.cli", "Serve prediction sets over HTTP, with a page to try them."),
+    "bundle": ("florilege.calibration.bundle_cli", "Inspect, verify, compare or name bundles."),
+    "doctor": ("florilege.server.cli", "Say what this installation can do."),
+}
+OURS = "florilege"
+GROUPS = ("data", "bundle")  # verbs that have verbs of their own
+OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
+STOPPED = {  # what is said after Ctrl-C
+    **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
+    "predict": "stopped\n",  # it says itself what is kept
+    "demo": "stopped; repeat the command to continue\n",
+    "serve": "stopped\n",
+    "train": "",  # it says itself how to continue
+    "sweep": "stopped; repeat the command with --resume to continue\n",
+}
+# Newer versions of typer bring their own click.
+ClickException = cast(type[Exception], typer.BadParameter.mro()[2])
+
+
+class LazyVerbs(TyperGroup):
+    """The verbs by name; a package is imported only when one of its verbs is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        listed = {verb: TyperCommand(verb, help=about) for verb, (_, about) in VERBS.items()}
+        self.commands = listed | dict(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import the verb; for the list in ``--help`` its name and one line are enough."""
+        if cmd_name not in VERBS or ctx.meta.get("listing"):
+            return self.commands.get(cmd_name)
+        try:
+            return _load(cmd_name, VERBS[cmd_name][0])
+        except UsageError:
+            if ctx.resilient_parsing:  # completing a verb whose extra is missing
+                return self.commands[cmd_name]
+            raise
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """List the verbs without importing them."""
+        ctx.meta["listing"] = True
+        super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete a verb without importing any; flags are those of the one verb that is typed."""
+        ctx.meta["listing"] = True
+        return super().shell_complete(ctx, incomplete)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the options before the verb."""
+        try:
+            return super().parse_args(ctx, args)
+        except ClickException as error:
+            raise usage_exit(error) from error
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; whatever stops it becomes a line or two and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise  # typer handles these; a closed pipe is not a mistake
+        except ClickException as error:
+            raise usage_exit(error) from error
+        except KeyboardInterrupt as error:
+            others = "stopped; each file is complete or as it was\n"
+            sys.stderr.write(STOPPED.get(str(ctx.invoked_subcommand), others))
+            raise typer.Exit(130) from error
+        except Exception as error:
+            sys.stderr.write(error_message(error, in_full=ctx.params.get("traceback", False)))
+            code = error.exit_code if isinstance(error, FlorilegeError) else 1
+            raise typer.Exit(code) from error
+
+
+def _load(verb: str, module: str) -> Any:
+    """The command object of a verb, with ``--config`` and, where it fits, run folders."""
+    try:
+        app = importlib.import_module(module).app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == OURS:
+            raise
+        raise UsageError(_missing(verb, error.name or "")) from error
+    command = typer.main.get_command(app)
+    if verb in GROUPS:
+        for name, inner in command.commands.items():  # type: ignore[attr-defined]  # a group
+            _name_variables(inner, f"{verb}_{name}")
+        return command
+    command = getattr(command, "commands", {}).get(verb, command)
+    if all(parameter.name != "config" for parameter in command.params):
+        command.params.extend(config_option().params[:1])
+    _name_variables(command, verb)
+    if verb in OPEN_RUNS:
+        accept_runs(command)
+    return command
+
+
+def _name_variables(command: Any, verb: str) -> None:
+    """Name the environment variable of each flag after the flag: FLORILEGE_TRAIN_BATCH_SIZE."""
+    for parameter in command.params:
+        if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
+            flag = max(parameter.opts, key=len).lstrip("-")
+            parameter.envvar = f"FLORILEGE_{verb}_{flag}".replace("-", "_").upper()
+
+
+def _missing(verb: str, module: str) -> str:
+    extras = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
+    extra = extras.get(module, "train")
+    return f"`florilege {verb}` needs {module}: {install_hint(extra)}"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"florilege {importlib.metadata.version('florilege')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=LazyVerbs,
+    name="florilege",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"auto_envvar_prefix": "FLORILEGE", "help_option_names": ["-h", "--help"]},
+    help="Train, calibrate and serve prediction sets: K species on average, more where a photo is "
+    "ambiguous, fewer where it is clear.",
+)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            allow_from_autoenv=False,  # FLORILEGE_VERSION is a likely name in an image
+            help="Print the version and exit.",
+        ),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show errors in full, with where they arose.")
+    ] = False,
+) -> None:
+    """Hold the options that come before the verb."""
+
+
+app.command()(demo)
+
+
+def main() -> None:
+    """Run the command line."""
+    silence_telemetry()
+    app(prog_name="florilege")

@@ -1,0 +1,56 @@
+"""``--config FILE``: a YAML file of flags, between the environment and the defaults."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import typer.main
+import yaml
+
+from florilege.errors import UsageError
+from florilege.suggestions import meant
+
+
+def _read_config(ctx: typer.Context, path: Path | None) -> None:
+    """Let a YAML file of flag names and values rank between the environment and the defaults."""
+    if path is None:
+        return
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
+    if not isinstance(content or {}, dict):
+        raise UsageError(f"--config {path} must hold lines `flag: value`, see the README")
+    parameters = {parameter.name: parameter for parameter in ctx.command.params if parameter.name}
+    del parameters["config"]
+    names = {str(name).replace("-", "_"): value for name, value in (content or {}).items()}
+    if unknown := sorted(set(names) - set(parameters)):
+        allowed = ", ".join(sorted(parameters))
+        near = meant(unknown[0], parameters)
+        raise UsageError(f"--config {path} has {', '.join(unknown)}; allowed are {allowed}{near}")
+    ctx.default_map = {name: _flag_value(parameters[name], value) for name, value in names.items()}
+
+
+def _flag_value(parameter: Any, value: Any) -> Any:
+    """What a line of the file gives: a list if the flag may be repeated, else one value."""
+    if getattr(parameter, "multiple", False) or parameter.nargs != 1:
+        return value if isinstance(value, list) or value is None else [value]
+    return ",".join(map(str, value)) if isinstance(value, list) else value  # --k 1,2 as [1, 2]
+
+
+def config_option() -> Any:
+    def holder(
+        config: Annotated[
+            Path | None,
+            typer.Option(
+                callback=_read_config,
+                expose_value=False,
+                is_eager=True,
+                help="YAML file of flag names and values; flags and FLORILEGE_* win over it.",
+            ),
+        ] = None,
+    ) -> None: ...
+
+    app = typer.Typer(add_completion=False)
+    app.command()(holder)
+    return typer.main.get_command(app)

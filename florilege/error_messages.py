@@ -1,0 +1,85 @@
+"""What the command line says of an error: one line, and what to do."""
+
+import errno
+import os
+import re
+import sys
+import tempfile
+from traceback import format_exception
+from typing import Any, cast
+
+import typer
+
+from florilege.errors import FlorilegeError
+from florilege.suggestions import meant
+
+REMOVED_FLAGS = {
+    "--processes": "run several containers behind a proxy, see docs/deploy.md",
+    "--target": "Triton takes model.onnx of the bundle as it is, see docs/scaling.md",
+}
+"""What to do instead of a flag of an earlier version."""
+
+
+def usage_exit(error: Any) -> Exception:
+    """What to raise after saying, in two lines, what is wrong with the words of a command."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return cast(Exception, error)  # typer shows the help
+    command = error.ctx.command_path if error.ctx else "florilege"
+    sys.stderr.write(f"error: {_usage_message(error)}\nhelp: {command} --help\n")
+    return typer.Exit(error.exit_code)
+
+
+def _usage_message(error: Any) -> str:
+    """The message of click in one line, with the words that may have been meant."""
+    context, message = error.ctx, " ".join(error.format_message().split())
+    option = getattr(error, "option_name", None)
+    if context and option:
+        flags = [name for each in context.command.params for name in each.opts]
+        if option in REMOVED_FLAGS and option not in flags:
+            return f"{option} was removed: {REMOVED_FLAGS[option]}"
+        if option not in flags:
+            return f"{context.command_path} has no option {option}{meant(option, flags)}"
+    if verb := re.match(r"No such command '(.*?)'\.", message):
+        verbs = context.command.list_commands(context)
+        return f"{context.command_path} has no command {verb[1]}{meant(verb[1], verbs)}"
+    message = message.replace("Value error, ", "").rstrip(".")
+    parameter = getattr(error, "param", None)
+    source = context and parameter and context.get_parameter_source(parameter.name)
+    if source is None or source.name != "ENVIRONMENT":
+        message = re.sub(r" \(env var: '\w+'\)", "", message)
+    if choice := re.search(r"'([^']*)' is not one of (.*)$", message):
+        message += meant(choice[1], re.findall(r"'([^']*)'", choice[2]))
+    return f"{message[:1].lower()}{message[1:]}"
+
+
+def error_message(error: Exception, *, in_full: bool) -> str:
+    """What happened, in one line if a person can fix it, else with a second on where to look."""
+    if in_full:
+        return "".join(format_exception(error))
+    message = str(error) if isinstance(error, FlorilegeError) else _path_message(error)
+    if message is not None:
+        return f"error: {message}\n"
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    details = f"{_write_details(error)}; `florilege --traceback ...` shows them"
+    return f"error: unforeseen: {what}\n{details}\n"
+
+
+def _path_message(error: Exception) -> str | None:
+    """What to do about a path that cannot be used; None if something else is wrong."""
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.filename or 'the disk'}: {error.strerror}; free some space and repeat"
+    if error.errno is None or error.filename is None:
+        return None
+    return f"{error.filename}: {error.strerror}; choose another path, or make this one usable"
+
+
+def _write_details(error: Exception) -> str:
+    try:
+        handle, path = tempfile.mkstemp(prefix="florilege-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join((f"{sys.argv}\n", *format_exception(error))))
+    except OSError as failure:
+        return f"the details cannot be written ({failure})"
+    return f"the details are in {path}"

@@ -1,0 +1,129 @@
+"""Writing files so that a crash or a full disk leaves either the old content or the new."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import EACCES, EAGAIN
+from pathlib import Path
+from typing import BinaryIO, Final, TextIO
+
+from florilege.errors import UsageError
+
+LOCK: Final = ".lock"
+
+
+def write_atomic(path: Path, content: bytes | memoryview) -> None:
+    """Write ``content`` to ``path``: all of it or, on any failure, nothing.
+
+    Raises:
+        OSError: The disk is full or the folder cannot be written; it names ``path``.
+    """
+    with _naming(path):
+        _write(path, content)
+    with suppress(OSError):  # the file is in place already
+        sync_folder(path.parent)
+
+
+def check_writable(path: Path) -> None:
+    """Raise, before long work, the ``OSError`` of a path that `write_atomic` cannot write."""
+    with _naming(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+        pass
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Make errors name ``path``, not the hidden file beside it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _write(path: Path, content: bytes | memoryview) -> None:
+    with replaced(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of ``path`` if the block ends without an error."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def files_beside(folder: Path) -> Iterator[Path]:
+    """A hidden folder whose files move to ``folder`` if the block ends without an error."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as beside:
+        yield Path(beside)
+        for file in sorted(Path(beside).iterdir()):
+            file.replace(folder / file.name)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the renames inside ``folder`` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder while the block runs.
+
+    The lock is on the file ``.lock`` inside, which names this process. It ends when this process
+    does, however that happens; child processes do not share it, and a file left by a killed
+    process locks nothing. On a disk without locks nobody is kept out.
+
+    Raises:
+        UsageError: Another process holds the folder.
+        OSError: The file cannot be written.
+    """
+    path = folder / LOCK
+    with _locked(path) as handle:
+        try:
+            handle.truncate(0)
+            handle.write(str(os.getpid()))
+            handle.flush()
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _locked(path: Path) -> TextIO:
+    while True:
+        handle = path.open("a+")
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (EACCES, EAGAIN):
+                raise UsageError(_refusal(handle, path.parent)) from error
+            return handle  # a disk without locks
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
+                return handle
+        handle.close()  # its holder removed it after it was opened here: open the current one
+
+
+def _refusal(handle: TextIO, folder: Path) -> str:
+    with handle:
+        handle.seek(0)
+        number = handle.read()
+    return (
+        f"another process ({number or 'just started'}) writes into {folder}: wait until it has "
+        "ended, or name another folder"
+    )

@@ -1,0 +1,80 @@
+"""Progress of long work: on a terminal a bar with the time left, on stderr; elsewhere nothing.
+
+Nothing of the bar remains when the work is done. Lines printed meanwhile appear above it if they
+go through `florilege.terminal.say` or ``print``. Of several processes that `torchrun` has started,
+the first alone shows it.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+class Advance(Protocol):
+    """Report that some more steps are done, and optionally what to show beside the bar."""
+
+    def __call__(self, steps: int = 1, note: str = "") -> None: ...
+
+
+@dataclass(frozen=True)
+class _Narrower:
+    """What it holds, with room for the ``^C`` that a terminal adds to the line of a bar.
+
+    Without room the terminal would begin a line, and that would be erased in place of the bar.
+    """
+
+    inner: RenderableType
+    room = len("^C^C") + 1
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(1, options.max_width - self.room)
+        yield from console.render(self.inner, options.update(max_width=width))
+
+
+class _Bar(Progress):
+    def get_renderable(self) -> RenderableType:
+        return _Narrower(super().get_renderable())
+
+
+@contextmanager
+def progress(total: int, description: str) -> Iterator[Advance]:
+    """Show a bar of ``total`` steps on stderr while the block runs.
+
+    Example:
+        >>> with progress(3, "counting") as advance:
+        ...     for _ in range(3):
+        ...         advance()
+    """
+    console = Console(stderr=True)
+    watched = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR makes no terminal of a log
+    watched = watched and os.environ.get("RANK", "0") == "0"
+    times = TimeElapsedColumn(), "left", TimeRemainingColumn()
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), *times)
+    with _Bar(
+        *columns,
+        "{task.fields[note]}",
+        console=console,
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # results for a file would go where the bar is
+        disable=not watched,
+    ) as bar:
+        task = bar.add_task(description, total=total, note="")
+
+        def advance(steps: int = 1, note: str = "") -> None:
+            if note:
+                bar.update(task, note=note)
+            bar.advance(task, steps)
+
+        yield advance

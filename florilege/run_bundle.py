@@ -1,0 +1,46 @@
+"""A run folder in place of a bundle: it is exported and calibrated first."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from florilege.errors import UsageError
+from florilege.extras import install_hint
+
+
+def accept_runs(command: Any) -> None:
+    """Let a verb take a run folder: first it is exported into the run folder and calibrated."""
+    original = command.callback
+
+    def callback(**arguments: Any) -> Any:
+        return original(**arguments | {"bundle": bundle_of(Path(arguments["bundle"]))})
+
+    command.callback = callback
+
+
+def bundle_of(path: Path) -> Path:
+    """The bundle to open: ``path`` itself, or the one made from it if it is a run folder.
+
+    Raises:
+        UsageError: ``path`` is a run folder and the `train` extra is not installed.
+    """
+    if (path / "bundle.json").exists() or not (path / "config.yaml").exists():
+        return path
+    try:
+        from florilege.training.export import export_run
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{path} is a run folder; export it elsewhere: florilege export {path} --out BUNDLE, "
+            f"or install the extra `train`: {install_hint('train')}"
+        ) from error
+    from florilege.calibration.calibrate.calibrate import calibrate_bundle
+
+    bundle = path / "bundle"
+    made_of = (path / "best.safetensors", path / "config.yaml")
+    newest = max(file.stat().st_mtime for file in made_of if file.exists())
+    if not (bundle / "bundle.json").exists() or (bundle / "bundle.json").stat().st_mtime < newest:
+        export_run(path, bundle)
+        data = yaml.safe_load((path / "config.yaml").read_text("utf-8"))["data"]
+        calibrate_bundle(bundle, data, "val")
+    return bundle

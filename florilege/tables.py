@@ -1,0 +1,124 @@
+"""Tables of text in CSV or Parquet files: a column name to one string per row."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from florilege.errors import DataError, first
+from florilege.extras import install_hint
+from florilege.files import write_atomic
+
+Table = Mapping[str, Sequence[str]]
+SUFFIXES = (".csv", ".parquet")
+DELIMITERS = ",;\t"
+
+
+def read_table(path: Path) -> Table:
+    """Read a CSV (UTF-8, a header line) or Parquet file; an empty cell is ``""``.
+
+    Commas, semicolons or tabs separate the cells of a CSV, whichever its header line has most of.
+
+    Raises:
+        DataError: It is not readable, has no header or a column twice, or a line has too many or
+            too few cells; or Parquet is read without the extra ``report``.
+    """
+    try:
+        return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write a table, either all of it or nothing.
+
+    Raises:
+        DataError: It is neither ``.csv`` nor ``.parquet``, or Parquet is written without the extra
+            ``report``.
+        OSError: The disk is full or the folder cannot be written.
+    """
+    if path.suffix.lower() == ".parquet":
+        pyarrow, parquet = _pyarrow(path)
+        sink = pyarrow.BufferOutputStream()
+        parquet.write_table(pyarrow.table({name: list(table[name]) for name in table}), sink)
+        write_atomic(path, sink.getvalue().to_pybytes())
+    elif path.suffix.lower() == ".csv":
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
+        write_atomic(path, text.getvalue().encode())
+    else:
+        raise DataError(f"{path} must end in .csv or .parquet")
+
+
+def _read_csv(path: Path) -> Table:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header_line = next(filter(str.strip, file), "")
+            delimiter = max(DELIMITERS, key=header_line.count)
+            file.seek(0)
+            rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row]
+    except csv.Error as error:
+        raise DataError(f"{path} is not a CSV file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(_not_utf8(path)) from error
+    if not rows:
+        raise DataError(f"{path} is empty; its first line must name the columns")
+    header = [name.strip() for name in rows[0]]
+    _refuse_twice(path, header)
+    ragged = [str(number) for number, row in enumerate(rows, 1) if len(row) != len(header)]
+    if ragged:
+        raise DataError(
+            f"{path}: these rows do not have the header's {len(header)} cells, separated by "
+            f"{delimiter!r}: {first(ragged)}"
+        )
+    columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
+    return dict(zip(header, columns, strict=True))
+
+
+def _not_utf8(path: Path) -> str:
+    """In which lines of a file there are bytes that are not UTF-8, and the first of them."""
+    faults: list[tuple[str, int]] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            faults.append((str(number), line[error.start]))
+    lines = first([number for number, _ in faults])
+    return (
+        f"{path} is not a CSV file in UTF-8: these lines hold other bytes, the first of them "
+        f"{faults[0][1]:#04x}: {lines}; save it as UTF-8"
+    )
+
+
+def _read_parquet(path: Path) -> Table:
+    pyarrow, parquet = _pyarrow(path)
+    try:
+        table = parquet.read_table(path)
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} is not a Parquet file: {error}") from error
+    _refuse_twice(path, table.column_names)
+    columns = ((name, table[name].to_pylist()) for name in table.column_names)
+    return {name: ["" if cell is None else str(cell) for cell in cells] for name, cells in columns}
+
+
+def _refuse_twice(path: Path, header: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(header).items() if count > 1]
+    if twice:
+        raise DataError(f"{path}: these columns appear twice: {first(twice)}")
+
+
+def _pyarrow(path: Path) -> tuple[Any, ModuleType]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(
+            f"{path}: Parquet needs the extra `report`, a CSV manifest nothing more: "
+            f"{install_hint('report')}"
+        ) from error
+    return pyarrow, parquet

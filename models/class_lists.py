@@ -1,0 +1,115 @@
+"""Lists of classes, such as the species of a region, to which an answer can be restricted.
+
+A list file holds one class id a line in UTF-8. A ``#`` that begins a line or follows a space begins
+a comment.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from florilege.errors import DataError
+from florilege.models.classes import ClassTable
+from florilege.suggestions import nearest
+
+COMMENT = re.compile(r"(^|\s)#.*")
+LONGEST_NAME = 100
+NEAR_IDS_FOR = 20
+"""Near ids are looked for, which takes a while, for this many unknown ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionList:
+    """Some of the classes of a model.
+
+    Attributes:
+        name: What requests call it.
+        classes: Output indices of its classes, ascending, at least one.
+    """
+
+    name: str
+    classes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.classes or list(self.classes) != sorted(set(self.classes)):
+            raise ValueError(f"list {self.name!r} must hold classes, ascending, each once")
+        if self.classes[0] < 0:
+            raise ValueError(f"list {self.name!r} holds class {self.classes[0]}")
+
+
+def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> RegionList:
+    """Read a list file.
+
+    Args:
+        path: The file.
+        classes: Those of the model.
+        name: By default the name of the file without its ending.
+
+    Raises:
+        DataError: It cannot be read, is not UTF-8, holds no id, an id twice, or ids that the model
+            does not have (each is named, with ids and names that look alike), or the name cannot
+            be used.
+    """
+    called = _checked_name(path.stem if name is None else name, path)
+    ids = _ids(path)
+    if not ids:
+        raise DataError(f"{path} holds no class id: write one a line")
+    if twice := [id_ for id_, count in Counter(ids).items() if count > 1]:
+        raise DataError(f"{path}: these class ids stand there twice: {', '.join(twice)}")
+    if unknown := [id_ for id_ in ids if id_ not in classes.index_of]:
+        names = {info.scientific_name: info.id for info in classes}
+        near = [_alike(id_, classes, names) for id_ in unknown[:NEAR_IDS_FOR]]
+        near += [""] * (len(unknown) - len(near))
+        listed = "".join(f"\n  {id_}{also}" for id_, also in zip(unknown, near, strict=True))
+        raise DataError(
+            f"{path}: {len(unknown)} of {len(ids)} class ids are not among the {len(classes):,} of "
+            f"the model; correct them or take them out:{listed}"
+        )
+    return RegionList(name=called, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
+
+
+def read_lists(folder: Path, classes: ClassTable) -> tuple[RegionList, ...]:
+    """Read every file of a folder but hidden ones; by name.
+
+    Raises:
+        DataError: It is no folder or holds no file, two files give one name, or as `read_list`.
+    """
+    try:
+        files = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    except OSError as error:
+        raise DataError(
+            f"{folder} cannot be read as a folder of list files: {error.strerror}"
+        ) from error
+    if not files:
+        raise DataError(f"{folder} holds no list file: put one for each region there")
+    found = [read_list(file, classes) for file in files]
+    if twice := [name for name, n in Counter(each.name for each in found).items() if n > 1]:
+        raise DataError(f"{folder}: two files would be one list: {', '.join(twice)}; rename one")
+    return tuple(found)
+
+
+def _ids(path: Path) -> list[str]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{path} is not UTF-8 in line {line}: save it as UTF-8") from error
+    lines = (COMMENT.sub("", line).strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def _alike(id_: str, classes: ClassTable, names: dict[str, str]) -> str:
+    near = [names.get(each, each) for each in nearest(id_, [*classes.ids, *names])]
+    return f" (near: {', '.join(dict.fromkeys(near))})" if near else ""
+
+
+def _checked_name(name: str, path: Path) -> str:
+    if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise DataError(
+            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: take 1 to {LONGEST_NAME} "
+            "printable characters without spaces around them"
+        )
+    return name

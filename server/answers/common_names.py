@@ -1,0 +1,82 @@
+"""Common names in the language a person asked for, with fallbacks."""
+
+import re
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote
+
+from florilege.models.classes import ClassInfo
+from florilege.server.schemas import CommonName, Taxon, ThumbnailInfo
+
+FALLBACK = "en"
+MOST_LANGUAGES = 30
+LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
+
+
+def accepted_languages(header: str) -> list[str]:
+    """The languages of an ``Accept-Language`` header, the most wanted first.
+
+    What cannot be read is left out, and what comes after `MOST_LANGUAGES`: a strange header is no
+    reason to refuse a photo.
+
+    Example:
+        >>> accepted_languages("fr-CH, fr;q=0.9, en;q=0.8, *;q=0.5")
+        ['fr-CH', 'fr', 'en']
+    """
+    weighted = []
+    for position, entry in enumerate(header.split(",", MOST_LANGUAGES)[:MOST_LANGUAGES]):
+        tag, _, parameter = (part.strip() for part in entry.partition(";"))
+        weight = _weight(parameter)
+        if LANGUAGE_TAG.fullmatch(tag) and weight > 0:
+            weighted.append((-weight, position, tag))
+    return [tag for _, _, tag in sorted(weighted)]
+
+
+def wanted_languages(lang: str | None, accept_language: str) -> tuple[str, ...]:
+    """The languages to look for, the most wanted first: ``lang``, or what the header accepts."""
+    return (lang,) if lang else tuple(accepted_languages(accept_language)) or (FALLBACK,)
+
+
+def _weight(parameter: str) -> float:
+    if not parameter:
+        return 1.0
+    matched = re.fullmatch(r"q=([01](?:\.\d{0,3})?)", parameter)
+    return float(matched[1]) if matched else 0.0
+
+
+def fallback_chain(languages: Iterable[str]) -> list[str]:
+    """Where to look for a name: each language, then its base, and English last.
+
+    Example:
+        >>> fallback_chain(["fr-CA"])
+        ['fr-ca', 'fr', 'en']
+    """
+    chain: list[str] = []
+    for tag in languages:
+        lowered = tag.lower()
+        chain += [lowered, lowered.partition("-")[0]]
+    return list(dict.fromkeys([*chain, FALLBACK]))
+
+
+def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
+    """What a class stands for, named in the first of a `fallback_chain` that has any name."""
+    offered = item.by_language
+    language = next((each for each in languages if offered.get(each)), "")
+    return Taxon(
+        scientific_name=item.scientific_name,
+        genus=item.genus,
+        family=item.family,
+        ids={"gbif": item.gbif},
+        common_names=[CommonName(name=name, lang=language) for name in offered.get(language, ())],
+        link=item.link,
+        thumbnail=_thumbnail(item),
+    )
+
+
+def _thumbnail(item: ClassInfo) -> ThumbnailInfo | None:
+    if item.thumbnail is None:
+        return None
+    return ThumbnailInfo(
+        url=f"v1/classes/{quote(item.id, safe='')}/thumbnail",
+        author=item.thumbnail.author,
+        licence=item.thumbnail.licence,
+    )

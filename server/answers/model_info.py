@@ -1,0 +1,108 @@
+"""The model card: what the server says about the model."""
+
+from typing import get_args
+
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.record.record import CalibrationRecord, OperatingPoint
+from florilege.calibration.rules import RULES
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.answers.restriction import Lists
+from florilege.server.schemas import (
+    Limits,
+    ListedClasses,
+    ModelCard,
+    OfferedList,
+    Point,
+    Promised,
+    Rule,
+    RuleInfo,
+    SeveralPhotos,
+)
+
+
+def model_card(
+    pipeline: Pipeline, limits: Limits, *, feedback: bool = False, feedback_photos: bool = False
+) -> ModelCard:
+    """Which model is served, what it is calibrated for, whether feedback is taken, and limits."""
+    bundle, record = pipeline.bundle, pipeline.record
+    return ModelCard(
+        model=pipeline.model,
+        created=bundle.created,
+        classes=len(bundle.classes),
+        image_size=bundle.preprocess.image_size,
+        provider=pipeline.session.provider,
+        head=record.head,
+        score_kind=record.score_kind,
+        default_rule="average_k",
+        default_k=record.default_k,
+        rules=[
+            _rule(record, rule, limits.max_images, pipeline.lists)
+            for rule in get_args(Rule)
+            if rule in record.rules
+        ],
+        lists=[
+            OfferedList(
+                name=name,
+                classes=len(each.infos),
+                calibrated=each.calibrated_as is not None,
+            )
+            for name, each in sorted(pipeline.lists.by_name.items())
+        ],
+        languages=sorted({language for item in bundle.classes for language in item.common_names}),
+        feedback=feedback,
+        feedback_photos=feedback_photos,
+        limits=limits,
+    )
+
+
+def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: Lists) -> RuleInfo:
+    points = _points(record, rule)
+    promised = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
+    several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
+    listed = {
+        name: _points(record, rule, list_name=each.calibrated_as)
+        for name, each in sorted(lists.by_name.items())
+        if each.calibrated_as is not None
+    }
+    return RuleInfo.of(
+        points[0],
+        small_classes=record.small_classes if RULES[rule].by_class else None,
+        points=_shown(points),
+        promised=[Promised.of(found[0], points=_shown(found)) for found in promised],
+        several=[
+            SeveralPhotos.of(found[0].table, points=_shown(found)) for found in several if found
+        ],
+        lists=[
+            ListedClasses(list=name, points=_shown(found))
+            for name, found in listed.items()
+            if found
+        ],
+    )
+
+
+def _points(
+    record: CalibrationRecord,
+    rule: Rule,
+    *,
+    images: int = 1,
+    guarantee: Guarantee | None = None,
+    list_name: str | None = None,
+) -> list[OperatingPoint]:
+    """All that a rule is calibrated for with these photos, this guarantee and this list."""
+    asks = RULES[rule].asks
+    values = record.ks(rule, images=images, guarantee=guarantee, list_name=list_name)
+    return [
+        record.point(rule, **{asks: value}, images=images, guarantee=guarantee, list_name=list_name)
+        for value in values
+    ]
+
+
+def _shown(points: list[OperatingPoint]) -> list[Point]:
+    return [
+        Point.of(
+            point,
+            **point.estimates,
+            small_classes=point.small_classes if RULES[point.rule].by_class else None,
+        )
+        for point in points
+    ]

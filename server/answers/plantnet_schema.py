@@ -1,0 +1,297 @@
+"""An answer told in the shape of the Pl@ntNet API, version 2, for apps that were written for it.
+
+The fields are those that https://my.plantnet.org/doc/api/identify shows and apps read; what is
+ours stands under `florilege` and in `inSet`, which they ignore.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pydantic import AliasGenerator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import SkipJsonSchema
+
+from florilege.models.classes import ClassInfo
+from florilege.models.latin_names import without_author
+from florilege.server.answers.common_names import fallback_chain, taxon
+from florilege.server.schemas import Answer, Model, Rejection, Result, SetInfo, Shape, Taxon, Warned
+
+EVERYTHING: Final = "all"
+"""The project that is no list."""
+UNDETECTED: Final = "auto"
+"""The organ of a photo of which none was said."""
+UNLIMITED: Final = 2**31 - 1
+"""Requests left where there is no limit: apps read a whole number."""
+
+
+class PlantNetShape(Shape):
+    """Base of these shapes: names as Pl@ntNet writes them, and unset fields left out."""
+
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(serialization_alias=to_camel),
+        json_schema_serialization_defaults_required=False,
+    )
+
+
+class PlantNetQuery(PlantNetShape):
+    """What was asked."""
+
+    project: str
+    images: list[str] = Field(description="MD5 of each photo.")
+    organs: list[str] = Field(description="As they were said; nothing depends on them.")
+    include_related_images: bool
+    no_reject: bool
+    type: str | None
+
+
+class PlantNetName(PlantNetShape):
+    """A genus or family; empty where it is not known."""
+
+    scientific_name_without_author: str
+    scientific_name_authorship: str
+    scientific_name: str
+
+
+class PlantNetSpecies(PlantNetName):
+    """A species."""
+
+    genus: PlantNetName
+    family: PlantNetName
+    common_names: list[str]
+
+
+class PlantNetId(PlantNetShape):
+    """A key in another catalogue."""
+
+    id: str
+
+
+class PlantNetAddresses(PlantNetShape):
+    """Where a picture is; the three sizes are one here."""
+
+    o: str
+    m: str
+    s: str
+
+
+class PlantNetDate(PlantNetShape):
+    """When a picture was taken, which bundles do not know."""
+
+    timestamp: int = Field(description="Always 0.")
+    string: str = Field(description="Always empty.")
+
+
+class PlantNetImage(PlantNetShape):
+    """The reference picture of a species."""
+
+    organ: str
+    author: str
+    license: str
+    citation: str
+    date: PlantNetDate
+    url: PlantNetAddresses
+
+
+class PlantNetResult(PlantNetShape):
+    """A species with its score."""
+
+    score: float
+    species: PlantNetSpecies
+    gbif: PlantNetId | SkipJsonSchema[None] = Field(None, description="Absent where unknown.")
+    images: list[PlantNetImage] | SkipJsonSchema[None] = Field(
+        None, description="Only with include-related-images: its reference picture, if any."
+    )
+    in_set: bool = Field(description="Ours: whether it is in the calibrated set.")
+
+
+class Ours(PlantNetShape):
+    """What `POST /v1/identify` says beyond this shape; its fields are described there."""
+
+    id: str
+    model: Model
+    set: SetInfo
+    rejection: Rejection
+    warnings: list[Warned]
+
+
+class PlantNetAnswer(PlantNetShape):
+    """Species that the photos may show, best first."""
+
+    query: PlantNetQuery
+    predicted_organs: list[str] = Field(description="Always empty: organs are not recognised.")
+    language: str
+    prefered_referential: str = Field(description="The list that was used, or all.")
+    best_match: str
+    results: list[PlantNetResult]
+    version: str = Field(description="Name and version of the bundle.")
+    remaining_identification_requests: int = Field(
+        description="How many the key may still send; 2147483647 where there is no limit."
+    )
+    florilege: Ours
+
+
+class PlantNetProject(PlantNetShape):
+    """A list of species, or all of them."""
+
+    id: str
+    title: str
+    description: str
+    species_count: int
+
+
+class PlantNetListedSpecies(PlantNetShape):
+    """A species that the model knows."""
+
+    id: str = Field(description="Its class id.")
+    common_names: list[str]
+    scientific_name_without_author: str
+    scientific_name_authorship: str
+    gbif_id: int | None
+    powo_id: str | None = Field(description="Always null.")
+    iucn_category: str | None = Field(description="Always null.")
+
+
+class PlantNetCount(PlantNetShape):
+    """How often a key asked."""
+
+    count: int
+    total: int = Field(description="How often it may ask; 2147483647 where there is no limit.")
+    remaining: int
+
+
+class PlantNetCounts(PlantNetShape):
+    """All kinds of requests count alike."""
+
+    identify: PlantNetCount
+
+
+class PlantNetQuota(PlantNetShape):
+    """What is left of the rate of a key, whose period need not be a day."""
+
+    day: str = Field(description="Today, in UTC.")
+    quota: PlantNetCounts
+
+
+class PlantNetError(PlantNetShape):
+    """Every answer of this route that is not a success."""
+
+    status_code: int
+    error: str = Field(description="The words of the status.")
+    message: str = Field(description="What is wrong, for a person.")
+    code: str = Field(description="Ours: stable word for machines.")
+
+
+def plantnet_answer(
+    answer: Answer,
+    *,
+    project: str,
+    hashes: Sequence[str],
+    organs: Sequence[str],
+    root: str | None,
+    no_reject: bool,
+    kind: str | None,
+    left: int,
+) -> str:
+    """The same answer in the other shape, as JSON.
+
+    Args:
+        answer: Of the server.
+        project: As it was asked; where no list has its name, a warning says so.
+        hashes: MD5 of each photo.
+        organs: What was said of the photos.
+        root: Address of the server, ending in a slash, with which pictures are wanted; or None.
+        no_reject: As it was asked.
+        kind: The parameter `type`, as it was asked.
+        left: How many requests the key may still send.
+    """
+    list_name = answer.query.list or EVERYTHING
+    warnings = answer.warnings if project == list_name else [_no_list(project), *answer.warnings]
+    told = PlantNetAnswer(
+        query=PlantNetQuery(
+            project=project,
+            images=list(hashes),
+            organs=[*organs, *[UNDETECTED] * len(hashes)][: len(hashes)],
+            include_related_images=root is not None,
+            no_reject=no_reject,
+            type=kind,
+        ),
+        predicted_organs=[],
+        language=answer.query.lang,
+        prefered_referential=list_name,
+        best_match=answer.results[0].taxon.scientific_name,
+        results=[_result(each, root) for each in answer.results],
+        version=f"{answer.model.name} {answer.model.version}",
+        remaining_identification_requests=left,
+        florilege=Ours.of(answer, warnings=warnings),
+    )
+    return told.model_dump_json(by_alias=True, exclude_unset=True)
+
+
+def _no_list(project: str) -> Warned:
+    detail = f"this server has no list named {project[:80]!r}: all its species were scored"
+    return Warned(code="project_unknown", detail=detail)
+
+
+def _result(result: Result, root: str | None) -> PlantNetResult:
+    taxon = result.taxon
+    known: dict[str, Any] = {}
+    if taxon.ids["gbif"] is not None:
+        known["gbif"] = PlantNetId(id=taxon.ids["gbif"])
+    if root is not None:
+        known["images"] = _images(taxon, root)
+    species = PlantNetSpecies(
+        **dict(plantnet_name(taxon.scientific_name)),
+        genus=plantnet_name(taxon.genus or ""),
+        family=plantnet_name(taxon.family or ""),
+        common_names=[each.name for each in taxon.common_names],
+    )
+    return PlantNetResult(score=result.score, species=species, in_set=result.in_set, **known)
+
+
+def plantnet_name(full: str) -> PlantNetName:
+    """A name and its authors, where it looks like one with authors.
+
+    Example:
+        >>> plantnet_name("Mentha aquatica L.").scientific_name_authorship
+        'L.'
+    """
+    short = without_author(full)
+    author = full[len(short) :].strip()
+    if author and not (author[0].isupper() or author[0] == "("):
+        short, author = full, ""
+    return PlantNetName(
+        scientific_name_without_author=short,
+        scientific_name_authorship=author,
+        scientific_name=full,
+    )
+
+
+def listed_species(item: ClassInfo, language: str) -> PlantNetListedSpecies:
+    """A species as the lists of that API have it."""
+    name, known = plantnet_name(item.scientific_name), taxon(item, fallback_chain([language]))
+    return PlantNetListedSpecies(
+        id=item.id,
+        common_names=[each.name for each in known.common_names],
+        scientific_name_without_author=name.scientific_name_without_author,
+        scientific_name_authorship=name.scientific_name_authorship,
+        gbif_id=int(item.gbif) if item.gbif and item.gbif.isdecimal() else None,
+        powo_id=None,
+        iucn_category=None,
+    )
+
+
+def _images(taxon: Taxon, root: str) -> list[PlantNetImage]:
+    picture = taxon.thumbnail
+    if picture is None:
+        return []
+    address = root + picture.url
+    return [
+        PlantNetImage(
+            organ=UNDETECTED,
+            author=picture.author or "",
+            license=picture.licence or "",
+            citation=", ".join(word for word in (picture.author, picture.licence) if word),
+            date=PlantNetDate(timestamp=0, string=""),
+            url=PlantNetAddresses(o=address, m=address, s=address),
+        )
+    ]

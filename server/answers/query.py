@@ -1,0 +1,87 @@
+"""What may be asked about a photo: query parameters over HTTP, flags of ``florilege predict``."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, FailFast, Field
+
+from florilege.calibration.guarantees import Guarantee
+from florilege.server.answers.common_names import FALLBACK, LANGUAGE_TAG, wanted_languages
+from florilege.server.schemas import Rule, Strict
+from florilege.settings import Flag
+
+Include = Literal["scores", "marginals", "rollup"]
+Language = Annotated[
+    str | None,
+    Flag(help="Language of the common names, such as fr; English by default."),
+    Field(
+        description="Language of the common names, such as `fr`. Default: the header "
+        "Accept-Language, then English.",
+        pattern=f"^{LANGUAGE_TAG.pattern}$",
+        max_length=35,
+    ),
+]
+
+Words = list[str]
+
+
+def _split(value: Any) -> Any:
+    """``a,b`` and ``a&include=b`` are the same."""
+    if not isinstance(value, list):
+        return value
+    return [word for text in value for word in str(text).split(",") if word]
+
+
+class Question(Strict):
+    """What to answer, as it is typed."""
+
+    rule: Rule = Field(default="average_k", description="How the set is drawn.")
+    k: float | None = Field(
+        default=None,
+        description="Average set size (for top_k the exact one). One of the calibrated values; "
+        "default 3, or the first calibrated one.",
+        allow_inf_nan=False,
+    )
+    coverage: float | None = Field(
+        default=None,
+        description="For the coverage rules: wanted share of hits.",
+        allow_inf_nan=False,
+    )
+    guarantee: Guarantee | None = Field(
+        default=None,
+        description="`mean` or `probability`: a mean size of at most k (average_k), or the "
+        "coverage, on average over calibrations or for all but a small share of them.",
+    )
+    lang: Language = None
+    max_results: int | None = Field(default=None, ge=1, description="Most entries of `results`.")
+    include: Annotated[
+        list[Include], FailFast(), BeforeValidator(_split), Flag(type=list[str] | None)
+    ] = Field(
+        default_factory=list,
+        description="More in the answer, separated by commas: `scores` (all classes), "
+        "`marginals` (probability to be among the k best), `rollup` (genus and family).",
+    )
+    reject: bool = Field(
+        default=False,
+        description="Whether a photo that looks unlike those the model knows gets an empty set.",
+    )
+    only: Annotated[Words | None, BeforeValidator(_split), Flag(type=Words | None)] = Field(
+        default=None,
+        description="Score only these classes, separated by commas: ids, or the name of a genus or "
+        "family.",
+    )
+    list: Annotated[
+        str | None, Flag(help="Score only the classes of this file, or list of the bundle.")
+    ] = Field(
+        default=None,
+        description="Score only the classes of this list; `/v1/model` names the lists there are.",
+    )
+
+    def ask(self, accept_language: str = "") -> "Ask":
+        """The same, with the languages that a caller reads."""
+        return Ask(**dict(self), languages=wanted_languages(self.lang, accept_language))
+
+
+class Ask(Question):
+    """What the pipeline is asked; ``languages`` are tags for common names, most wanted first."""
+
+    languages: tuple[str, ...] = (FALLBACK,)

@@ -1,0 +1,180 @@
+"""Restricting an answer to some classes: a list of the server's, or what one request names."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.errors import UsageError
+from florilege.models.class_lists import RegionList, read_list
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.server.answers.query import Ask
+from florilege.server.errors import InvalidParameter, UnknownClass, UnknownList
+from florilege.suggestions import nearest
+
+log = logging.getLogger("florilege.server")
+
+MOST_UNKNOWN = 10
+"""Words that name no class are repeated up to this many."""
+NEAR_NAMES_FOR = 3
+"""Near names are looked for, which takes a few milliseconds each, for this many of them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Restriction:
+    """The classes that an answer is restricted to.
+
+    Attributes:
+        classes: Their output indices, ascending, shape ``(listed,)``.
+        infos: What they stand for.
+        calibrated_as: The list of the record that holds exactly these and has thresholds, if any.
+        list_name: The list that was asked for.
+        only: Their ids, where single classes were asked for.
+    """
+
+    classes: NDArray[np.intp]
+    infos: tuple[ClassInfo, ...]
+    calibrated_as: str | None
+    list_name: str | None
+    only: list[str] | None = None
+
+
+def list_file(word: str) -> tuple[str | None, Path]:
+    """The name, None for that of the file, and the file of a list given as ``[NAME=]FILE``."""
+    name, separator, path = word.partition("=")
+    return (name, Path(path)) if separator else (None, Path(word))
+
+
+def open_list(word: str, table: ClassTable) -> RegionList:
+    """Read a list that is given as ``[NAME=]FILE``; errors are those of `read_list`."""
+    name, path = list_file(word)
+    return read_list(path, table, name=name)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lists:
+    """The lists that requests may name, those of the bundle's calibration and further ones."""
+
+    table: ClassTable
+    calibrated: Mapping[tuple[int, ...], str]  # names in the record by their classes
+    by_name: Mapping[str, Restriction]
+
+    @classmethod
+    def of(cls, table: ClassTable, record: CalibrationRecord) -> "Lists":
+        """Those of the calibration."""
+        calibrated = {each.classes: each.name for each in record.lists if each.rows}
+        return cls(table=table, calibrated=calibrated, by_name={})._with(record.lists)
+
+    def adding(self, lists: Sequence[RegionList]) -> "Lists":
+        """These and further ones, which take the place of those of the calibration.
+
+        Where a list has the name of one of the calibration but other classes, a warning is logged.
+
+        Raises:
+            UsageError: Two of them have one name.
+        """
+        names = [each.name for each in lists]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise UsageError(f"--list: two lists are named {', '.join(sorted(twice))}; rename one")
+        for each in lists:
+            known = self.by_name.get(each.name)
+            if known is not None and tuple(known.classes.tolist()) != each.classes:
+                log.warning(
+                    "list %s holds other classes than the list of that name in the bundle's "
+                    "calibration, and is not calibrated: calibrate again with --lists",
+                    each.name,
+                )
+        return self._with(lists)
+
+    @property
+    def classes(self) -> dict[str, list[int]]:
+        """The classes of each list, by its name."""
+        return {name: each.classes.tolist() for name, each in self.by_name.items()}
+
+    def restriction(self, ask: Ask) -> Restriction | None:
+        """What the classes of an answer are restricted to; None for nothing.
+
+        ``list`` and ``only`` together leave the classes that are in both.
+
+        Raises:
+            UnknownList: There is no such list.
+            UnknownClass: ``only`` names what is no class, genus or family.
+            InvalidParameter: No class is left.
+        """
+        listed = None if ask.list is None else self.by_name.get(ask.list)
+        if ask.list is not None and listed is None:
+            names = sorted(self.by_name)
+            none = "" if names else ", and no other either"
+            raise UnknownList(f"no list is named {ask.list[:80]!r}{none}", allowed=names)
+        if ask.only is None:
+            return listed
+        classes = self._named(ask.only)
+        if listed is not None:
+            classes &= set(listed.classes.tolist())
+        if not classes:
+            raise InvalidParameter(
+                "parameter `only`: it names no class"
+                + ("" if listed is None else f" that is in the list {ask.list!r}")
+            )
+        return self._restriction(tuple(sorted(classes)), ask.list, single=True)
+
+    def _named(self, words: list[str]) -> set[int]:
+        found, unknown = set[int](), list[str]()
+        for word in words:
+            if word in self.table.index_of:
+                found.add(self.table.index_of[word])
+            elif word.casefold() in self._groups:
+                found |= self._groups[word.casefold()]
+            else:
+                unknown.append(word)
+        if unknown:
+            known = [*self.table.ids, *self._group_names]
+            shown = unknown[:MOST_UNKNOWN]
+            near = dict.fromkeys(
+                each for word in shown[:NEAR_NAMES_FOR] for each in nearest(word[:80], known)
+            )
+            more = len(unknown) - len(shown)
+            raise UnknownClass(
+                "parameter `only`: no class id, genus or family is named "
+                + ", ".join(repr(word[:80]) for word in shown)
+                + (f", and {more} more are unknown" if more else ""),
+                allowed=list(near) or None,
+            )
+        return found
+
+    @cached_property
+    def _groups(self) -> dict[str, set[int]]:
+        """Output indices by genus and by family, their names in lower case."""
+        found = dict[str, set[int]]()
+        for index, info in enumerate(self.table):
+            for name in (info.genus, info.family):
+                if name is not None:
+                    found.setdefault(name.casefold(), set()).add(index)
+        return found
+
+    @cached_property
+    def _group_names(self) -> list[str]:
+        names = (name for info in self.table for name in (info.genus, info.family))
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    def _with(self, lists: Iterable[RegionList]) -> "Lists":
+        more = {each.name: self._restriction(each.classes, each.name) for each in lists}
+        by_name = {**self.by_name, **more}
+        return Lists(table=self.table, calibrated=self.calibrated, by_name=by_name)
+
+    def _restriction(
+        self, classes: tuple[int, ...], name: str | None, *, single: bool = False
+    ) -> Restriction:
+        infos = tuple(self.table[index] for index in classes)
+        return Restriction(
+            classes=np.array(classes),
+            infos=infos,
+            calibrated_as=self.calibrated.get(classes),
+            list_name=name,
+            only=[info.id for info in infos] if single else None,
+        )

@@ -1,0 +1,117 @@
+"""Watching for drift without labels: every single photo, whatever rule or K it was asked for."""
+
+import logging
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.calibration.distribution import logsumexp
+from florilege.calibration.monitoring.monitor import WATCHED, Expected, Monitor, expected_of
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.origin import TRAFFIC
+from florilege.errors import BundleError
+from florilege.files import write_atomic
+from florilege.server.background.publisher import Seen
+from florilege.server.prometheus import Metrics
+
+log = logging.getLogger("florilege.server")
+
+ROWS_AT_ONCE = 64
+SAVE_EVERY_S = 60.0
+
+
+class Watch:
+    """Feeds a `Monitor` with the sets that photos get at the default K.
+
+    Sets are drawn from the logits here, so requests for another rule or K count too. Requests of
+    several photos do not: the record says nothing about their single photos. Nor do requests for a
+    list: their photos are of its classes, not of all that were calibrated on. Nor do suspect photos
+    where the calibration from traffic left them out. ``state`` is the file that keeps what was seen
+    over restarts.
+    """
+
+    name = "watch"
+
+    def __init__(self, record: CalibrationRecord, metrics: Metrics, state: Path | None) -> None:
+        self._metrics = metrics
+        self._scores = record.scores
+        self._point = record.point("average_k", k=record.default_k)
+        judge = record.rejection if record.measured.split == TRAFFIC else None
+        self._judge = None if judge is None else judge.from_logits
+        self._state = state
+        self._rows: list[NDArray[np.float32]] = []
+        self._saved, self._saving_fails = monotonic(), False
+        self.monitor = _open_monitor(expected_of(record), state)
+        self._publish()
+        self._save()
+
+    def hear(self, seen: Seen) -> None:
+        """Remember the photo of one request until enough have come."""
+        if len(seen.logits) == 1 and not seen.restricted:
+            self._rows.append(seen.logits)
+        if len(self._rows) >= ROWS_AT_ONCE:
+            self._look()
+
+    def rest(self) -> None:
+        """Look at what has come."""
+        self._look()
+
+    def close(self) -> None:
+        """Look at the last photos and keep the state."""
+        self._look()
+        self._save()
+
+    def _look(self) -> None:
+        if not self._rows:
+            return
+        logits, self._rows = np.concatenate(self._rows), []
+        if self._judge is not None:  # the photos of the kind that the record knows
+            logits = logits[self._judge.familiarity(logits) >= self._judge.threshold]
+        if not len(logits):
+            return
+        values = self._scores(logits)
+        sizes = self._point.sets(values).sum(axis=1)
+        found = self.monitor.update(sizes, values.max(axis=1), logsumexp(logits))
+        for alarm in found:
+            log.warning(
+                "drift: %s; calibrate on newer photos, or have some labelled", alarm.message
+            )
+        self._publish()
+        if found or monotonic() - self._saved > SAVE_EVERY_S:
+            self._save()
+
+    def _publish(self) -> None:
+        reached = {alarm.watched for alarm in self.monitor.alarms}
+        for watched in WATCHED:
+            self._metrics.drift_alarm.labels(watched).set(watched in reached)
+        self._metrics.drift_photos.set(self.monitor.rows)
+
+    def _save(self) -> None:
+        if self._state is None:
+            return
+        self._saved = monotonic()
+        try:
+            write_atomic(self._state, self.monitor.to_json().encode())
+            self._saving_fails = False
+        except OSError as error:
+            if not self._saving_fails:
+                log.warning("the state of the watch cannot be written: %s", error)
+            self._saving_fails = True
+
+
+def _open_monitor(expected: Expected, state: Path | None) -> Monitor:
+    """A monitor that knows what it saw before, where that was of the same calibration."""
+    monitor = Monitor(expected)
+    if state is None:
+        return monitor
+    try:
+        monitor.restore(state.read_bytes())
+        log.info("watching for drift: going on after %d photos", monitor.rows)
+    except FileNotFoundError:
+        pass
+    except (BundleError, OSError) as error:
+        log.warning("watching for drift from the beginning: %s", error)
+        return Monitor(expected)  # the other one may be half restored
+    return monitor

@@ -1,0 +1,72 @@
+"""What a server keeps or watches, as far as its settings ask for it; folders are checked first."""
+
+import os
+from pathlib import Path
+
+from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
+from florilege.errors import UsageError
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.background.drift_watch import Watch
+from florilege.server.background.feedback import Feedback
+from florilege.server.background.feedback_photos import FOLDER, FeedbackPhotos
+from florilege.server.background.feedback_store import FeedbackStore
+from florilege.server.background.publisher import Listener
+from florilege.server.background.score_log_listener import ScoreLogging
+from florilege.server.prometheus import Metrics
+from florilege.server.settings import Settings
+
+
+def open_feedback(settings: Settings, metrics: Metrics) -> Feedback | None:
+    """The store for feedback, or None where there is none.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
+    if settings.feedback_store is None:
+        return None
+    folder = _writable(settings.feedback_store, "--feedback-store")
+    return Feedback(FeedbackStore(folder), metrics, _open_photos(folder, settings, metrics))
+
+
+def _open_photos(store: Path, settings: Settings, metrics: Metrics) -> FeedbackPhotos | None:
+    if not settings.feedback_photos:
+        return None
+    return FeedbackPhotos(
+        _writable(store / FOLDER, "--feedback-photos"),
+        metrics,
+        held_bytes=settings.feedback_photos_held_bytes,
+        max_bytes=settings.feedback_photos_max_bytes,
+        max_pixels=settings.max_pixels,
+    )
+
+
+def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:
+    """Everything that takes note of the answers of a bundle.
+
+    Raises:
+        UsageError: A folder cannot be written, or the state of the watch is a folder.
+    """
+    listeners: list[Listener] = []
+    if settings.score_log is not None:
+        folder = _writable(settings.score_log, "--score-log")
+        scorer = Scorer.of(pipeline.bundle, pipeline.record)
+        writer = ScoreLogWriter(folder, scorer, max_bytes=settings.score_log_max_bytes)
+        listeners.append(ScoreLogging(writer, metrics))
+    if settings.watch:
+        if settings.watch_state is not None:
+            _writable(settings.watch_state.parent, "--watch-state")
+            if settings.watch_state.is_dir():
+                raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
+        listeners.append(Watch(pipeline.record, metrics, settings.watch_state))
+    return listeners
+
+
+def _writable(folder: Path, flag: str) -> Path:
+    """The folder that ``flag`` names, made where it is not there: then only its owner may read."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{flag}: {folder} cannot be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{flag}: {folder} cannot be written by this user")
+    return folder

@@ -1,0 +1,39 @@
+"""The opt-in score log: the logits of answered photos, for calibrating again from traffic."""
+
+import logging
+
+from florilege.calibration.monitoring.score_log import ScoreLogWriter
+from florilege.server.background.publisher import Seen
+from florilege.server.prometheus import Metrics
+
+log = logging.getLogger("florilege.server")
+
+
+class ScoreLogging:
+    """Hands what it hears to a `ScoreLogWriter`; a full disk costs rows, never an answer."""
+
+    name = "score_log"
+
+    def __init__(self, writer: ScoreLogWriter, metrics: Metrics) -> None:
+        self._writer = writer
+        self._photos = metrics.score_log_photos
+        self._failing = False
+
+    def hear(self, seen: Seen) -> None:
+        """Append the photos of one request."""
+        try:
+            self._writer.append(seen.logits)
+        except OSError as error:
+            if not self._failing:
+                log.warning("the score log cannot be written: %s", error)
+            self._failing = True
+        else:
+            self._failing = False
+        self._photos.labels("failed" if self._failing else "written").inc(len(seen.logits))
+
+    def rest(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()

@@ -1,0 +1,150 @@
+"""Keys: who may ask, and how often. Only their hashes are kept, and they travel in a header."""
+
+import hashlib
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fastapi import Request
+from limits import RateLimitItem, parse
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+
+from florilege.errors import UsageError
+from florilege.server.errors import KeyMissing, KeyUnknown, RateLimited
+
+NAME: Final = re.compile(r"[\w.@-]{1,64}")
+SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
+HOW: Final = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One line of a keys file, without its hash."""
+
+    name: str
+    rate: RateLimitItem | None  # None: as often as one likes
+
+
+class Admission(NamedTuple):
+    """A request whose key is known."""
+
+    key: str  # its name
+    headers: dict[str, str]  # that tell how many requests are left
+
+
+class Keys:
+    """The keys of a file, and how often each was used.
+
+    Args:
+        path: A line a key: ``NAME SHA256 [RATE]``, such as ``app 9f86... 60/minute``; ``#`` begins
+            a comment.
+
+    Raises:
+        UsageError: It cannot be read, holds no key, or lines that are none; each is named.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._by_hash: Mapping[str, Key] = {}
+        self.read()
+
+    def __len__(self) -> int:
+        return len(self._by_hash)
+
+    def read(self) -> None:
+        """Read the file again. Where that fails, all stays as it was; what was used stays used."""
+        self._by_hash = _read(self._path)
+
+    def check(self, headers: Mapping[str, str]) -> Admission:
+        """Count one request.
+
+        Raises:
+            KeyMissing: No key in the headers.
+            KeyUnknown: Another one than those of the file.
+            RateLimited: Too many requests for its rate.
+        """
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        given = given.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        return self.check_given(given.encode("latin-1", "replace"))
+
+    def check_given(self, given: bytes) -> Admission:
+        """As `check`, with a key that may be empty for none."""
+        if not given:
+            raise KeyMissing(
+                f"this server answers only those with a key: {HOW}",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        key = self._by_hash.get(hashlib.sha256(given).hexdigest())
+        if key is None:
+            raise KeyUnknown(f"this key is wrong or no longer valid; {HOW}")
+        if key.rate is None:
+            return Admission(key.name, {})
+        passed = self._limiter.hit(key.rate, key.name)
+        reset, left = self._limiter.get_window_stats(key.rate, key.name)
+        seconds = max(1, math.ceil(reset - time.time()))
+        headers = {
+            "RateLimit-Policy": f'"key";q={key.rate.amount};w={key.rate.get_expiry()}',
+            "RateLimit": f'"key";r={left};t={seconds}',
+        }
+        if not passed:
+            raise RateLimited(
+                f"this key may send {key.rate.amount} requests in {key.rate.get_expiry()} seconds; "
+                f"try again in {seconds}",
+                limit=key.rate.amount,
+                retry_after=seconds,
+                headers=headers,
+            )
+        return Admission(key.name, headers)
+
+
+def _read(path: Path) -> Mapping[str, Key]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"--keys-file {path} cannot be read: {reason}") from error
+    found, names, wrong = dict[str, Key](), set[str](), list[str]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        key = _key(words)
+        if words and (key is None or words[1].lower() in found or key.name in names):
+            wrong.append(f"line {number}")
+        elif key is not None:
+            found[words[1].lower()] = key
+            names.add(key.name)
+    if wrong:
+        raise UsageError(
+            f"--keys-file {path}: {', '.join(wrong)}: write NAME SHA256 [RATE], such as "
+            "app 9f86...0a08 60/minute, the hash in 64 hexadecimal digits, each name and hash once"
+        )
+    if not found:
+        raise UsageError(f"--keys-file {path} holds no key; leave the flag out to need none")
+    return found
+
+
+def _key(words: list[str]) -> Key | None:
+    """The key of a line; None where it is none."""
+    if not (2 <= len(words) <= 3 and NAME.fullmatch(words[0]) and SHA256.fullmatch(words[1])):
+        return None
+    try:
+        rate = parse(words[2]) if len(words) == 3 else None
+    except ValueError:
+        return None
+    return Key(words[0], rate) if rate is None or rate.amount > 0 else None
+
+
+async def check_key(request: Request) -> None:
+    """Refuse a request without a valid key, where keys are needed.
+
+    Raises:
+        Problem: As `Keys.check`.
+    """
+    keys: Keys | None = request.app.state.keys
+    if keys is not None:
+        request.state.key, request.state.rate_limit = keys.check(request.headers)

@@ -1,0 +1,40 @@
+"""What is said of a bundle, the same as long as it is served: card, classes, reference pictures."""
+
+from typing import Final
+
+from florilege.models.images import ACCEPTED
+from florilege.server.answers.class_list import Classes
+from florilege.server.answers.model_info import model_card
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.http.etag import Cached
+from florilege.server.schemas import Limits
+from florilege.server.settings import Settings
+
+MAX_AGE_S: Final = 3600  # of a picture; a page shows the same few again and again
+
+
+class About:
+    """All of it for one bundle.
+
+    Attributes:
+        card: The model card.
+        classes: What is listed and shown of the classes.
+        thumbnails: The reference picture of each class that has one, by class id.
+    """
+
+    def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
+        bundle = pipeline.bundle
+        limits = Limits.of(settings, media_types=list(ACCEPTED))
+        self.card = Cached(
+            model_card(
+                pipeline,
+                limits,
+                feedback=settings.feedback_store is not None,
+                feedback_photos=settings.feedback_photos,
+            )
+        )
+        self.classes = Classes(bundle.classes)
+        self.thumbnails = {
+            name: Cached(picture, "image/jpeg", max_age_s=MAX_AGE_S)
+            for name, picture in bundle.read_thumbnails().items()
+        }

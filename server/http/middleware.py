@@ -1,0 +1,197 @@
+"""The outermost layer: request ids, safety headers, counting, and no exception gets past it.
+
+An exception that reaches the HTTP server costs the client its connection, so whatever happens
+inside becomes an answer here.
+"""
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import Mapping
+from time import monotonic, perf_counter
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from florilege.server.errors import Draining, InternalError, Problem
+from florilege.server.http.error_handlers import problem_response
+from florilege.server.http.tracing import Traces
+from florilege.server.prometheus import Metrics
+
+log = logging.getLogger("florilege.server")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+REFUSED_EARLY = frozenset({401, 403, 408, 413, 429, 503})
+LINGER_S = 2.0
+LINGER_BYTES = 512 * 2**20
+
+SAFETY = {
+    "Cache-Control": "no-store",  # unless a route says otherwise
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+_SAFETY = _raw(SAFETY)
+
+
+def callers_request_id(headers: Headers) -> str | None:
+    """The ``X-Request-Id`` of the caller, where it is short and plain."""
+    given = headers.get("x-request-id", "")
+    return given if REQUEST_ID.fullmatch(given) else None
+
+
+class Edge:
+    """Wraps the application; see the module."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        *,
+        access_log: bool = False,
+        traces: Traces | None = None,
+    ) -> None:
+        self.app = app
+        self.metrics = metrics
+        self.access_log = access_log
+        self.traces = traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        with self.metrics.in_progress.track_inprogress():
+            await _Exchange(self, scope, receive, send).run()
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, edge: Edge, scope: Scope, receive: Receive, send: Send) -> None:
+        self.app, self.metrics, self.access_log = edge.app, edge.metrics, edge.access_log
+        self.traces = edge.traces
+        self.method = scope["method"]
+        if self.method == "HEAD":  # what GET would answer; the HTTP server leaves out the body
+            scope = {**scope, "method": "GET"}
+        self.scope, self._receive, self._send = scope, receive, send
+        headers = Headers(scope=scope)
+        self.id = uuid.uuid4().hex  # ours: two callers may send one X-Request-Id
+        self.request_id = callers_request_id(headers) or self.id
+        scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
+        self.status: int | None = None
+        self.body_ended = not _announces_body(headers)
+        self.closes = False
+
+    async def run(self) -> None:
+        started = perf_counter()
+        try:
+            await self.app(self.scope, self.receive, self.send)
+        except ClientDisconnect:
+            self.metrics.rejected.labels("client_left").inc()
+        except asyncio.CancelledError:  # the time to drain is over
+            await self._answer(Draining("this server had to stop; try again", retry_after=1))
+        except Exception:
+            log.exception("request failed", extra={"fields": {"request_id": self.request_id}})
+            await self._answer(
+                InternalError("the server made a mistake; please report the request id")
+            )
+        finally:
+            self._count(perf_counter() - started)
+
+    async def _answer(self, problem: Problem) -> None:
+        if self.status is None:
+            response = problem_response(problem, self.request_id)
+            await response(self.scope, self.receive, self.send)
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            self.body_ended = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.closes = not self.body_ended and self.status in REFUSED_EARLY
+            self._add_headers(message)
+            await self._send(message)
+        elif self.closes and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._linger()
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            await self._send(message)
+
+    def _add_headers(self, message: Message) -> None:
+        own = {"X-Request-Id": self.request_id, **self.scope["state"].get("rate_limit", {})}
+        if self.closes:
+            own["Connection"] = "close"
+        given = list(message["headers"])
+        names = {name for name, _ in given}
+        message["headers"] = given + [h for h in (*_SAFETY, *_raw(own)) if h[0] not in names]
+
+    async def _linger(self) -> None:
+        """Read on for a moment: closing on unread bytes would reset the connection, and a client
+        that only listens after its last byte would never see why it was refused."""
+        left = LINGER_BYTES
+        until = monotonic() + LINGER_S
+        while not self.body_ended and left > 0 and monotonic() < until:
+            try:
+                message = await asyncio.wait_for(self.receive(), until - monotonic())
+            except TimeoutError:
+                return
+            left -= len(message.get("body", b""))
+
+    def _count(self, seconds: float) -> None:
+        route = getattr(self.scope.get("route"), "path", "unknown")
+        method = self.method if self.method in METHODS else "other"
+        status = "client_left" if self.status is None else str(self.status)
+        self.metrics.of(self.metrics.http_requests, route, method, status).inc()
+        self.metrics.of(self.metrics.http_seconds, route).observe(seconds)
+        failed = self.status is not None and self.status >= 500
+        if failed or self.access_log:
+            self._say(route, method, seconds, logging.WARNING if failed else logging.INFO)
+        if self.traces is not None:
+            self._trace(self.traces, route, method, seconds)
+
+    def _say(self, route: str, method: str, seconds: float, level: int) -> None:
+        fields = {
+            "id": self.id,
+            "request_id": self.request_id,
+            "method": method,
+            "route": route,
+            "status": self.status,
+            "code": self.scope["state"].get("code"),
+            "ms": round(1000 * seconds, 1),
+        }
+        log.log(level, "request", extra={"fields": fields})
+
+    def _trace(self, traces: Traces, route: str, method: str, seconds: float) -> None:
+        told = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": self.status,
+            "florilege.request_id": self.request_id,
+            "florilege.code": self.scope["state"].get("code"),
+        }
+        stages = dict(self.scope["state"].get("stages", {}))  # a thread may still be adding some
+        traces.add(told, seconds, stages, Headers(scope=self.scope))
+
+
+def _announces_body(headers: Headers) -> bool:
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

@@ -1,0 +1,83 @@
+"""What `/openapi.json` says, so that clients can be generated from it.
+
+Each route names the problems it may answer with (`refusals`); FastAPI's document is then corrected
+where it says less or other than is so.
+"""
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from florilege.server.errors import (
+    MEDIA_TYPE,
+    InternalError,
+    InvalidParameter,
+    KeyMissing,
+    KeyUnknown,
+    Problem,
+    RateLimited,
+    UnknownParameter,
+)
+from florilege.server.schemas import ProblemDocument
+
+EXAMPLES = files("florilege.server") / "http" / "examples.json"
+OF_ALL = (UnknownParameter, InvalidParameter, KeyMissing, KeyUnknown, RateLimited, InternalError)
+WAITING = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
+KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
+"""Taken too by the routes of other services that do not start with `/v1/`."""
+
+
+def refusals(*problems: type[Problem]) -> dict[int | str, Any]:
+    """The errors of a route, by status, for FastAPI's ``responses``."""
+    by_status: dict[int | str, Any] = {}
+    for problem in sorted(problems, key=lambda each: each.status):
+        told = by_status.setdefault(problem.status, {"model": ProblemDocument, "description": ""})
+        told["description"] += f"`{problem.code}`: {problem.title.lower()}. "
+    return by_status
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document: FastAPI's, with problems as they are sent, keys and examples."""
+    found = get_openapi(
+        title=app.title, version=app.version, summary=app.summary, routes=app.routes
+    )
+    examples = json.loads(EXAMPLES.read_bytes())
+    schemes = dict[str, Any]()
+    for path, operations in found["paths"].items():
+        for operation in operations.values():
+            _correct(operation["responses"], examples.get(operation["operationId"], {}))
+            if app.state.keys is not None and path.startswith(("/v1/", "/v2/")):
+                taken = KEYS if path.startswith("/v1/") else {**KEY_IN_ADDRESS, **KEYS}
+                operation["security"] = [{name: []} for name in taken]
+                schemes |= taken
+    schemas = found["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas["ProblemDocument"]["properties"]["code"]["enum"] = sorted(
+        {each.code for each in Problem.__subclasses__() if each.__module__ == Problem.__module__}
+    )
+    if app.state.keys is not None:
+        found["components"]["securitySchemes"] = schemes
+    return found
+
+
+def _correct(responses: dict[str, Any], examples: dict[str, Any]) -> None:
+    for status, response in list(responses.items()):
+        content = response.get("content", {})
+        shape = content.get("application/json", {}).get("schema", {}).get("$ref", "")
+        if shape.endswith("HTTPValidationError"):
+            del responses[status]
+        elif shape.endswith("ProblemDocument"):
+            response["content"] = {MEDIA_TYPE: content["application/json"]}
+            response["description"] = response["description"].strip()
+            if status in ("429", "503"):
+                response["headers"] = {"Retry-After": WAITING}
+        if status in examples:
+            next(iter(response["content"].values()))["example"] = examples[status]

@@ -1,0 +1,291 @@
+"""Routes for apps written for the Pl@ntNet API, such as `POST /v2/identify/{project}`.
+
+They exist only with ``--plantnet``, and tell what our own pipeline answers or refuses in the other
+shape. Unlike everywhere else, parameters that do not exist are ignored and the key may stand in the
+address.
+"""
+
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import md5
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from florilege.models.classes import ClassInfo
+from florilege.server.answers.common_names import FALLBACK
+from florilege.server.answers.plantnet_schema import (
+    EVERYTHING,
+    UNLIMITED,
+    PlantNetAnswer,
+    PlantNetCount,
+    PlantNetCounts,
+    PlantNetError,
+    PlantNetListedSpecies,
+    PlantNetProject,
+    PlantNetQuota,
+    listed_species,
+    plantnet_answer,
+)
+from florilege.server.answers.query import Ask, Language
+from florilege.server.errors import MalformedRequest, Problem
+from florilege.server.http.api_keys import Keys
+from florilege.server.http.dependencies import PHOTO, EngineOf
+from florilege.server.http.error_handlers import note_problem, problem_of_query
+from florilege.server.http.etag import Cached
+from florilege.server.http.identify import answered, rendered
+from florilege.server.http.multipart import FIELD, parts_of_form
+
+LONGEST_ORGAN = 40
+SPECIES = TypeAdapter(list[PlantNetListedSpecies])
+
+FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["images"],
+                    "properties": {
+                        "images": {"type": "array", "items": PHOTO, "minItems": 1, "maxItems": 5},
+                        "organs": {"type": "array", "items": {"type": "string"}},
+                    },
+                }
+            }
+        },
+    }
+}
+ERRORS: dict[int | str, Any] = {
+    status: {"model": PlantNetError, "description": HTTPStatus(status).phrase}
+    for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)
+}
+
+
+class SpeciesNotFound(Problem):
+    """A photo that looks unlike those the model knows; apps look for these very words."""
+
+    status, code, title = 404, "species_not_found", "Species not found"
+
+
+class PlantNetQuestion(BaseModel):
+    """The parameters of the Pl@ntNet API that mean something here."""
+
+    model_config = ConfigDict(frozen=True)
+
+    nb_results: int = Field(20, ge=1, alias="nb-results", description="Most species to list.")
+    lang: Language = FALLBACK
+    no_reject: bool = Field(
+        False,
+        alias="no-reject",
+        description="Whether a photo that looks unlike those the model knows is answered all the "
+        "same, instead of by 404 `Species not found`.",
+    )
+    include_related_images: bool = Field(
+        False,
+        alias="include-related-images",
+        description="Whether each species comes with its reference picture.",
+    )
+    type: str | None = Field(None, description="Repeated in the answer.", max_length=40)
+
+    def ask(self, list_name: str | None) -> Ask:
+        """What the pipeline is asked: the default set, filled up with the next best species."""
+        language = self.lang or FALLBACK
+        return Ask(
+            lang=language,
+            languages=(language,),
+            max_results=self.nb_results,
+            include=["scores"],
+            reject=not self.no_reject,
+            list=list_name,
+        )
+
+
+class PlantNetSpeciesQuery(BaseModel):
+    """The parameters of the lists of species."""
+
+    model_config = ConfigDict(frozen=True)
+
+    lang: Language = FALLBACK
+    prefix: str = Field("", description="Only species whose name begins so.", max_length=200)
+    page: int | None = Field(None, ge=1, description="From 1, together with pageSize.")
+    page_size: int | None = Field(None, ge=1, alias="pageSize")
+
+    def select(self, classes: Sequence[ClassInfo]) -> list[PlantNetListedSpecies]:
+        """What it asks for of some classes."""
+        start = self.prefix.casefold()
+        matches = [item for item in classes if item.scientific_name.casefold().startswith(start)]
+        if self.page is not None and self.page_size is not None:
+            first = (self.page - 1) * self.page_size
+            matches = matches[first : first + self.page_size]
+        return [listed_species(item, self.lang or FALLBACK) for item in matches]
+
+
+class _InTheirShape(APIRoute):
+    """A route whose problems are told as `PlantNetError`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_or_refuse(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except RequestValidationError as error:
+                problem = problem_of_query(error)
+            except Problem as error:
+                problem = error
+            note_problem(request, problem)
+            return _refusal(problem)
+
+        return handle_or_refuse
+
+
+def _refusal(problem: Problem) -> JSONResponse:
+    told = PlantNetError(
+        status_code=problem.status,
+        error=HTTPStatus(problem.status).phrase,
+        message=problem.detail,
+        code=problem.code,
+    )
+    headers = dict(problem.headers)
+    if problem.retry_after is not None:
+        headers["Retry-After"] = str(problem.retry_after)
+    return JSONResponse(told.model_dump(by_alias=True), problem.status, headers)
+
+
+async def _check_key(request: Request) -> None:
+    """As `check_key`, but the key may also be the parameter ``api-key``."""
+    keys: Keys | None = request.app.state.keys
+    if keys is None:
+        return
+    given = request.query_params.get("api-key", "")
+    request.state.key, request.state.rate_limit = (
+        keys.check_given(given.encode()) if given else keys.check(request.headers)
+    )
+
+
+plantnet_router = APIRouter(
+    route_class=_InTheirShape, dependencies=[Depends(_check_key)], responses=ERRORS
+)
+status_router = APIRouter(route_class=_InTheirShape)
+
+
+@plantnet_router.post("/v2/identify/{project}", response_model=PlantNetAnswer, openapi_extra=FORM)
+async def plantnet_identify(
+    request: Request,
+    project: str,
+    question: Annotated[PlantNetQuestion, Query()],
+    engine: EngineOf,
+) -> Response:
+    """Return the species one to five photos of a plant may show, in the shape of Pl@ntNet's API.
+
+    `project` is the name of a list; any other, such as `all`, means every species. `results` holds
+    the species of the calibrated set, best first, then the next best. The parts `organs` are
+    repeated and change nothing.
+    """
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise MalformedRequest(f"send photos as multipart/form-data, in parts named `{FIELD}`")
+    hashes, organs = list[str](), list[str]()
+    list_name = project if project in engine.pipeline.lists.by_name else None
+
+    def find(body: bytes, content_type: str) -> list[bytes]:
+        parts = parts_of_form(body, content_type)
+        photos = [content for name, content in parts if name == FIELD]
+        hashes.extend(md5(photo, usedforsecurity=False).hexdigest() for photo in photos)
+        said = (content for name, content in parts if name == "organs")
+        organs.extend(organ[:LONGEST_ORGAN].decode("utf-8", "replace") for organ in said)
+        return photos
+
+    answer, headers = await answered(request, engine, question.ask(list_name), find)
+    if answer.rejection.verdict == "rejected":  # the engine has counted it already
+        request.state.code = SpeciesNotFound.code
+        return _refusal(SpeciesNotFound(SpeciesNotFound.title))
+    shape = partial(
+        plantnet_answer,
+        project=project,
+        hashes=hashes,
+        organs=organs,
+        root=str(request.base_url) if question.include_related_images else None,
+        no_reject=question.no_reject,
+        kind=question.type,
+        left=_rate_of(request)[1],
+    )
+    body = await rendered(engine, answer, shape)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+@plantnet_router.get("/v2/projects", response_model=list[PlantNetProject])
+async def plantnet_projects(engine: EngineOf) -> list[PlantNetProject]:
+    """Return what `project` may be: `all`, and the lists of this server."""
+    pipeline = engine.pipeline
+    sizes = {name: len(each.infos) for name, each in sorted(pipeline.lists.by_name.items())}
+    return [
+        PlantNetProject(id=name, title=name, description=pipeline.model.name, species_count=size)
+        for name, size in [(EVERYTHING, len(pipeline.bundle.classes)), *sizes.items()]
+    ]
+
+
+@plantnet_router.get("/v2/species", response_model=list[PlantNetListedSpecies])
+async def plantnet_species(
+    request: Request, query: Annotated[PlantNetSpeciesQuery, Query()], engine: EngineOf
+) -> Response:
+    """Return every species that the model knows."""
+    return await plantnet_project_species(request, EVERYTHING, query, engine)
+
+
+@plantnet_router.get("/v2/projects/{project}/species", response_model=list[PlantNetListedSpecies])
+async def plantnet_project_species(
+    request: Request,
+    project: str,
+    query: Annotated[PlantNetSpeciesQuery, Query()],
+    engine: EngineOf,
+) -> Response:
+    """Return the species of a list; of any other project every species that the model knows."""
+    pipeline = engine.pipeline
+    restriction = pipeline.lists.by_name.get(project)
+    classes = pipeline.bundle.classes if restriction is None else restriction.infos
+
+    def listed() -> Cached:
+        return Cached(SPECIES.dump_json(query.select(classes), by_alias=True))
+
+    return (await engine.in_side_thread(listed)).answer(request)
+
+
+@plantnet_router.get("/v2/languages", response_model=list[str])
+async def plantnet_languages(engine: EngineOf) -> list[str]:
+    """Return the languages with at least one common name."""
+    return sorted(
+        {language for item in engine.pipeline.bundle.classes for language in item.by_language}
+    )
+
+
+@plantnet_router.get("/v2/quota/daily", response_model=PlantNetQuota)
+async def plantnet_quota(request: Request) -> PlantNetQuota:
+    """Return what is left of the rate of a key; asking counts too."""
+    total, left = _rate_of(request)
+    used = PlantNetCount(count=total - left, total=total, remaining=left)
+    return PlantNetQuota(day=f"{datetime.now(UTC):%F}", quota=PlantNetCounts(identify=used))
+
+
+@status_router.get("/v2/_status", include_in_schema=False)
+async def plantnet_status(engine: EngineOf) -> dict[str, str]:
+    """Return `ok` where `/readyz` does; it needs no key."""
+    engine.check_ready()
+    return {"status": "ok"}
+
+
+def _rate_of(request: Request) -> tuple[int, int]:
+    """How many requests the key may send, and how many of them are left."""
+    told: Mapping[str, str] = getattr(request.state, "rate_limit", {})
+    total = re.search(r";q=(\d+)", told.get("RateLimit-Policy", ""))
+    left = re.search(r";r=(\d+)", told.get("RateLimit", ""))
+    return (
+        (UNLIMITED, UNLIMITED) if total is None or left is None else (int(total[1]), int(left[1]))
+    )

@@ -1,0 +1,68 @@
+"""The query parameters of the interface. Unknown ones are refused, not ignored."""
+
+from typing import Any, Final
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError
+from starlette.datastructures import QueryParams
+
+from florilege.server.answers.query import Language, Question
+from florilege.server.errors import InvalidParameter
+from florilege.server.schemas import Strict
+
+REPEATED: Final = frozenset({"include", "only"})
+"""Parameters that may be given more than once: of any other a value would be ignored."""
+MOST_NAMES: Final = 30
+"""Parameters of different names; each that does not exist would be a mistake to describe."""
+
+
+class NoQuery(Strict):
+    """No parameters at all."""
+
+
+class ClassQuery(Strict):
+    """How to show one class."""
+
+    lang: Language = None
+
+
+class ClassesQuery(ClassQuery):
+    """Which classes to list, and how."""
+
+    q: str | None = Field(
+        None,
+        description="Only classes whose id or any name contains this, without regard to case.",
+        max_length=200,
+    )
+    limit: int | None = Field(None, ge=0, description="Most classes to list; all by default.")
+
+
+async def refuse_repeated(request: Request) -> None:
+    """Refuse a query that gives a parameter twice which is not of `REPEATED`.
+
+    Raises:
+        InvalidParameter: It does, or it has more than `MOST_NAMES` parameters.
+    """
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name in seen and name not in REPEATED:
+            raise InvalidParameter(f"parameter `{name[:80]}`: it is given more than once")
+        seen.add(name)
+        if len(seen) > MOST_NAMES:
+            raise InvalidParameter(f"more than {MOST_NAMES} parameters; /openapi.json lists them")
+
+
+def question_of(query: QueryParams) -> Question:
+    """What FastAPI makes of a query that `refuse_repeated` lets pass, in less time.
+
+    Raises:
+        RequestValidationError: As FastAPI.
+    """
+    given: dict[str, Any] = dict(query)
+    given.update((name, query.getlist(name)) for name in REPEATED & given.keys())
+    try:
+        return Question(**given)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise RequestValidationError([{**e, "loc": ("query", *e["loc"])} for e in found]) from error

@@ -1,0 +1,81 @@
+"""OpenTelemetry traces, where the environment names a collector and the extra ``otel`` is there.
+
+Spans are made once a request is answered, from what is measured anyway. They hold its id, method,
+route, status and the time of each stage: no address, no query, no header and no key.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from time import time_ns
+from typing import Any
+
+from florilege.extras import install_hint
+
+log = logging.getLogger("florilege.server")
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+LEFT_OUT = frozenset({"/livez", "/readyz", "/metrics"})
+
+
+class Traces:
+    """Makes a span for each request, and below it one for each of its stages.
+
+    ``provider`` is a ``TracerProvider`` of OpenTelemetry.
+    """
+
+    def __init__(self, provider: Any) -> None:
+        from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._tracer, self.close = provider.get_tracer("florilege"), provider.shutdown
+        self._caller, self._below = TraceContextTextMapPropagator().extract, set_span_in_context
+        self._server, self._failed = SpanKind.SERVER, Status(StatusCode.ERROR)
+
+    def add(
+        self,
+        told: Mapping[str, Any],
+        seconds: float,
+        stages: Mapping[str, float],
+        headers: Mapping[str, str],
+    ) -> None:
+        """Add a request that ends now; ``stages`` are the seconds of its last parts, in order."""
+        if told["http.route"] in LEFT_OUT:
+            return
+        end = time_ns()
+        span = self._tracer.start_span(
+            f"{told['http.request.method']} {told['http.route']}",
+            context=self._caller(headers),  # of whom the span is a part, by `traceparent`
+            kind=self._server,
+            attributes={name: value for name, value in told.items() if value is not None},
+            start_time=end - round(1e9 * seconds),
+        )
+        if (told["http.response.status_code"] or 0) >= 500:
+            span.set_status(self._failed)
+        at, below = end - round(1e9 * sum(stages.values())), self._below(span)
+        for stage, taken in stages.items():
+            child = self._tracer.start_span(stage, context=below, start_time=at)
+            at += round(1e9 * taken)
+            child.end(at)
+        span.end(end)
+
+
+def open_traces() -> Traces | None:
+    """Traces for the collector that the standard variables name; None where they name none."""
+    off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if off or not any(os.environ.get(name) for name in ENDPOINTS):
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:  # clusters set these variables for everybody
+        log.warning("no traces are sent, they need the extra otel: %s", install_hint("otel"))
+        return None
+    resource = Resource.create()
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "florilege"}))
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Traces(provider)

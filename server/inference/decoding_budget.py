@@ -1,0 +1,82 @@
+"""How many pixels are decoded at once: a 50-megapixel PNG takes 250 MB while it is decoded.
+
+Without a bound the memory of a server would be the number of its threads times its largest
+picture. JPEGs are decoded at a fraction of their size and mostly pass, except progressive ones,
+whose coefficients are all kept until the last scan.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from florilege.models.images import Header
+
+MAX_DECODING_PIXELS = 100_000_000
+NOT_COUNTED = 50
+CHECK_EVERY_S = 0.5
+
+
+class PixelBudget:
+    """Pixels that all threads together may hold; who does not fit waits for its turn.
+
+    First come, first served, so that a large picture is not overtaken for ever by smaller ones. One
+    that exceeds the budget by itself is let in when nothing else is held. Pictures below a
+    fiftieth of the budget, which is nearly all photos, are not counted and never wait.
+    """
+
+    def __init__(self, limit: int = MAX_DECODING_PIXELS) -> None:
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1 pixel, got {limit}")
+        self.limit = limit
+        self.held = 0
+        self._turns: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._turns)
+
+    @contextmanager
+    def hold(self, pixels: int, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold ``pixels`` until the block ends, waiting before it as long as they do not fit.
+
+        ``check`` is called every half second while waiting; what it raises ends the wait.
+        """
+        if pixels <= self.limit // NOT_COUNTED:
+            yield
+            return
+        self._take(pixels, check)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.held -= pixels
+                self._changed.notify_all()
+
+    def _take(self, pixels: int, check: Callable[[], None]) -> None:
+        turn = object()
+        with self._changed:
+            self._turns.append(turn)
+            try:
+                while not (self._turns[0] is turn and self._fits(pixels)):
+                    self._changed.wait(CHECK_EVERY_S)
+                    check()
+                self.held += pixels
+            finally:
+                self._turns.remove(turn)
+                self._changed.notify_all()
+
+    def _fits(self, pixels: int) -> bool:
+        return self.held == 0 or self.held + pixels <= self.limit
+
+
+def pixels_to_hold(header: Header, *, least: int, max_pixels: int) -> int:
+    """How many pixels decoding a picture holds, that is not shrunk below a side of ``least``."""
+    pixels = header.width * header.height
+    if pixels > max_pixels:  # refused by the decoder
+        return 0
+    if not header.shrinks:
+        return pixels
+    most = max(1, min(header.width, header.height) // least)
+    return pixels // next(factor for factor in (8, 4, 2, 1) if factor <= most) ** 2

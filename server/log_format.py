@@ -1,0 +1,51 @@
+"""What the server says on stderr: a line each, as text for people or as JSON for machines.
+
+Lines about a request hold its id, route, method, status and time: no address, no file name, no
+query and no key.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from florilege.server.settings import LogFormat, LogLevel
+
+
+class Lines(logging.Formatter):
+    """``TIME LEVEL message name=value ...``; the names and values are the record's ``fields``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and below it the traceback where there is one."""
+        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        text = f"{_time(record)} {record.levelname} {record.getMessage()}{fields}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, with ``time``, ``level``, ``message`` and the record's ``fields``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line without line breaks, the traceback in ``exception``."""
+        said: dict[str, object] = {"time": _time(record), "level": record.levelname.lower()}
+        said |= {"message": record.getMessage(), **_fields(record)}
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    fields: dict[str, object] = getattr(record, "fields", {})
+    return fields
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
+    """Send everything of this level and above to stderr, and of uvicorn only what went wrong."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else Lines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

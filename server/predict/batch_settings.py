@@ -1,0 +1,64 @@
+"""How ``florilege predict`` goes through many photos, and where what it finds goes."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from florilege.server.settings import Device
+from florilege.settings import Flag, FlagSettings
+
+Format = Literal["table", "csv", "jsonl", "parquet"]
+ENDINGS: dict[str, Format] = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+FOLDER = "folder"
+"""The word of `group_by` for photos in the same folder."""
+
+
+class Batch(FlagSettings):
+    """Settings of one `predict`; each is a flag."""
+
+    format: Format | None = None
+    """How to print; by default as the ending of --output says, else a table."""
+    output: Annotated[Path | None, Flag(short="-o")] = None
+    """File to write instead of stdout; complete once it is there."""
+    resume: bool = False
+    """Go on with the output of an interrupted run, or start if there is none."""
+    group_by: Annotated[str | None, Flag(metavar="folder|COLUMN")] = None
+    """Photos of one plant: in the same folder, or with the same value in this manifest column."""
+    embeddings: Path | None = None
+    """File for the features of each photo, ending in .npy."""
+    device: Device = "auto"
+    """Where the network runs."""
+    threads: int | None = Field(default=None, ge=1)
+    """Photos worked on at once; default: the cores, with --ray one for each worker."""
+    ray: bool = False
+    """Spread the photos over the machines of a Ray cluster (RAY_ADDRESS), or over this one."""
+    workers: int | None = Field(default=None, ge=1)
+    """With --ray: processes of all machines together; default: as many as the cores hold."""
+
+    @property
+    def form(self) -> Format:
+        """The format, told by the output where none is given."""
+        ending = "" if self.output is None else self.output.suffix.lower()
+        return self.format or ENDINGS.get(ending, "table")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if self.form == "parquet" and self.output is None:
+            raise ValueError("parquet cannot be printed: name a file with -o")
+        if self.workers is not None and not self.ray:
+            raise ValueError("--workers goes with --ray: without it, --threads says how many")
+        if self.ray and self.output is None:
+            raise ValueError("--ray is for many photos: name a file for the answers with -o")
+        if self.resume and self.output is None:
+            raise ValueError("--resume goes on with a file: name it with -o, as in the first run")
+        if self.resume and self.form == "table":
+            raise ValueError("a table cannot be resumed: choose --format csv, jsonl or parquet")
+        if self.embeddings is not None and self.embeddings.suffix.lower() != ".npy":
+            raise ValueError(f"--embeddings must end in .npy, got {self.embeddings}")
+        return self

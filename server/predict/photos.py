@@ -1,0 +1,117 @@
+"""Which photos the words of a command line mean, and which of them show the same plant."""
+
+import os
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from florilege.errors import DataError, UsageError, first
+from florilege.models.images.sniff import ENDINGS
+from florilege.server.predict.batch_settings import FOLDER
+from florilege.tables import SUFFIXES, read_table
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The photos of one plant, at least one."""
+
+    photos: tuple[Path, ...]
+    name: str | None = None  # its folder or the value of its column; None where nothing is grouped
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A photo and, where a column groups, the key and the value there."""
+
+    path: Path
+    key: Hashable = None
+    name: str | None = None
+
+
+def shown(path: Path) -> str:
+    """A path as text for people and files; bytes that are not UTF-8 appear as ``\\xe9``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def find_photos(
+    words: Iterable[str], stdin: Iterable[str], group_by: str | None = None
+) -> tuple[list[Observation], list[Path]]:
+    """Expand files, folders (with all below), manifests and ``-`` (one path a line of ``stdin``).
+
+    What ends in ``.csv`` or ``.parquet`` is a manifest: each row names a photo in the column
+    ``path``, relative to the manifest's folder. Any other file named outright is taken for a
+    photo, whatever its ending: the type is told by the bytes. ``group_by`` makes one observation
+    of the photos in the same folder (the word ``folder``), or of the rows of a manifest that have
+    the same value in this column; a row whose cell is empty stays alone.
+
+    Returns:
+        The photos in the order given, each folder's sorted by path, whether they exist or not, an
+        observation standing where its first photo does; and the files inside folders that are not
+        named like pictures.
+
+    Raises:
+        DataError: A manifest that cannot be read, or lacks a column or a path.
+        UsageError: A column is to group photos that are in no manifest.
+    """
+    column = None if group_by == FOLDER else group_by
+    listed: list[Listed] = []
+    skipped: list[Path] = []
+    for path in _paths(words, stdin):
+        if path.suffix.lower() in SUFFIXES:
+            listed.extend(_rows(path, column))
+        elif column is not None:
+            raise UsageError(
+                f"--group-by {column} is a column of a manifest, and {shown(path)} is none: give a "
+                "CSV or Parquet file with it, or group by folder"
+            )
+        elif os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for names too long
+            for file in _files_below(path):
+                if file.suffix.lower() in ENDINGS:
+                    listed.append(Listed(file))
+                else:
+                    skipped.append(file)
+        else:
+            listed.append(Listed(path))
+    if group_by == FOLDER:
+        listed = [Listed(each.path, each.path.parent, shown(each.path.parent)) for each in listed]
+    return _grouped(listed), skipped
+
+
+def _grouped(listed: Iterable[Listed]) -> list[Observation]:
+    groups: dict[Hashable, list[Listed]] = {}
+    for number, each in enumerate(listed):
+        groups.setdefault(number if each.key is None else each.key, []).append(each)
+    return [
+        Observation(tuple(each.path for each in group), group[0].name) for group in groups.values()
+    ]
+
+
+def _rows(manifest: Path, column: str | None) -> Iterator[Listed]:
+    """The photos of a manifest."""
+    table = read_table(manifest)
+    for name in ("path", *([] if column is None else [column])):
+        if name not in table:
+            there = ", ".join(table) or "none"
+            raise DataError(f"{shown(manifest)} has no column {name!r}; it has: {there}")
+    paths = [cell.strip() for cell in table["path"]]
+    if empty := [f"row {row}" for row, path in enumerate(paths, 1) if not path]:
+        raise DataError(f"{shown(manifest)}: empty paths: {first(empty)}")
+    names = [""] * len(paths) if column is None else [cell.strip() for cell in table[column]]
+    for path, name in zip(paths, names, strict=True):
+        yield Listed(manifest.parent / path, (manifest, name) if name else None, name or None)
+
+
+def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:
+    for word in words:
+        if word == "-":
+            yield from (Path(line.rstrip("\r\n")) for line in stdin if line.strip())
+        else:
+            yield Path(word)
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """All files below, without hidden ones."""
+    found = (file for file in folder.rglob("*") if file.is_file())
+    return sorted(
+        file for file in found if not any(p.startswith(".") for p in file.relative_to(folder).parts)
+    )

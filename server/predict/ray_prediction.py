@@ -1,0 +1,60 @@
+"""``florilege predict --ray``: the same answers, made by processes of Ray on one machine or many.
+
+The bundle travels to the workers, so nobody has to copy it, and a bundle that is replaced meanwhile
+changes no answer. Photos are read by the workers: their paths must mean the same files everywhere.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+
+from florilege.models.bundle.transfer import Packed, packed, unpacked
+from florilege.models.runtime import CUDA
+from florilege.ray_tasks import Workers, spread
+from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.answers.query import Ask
+from florilege.server.answers.restriction import Lists
+from florilege.server.predict.batch_settings import Batch
+from florilege.server.predict.photos import Observation
+from florilege.server.predict.prediction import Predicted, predict_some, watched
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opener:
+    """All that a worker needs to answer as this process would."""
+
+    bundle: Packed
+    lists: Lists
+    device: str
+    ask: Ask
+    features: bool
+
+    def __call__(self) -> Callable[[Observation], Predicted]:
+        with unpacked(self.bundle) as folder:
+            pipeline = replace(open_pipeline(folder, device=self.device), lists=self.lists)
+        return lambda one: predict_some(pipeline, [one], self.ask, self.features)[0]
+
+
+def predict_on_ray(
+    pipeline: Pipeline,
+    observations: Sequence[Observation],
+    ask: Ask,
+    batch: Batch,
+    *,
+    features: bool = False,
+) -> Generator[Predicted]:
+    """What `predict_all` gives, from workers that run the network on the device this process does.
+
+    Raises:
+        UsageError: The extra `ray` is not installed, or there is no such cluster.
+        FlorilegeError: The workers cannot go on.
+    """
+    gpu = pipeline.session.provider == CUDA
+    opener = Opener(
+        bundle=packed(pipeline.bundle),
+        lists=pipeline.lists,
+        device="cuda" if gpu else "cpu",
+        ask=ask,
+        features=features,
+    )
+    workers = Workers(number=batch.workers, threads=batch.threads, gpu=gpu)
+    yield from watched(spread(opener, observations, workers), observations)

@@ -1,0 +1,79 @@
+"""The server's answers from Python, without a server."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from florilege.errors import DataError, UsageError
+from florilege.models.runtime import silence_telemetry
+from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.answers.query import Question
+from florilege.server.errors import Problem
+from florilege.server.schemas import Answer
+
+Photo = bytes | str | os.PathLike[str]
+MAX_PHOTOS = 5
+
+
+class Predictor:
+    """A calibrated bundle, ready to answer. Threads may share it."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def predict(self, photos: Photo | Sequence[Photo], **query: Any) -> Answer:
+        """The prediction set of one organism, as ``POST /v1/identify`` answers it.
+
+        Args:
+            photos: One photo, as a path or as the bytes of its file; or one to five photos of the
+                same organism.
+            query: Parameters of the request: ``rule``, ``k``, ``coverage``, ``guarantee``,
+                ``lang``, ``max_results``, ``include``, ``reject``, ``only``, ``list``.
+
+        Raises:
+            UsageError: There is no such parameter, or its value is not allowed.
+            DataError: A photo cannot be read, or the bundle is not calibrated for the query.
+        """
+        try:
+            ask = Question.model_validate(query).ask()
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        several = [photos] if isinstance(photos, bytes | str | os.PathLike) else list(photos)
+        if not 1 <= len(several) <= MAX_PHOTOS:
+            raise UsageError(f"give 1 to {MAX_PHOTOS} photos of one organism, got {len(several)}")
+        try:
+            outcome = self._pipeline([_read(photo) for photo in several], ask, "")
+        except Problem as problem:
+            raise DataError(problem.detail) from problem
+        return outcome.answer
+
+    def close(self) -> None:
+        """Release the network's threads."""
+        self._pipeline.close()
+
+
+def load(bundle: str | os.PathLike[str], *, device: str = "auto") -> Predictor:
+    """Open a calibrated bundle.
+
+    Args:
+        bundle: The folder that ``florilege calibrate`` has calibrated.
+        device: ``cpu``, ``cuda`` or ``auto``.
+
+    Raises:
+        BundleError: It is damaged, or not calibrated.
+    """
+    silence_telemetry()
+    return Predictor(open_pipeline(Path(bundle), device=device))
+
+
+def _read(photo: Photo) -> bytes:
+    if isinstance(photo, bytes):
+        return photo
+    try:
+        return Path(photo).read_bytes()
+    except OSError as error:
+        raise DataError(f"{photo}: {error.strerror}; name a photo that can be read") from error

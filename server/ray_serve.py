@@ -1,0 +1,52 @@
+"""The same application on Ray Serve: engine, routes and answers of `florilege serve`, in replicas.
+
+    serve run florilege.server.ray_serve:application bundle=/bundles/flora
+
+`docs/scaling.md` says what differs with several processes behind one address.
+"""
+
+from typing import Any, Final
+
+from florilege.errors import UsageError
+from florilege.ray_tasks import demand_ray
+from florilege.server.app import create_app
+from florilege.server.engine import MOST
+from florilege.server.log_format import log_to_stderr
+from florilege.server.settings import Settings
+
+ONE_EACH: Final = ("feedback_store", "watch_state")
+"""Settings that name what one process alone may write."""
+
+
+def application(arguments: dict[str, Any]) -> Any:
+    """A Ray Serve application; ``arguments`` are the settings of `florilege serve`, by name.
+
+    A replica has one thread unless ``threads`` says otherwise, and a core for each. How many
+    replicas there are is said in the configuration file of Ray Serve, ``deploy/ray/serve.yaml``.
+
+    Raises:
+        ValueError: A setting cannot be used.
+        UsageError: The extra `ray` is not installed, or a setting is for one process alone.
+    """
+    demand_ray()
+    from ray import serve
+
+    given: dict[str, Any] = {"threads": 1, **arguments}
+    settings = Settings(**given)
+    if shared := [name for name in ONE_EACH if getattr(settings, name) is not None]:
+        raise UsageError(
+            f"{', '.join(shared)}: each process needs its own, and replicas of Ray Serve would "
+            "share it; leave it out, or run `florilege serve`"
+        )
+
+    def build() -> Any:
+        log_to_stderr(settings.log_format, settings.log_level)
+        return create_app(settings)
+
+    deployment = serve.deployment(
+        serve.ingress(build)(),
+        name="florilege",
+        max_ongoing_requests=2 * MOST,  # the engine's own queue says when it is full
+        ray_actor_options={"num_cpus": settings.threads},
+    )
+    return deployment.bind()

@@ -1,0 +1,97 @@
+"""What a calibration is asked for, with few classes and with many."""
+
+from typing import Any
+
+import pytest
+import typer.main
+
+from florilege.calibration.calibrate.calibration_settings import GRID_END, CalibrationSettings, Plan
+from florilege.calibration.cli import app
+from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
+
+STEPS = 10 * GRID_END - 9
+
+
+@pytest.mark.parametrize(
+    ("classes", "ks", "end", "steps", "largest_set"),
+    [
+        (1, (1.0,), 1.0, 1, 1),
+        (2, (1.0, 2.0), 2.0, 11, 2),
+        (3, (1.0, 2.0, 3.0), 3.0, 21, 3),
+        *(
+            (classes, (1.0, 2.0, 3.0, 5.0, 10.0), GRID_END, STEPS, min(classes, DEFAULT_MAX_SIZE))
+            for classes in (GRID_END, GRID_END + 1, DEFAULT_MAX_SIZE, DEFAULT_MAX_SIZE + 1, 10_000)
+        ),
+        (GRID_END - 1, (1.0, 2.0, 3.0, 5.0, 10.0), GRID_END - 1, STEPS - 10, GRID_END - 1),
+    ],
+)
+def test_the_grid_and_the_largest_set_end_where_classes_do(
+    classes: int, ks: tuple[float, ...], end: float, steps: int, largest_set: int
+) -> None:
+    found = Plan(classes=classes)
+    assert found.ks == ks
+    assert (found.grid[0], found.grid[-1], len(found.grid)) == (1.0, end, steps)
+    assert found.largest_set == largest_set
+    assert found.default_k == (3.0 if classes >= 3 else 1.0)
+
+
+@pytest.mark.parametrize(("k", "largest_set"), [(24.9, 50), (25.5, 51), (40.0, 80), (60.0, 100)])
+def test_a_large_k_widens_the_grid_and_the_largest_set(k: float, largest_set: int) -> None:
+    found = Plan(classes=100, ks=(k,))
+    assert found.grid[-2:] == (GRID_END, k)
+    assert found.largest_set == largest_set
+
+
+def test_every_setting_is_a_flag_of_calibrate() -> None:
+    command = typer.main.get_group(app).commands["calibrate"]
+    flags = {parameter.opts[0] for parameter in command.params}
+    renamed = {"ks": "--k", "coverages": "--coverage", "temperatures": "--temperature"}
+    renamed["lists_folder"] = "--lists"
+    for name in CalibrationSettings.model_fields:
+        assert renamed.get(name, f"--{name.replace('_', '-')}") in flags
+
+
+def test_text_and_numbers_make_the_same_settings() -> None:
+    words: dict[str, Any] = {"ks": "1, 2.5,1", "coverages": "0.8", "rejection_method": "none"}
+    typed = CalibrationSettings(**words)
+    assert typed == CalibrationSettings(ks=(1, 2.5), coverages=(0.8,), rejection_method=None)
+    assert (typed.ks, typed.coverages, typed.temperatures) == ((1.0, 2.5), (0.8,), (1.0,))
+    assert Plan(classes=9, **dict(typed)).ks == typed.ks
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"ks": "1,x"}, "ks: takes numbers separated by commas, got '1,x'"),
+        ({"coverages": [0.9, 1.5]}, r"coverage must be in \(0, 1\), got 1.5"),
+        ({"min_size": 3}, "min_size must be 0 or 1, got 3"),
+        ({"micro_weight": -1}, r"micro_weight must be in \[0, 1\], got -1"),
+        ({"score_kind": "odds"}, "score_kind: .*'softmax' or 'sigmoid'"),
+        ({"temperatures": [0]}, r"temperature must be in \[0.01, 100\], got 0"),
+        ({"temperatures": []}, "temperatures must be some numbers"),
+        ({"rejection_method": "guess"}, "rejection_method must be one of auto, combined"),
+        ({"suspect_share": 1}, r"share must be in \[0, 1\), got 1"),
+        ({"delta": 0}, r"delta must be in \(0, 1\), got 0"),
+        ({"small_classes": "never"}, "small_classes: .*'always', 'marginal' or 'group'"),
+        ({"kay": 1}, "kay"),
+    ],
+)
+def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        CalibrationSettings(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"ks": [7]}, r"average_k must be in \[1, 6\] for 6 classes, got 7"),
+        ({"ks": []}, "at least one K"),
+        ({"max_size": 2}, r"max_size must be in \[5, 6\], got 2"),
+        ({"max_size": 7}, r"max_size must be in \[5, 6\], got 7"),
+        ({"images": [1]}, "images must be 2 or more"),
+        ({"rejection_method": "auto"}, "rejection_method auto"),
+    ],
+)
+def test_a_plan_is_checked_against_the_classes(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Plan(classes=6, **values)

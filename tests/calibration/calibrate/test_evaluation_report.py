@@ -1,0 +1,301 @@
+"""The page of ``evaluate --report``: every section, the figures of the command, nothing unsafe."""
+
+import errno
+import html
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner, Result
+
+import florilege.calibration.cli
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.evaluate import evaluation_of
+from florilege.calibration.calibrate.evaluation_report import SECTIONS, evaluation_report
+from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs
+from florilege.calibration.cli import app
+from florilege.data.dataset import Split
+from florilege.errors import GateFailed, UsageError
+from florilege.models.bundle import replace_files
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.images import Preprocess
+from tests.calibration.estimates import UNMET
+from tests.calibration.record.test_record import scoring_of
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+
+BAD = "<script>alert('&')</script>"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_data(tmp_path_factory.mktemp("data") / "d", rows=12))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory, data: str) -> Path:
+    found = make_bundle(tmp_path_factory.mktemp("bundle") / "b")
+    items = [ClassInfo(id=item.id, scientific_name=f"{BAD} {item.id}",
+                       training_count=item.training_count) for item in found.classes]  # fmt: skip
+    replace_files(found.path, {"classes.json": ClassTable(tuple(items)).to_json().encode()})
+    calibrate_bundle(found.path, data)
+    return found.path
+
+
+def evaluate(bundle: Path, data: str, *more: object) -> Result:
+    words = ["evaluate", str(bundle), "--data", data, *map(str, more)]
+    return CliRunner().invoke(app, words)
+
+
+@pytest.fixture(scope="module")
+def page_and_json(
+    bundle: Path, data: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, Any]]:
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    result = evaluate(bundle, data, "--report", file, "--json")
+    assert result.exit_code == 0, result.output
+    return read(file), json.loads(result.stdout)
+
+
+def read(file: Path) -> str:
+    """A page with spaces as a person sees them."""
+    return file.read_text("utf-8").replace("&nbsp;", " ")
+
+
+def cells(page: str, heading: str) -> list[list[str]]:
+    """The cells of the tables under a heading, without their heads."""
+    part = page[page.index(f"<h2>{heading}</h2>") :]
+    part = part[: part.index("</section>")]
+    rows = re.findall(r"<tr>(<td>.*?)</tr>", part)
+    return [[html.unescape(cell) for cell in re.findall(r"<td>(.*?)</td>", row)] for row in rows]
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
+
+
+def test_every_section_is_there_but_that_of_an_older_bundle(
+    page_and_json: tuple[str, dict[str, Any]],
+) -> None:
+    page, _ = page_and_json
+    wanted = [html.escape(name) for name in SECTIONS if name != "Beside the older bundle"]
+    assert re.findall(r"<h2>(.*?)</h2>", page) == wanted
+    assert page.count("<svg") == 7
+    assert "<title>squares 1 on 72 photos of test</title>" in page
+
+
+def test_the_figures_are_those_of_the_command(page_and_json: tuple[str, dict[str, Any]]) -> None:
+    page, told = page_and_json
+    entries = [*told["rules"], *told["guaranteed"]]
+    rows = cells(page, "Every rule")
+    assert len(rows) == len(entries)
+    for row, entry in zip(rows, entries, strict=True):
+        low, high = entry["hit_rate_ci95"]
+        asked = f"K = {entry['k']:g}" if "k" in entry else percent(entry["level"])
+        assert row[0].startswith(entry["rule"])
+        assert row[1:] == [
+            asked, f"{entry['mean_set_size']:.3f}", percent(entry["hit_rate"]),
+            f"{low * 100:.1f}-{percent(high)}", percent(entry["macro_hit_rate"]),
+            percent(entry["empty_rate"]),
+        ]  # fmt: skip
+
+
+def test_the_sentences_repeat_the_figures_of_the_default_k(
+    page_and_json: tuple[str, dict[str, Any]],
+) -> None:
+    page, told = page_and_json
+    at = {(rule["rule"], rule.get("k")): rule for rule in told["rules"]}
+    average, top = at["average_k", 3.0], at["top_k", 3.0]
+    assert f"the sets hold {average['mean_set_size']:.2f} (95 %" in page
+    assert (
+        f"sets of that size on average hold the right class for {percent(average['hit_rate'])}, "
+        f"sets of exactly that size for {percent(top['hit_rate'])}" in page
+    )
+    assert f"alone is right for {percent(at['top_k', 1.0]['hit_rate'])}" in page
+
+
+def test_groups_by_training_photos_are_those_of_the_command(
+    page_and_json: tuple[str, dict[str, Any]],
+) -> None:
+    page, told = page_and_json
+    groups, by_k = cells(page, "Rare and common classes")[:3], {}
+    assert [row[:3] for row in groups] == [
+        ["few", "1", "12"], ["medium", "3", "36"], ["many", "2", "24"],
+    ]  # fmt: skip
+    for rule in told["rules"]:
+        if rule["rule"] == "average_k":
+            shots = [*rule["shots"].values(), rule["macro_hit_rate"]]
+            by_k[f"{rule['k']:g}"] = list(map(percent, shots))
+    assert {row[0]: row[1:] for row in cells(page, "Rare and common classes")[3:]} == by_k
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_trusts_no_name(
+    page_and_json: tuple[str, dict[str, Any]],
+) -> None:
+    page, _ = page_and_json
+    addresses = set(re.findall(r"https?://[^\s\"'<>]+", page))
+    assert all(address.startswith("http://www.w3.org/") for address in addresses)  # names of SVG
+    assert not re.search(r"<(script|link|iframe)\b", page)
+    assert html.escape(BAD) in page
+    assert set(re.findall(r'src="([^,"]*)', page)) == {"data:image/jpeg;base64"}
+    assert len(page) < 400_000
+
+
+def test_the_photos_with_the_largest_sets_are_shown_with_the_truth(
+    page_and_json: tuple[str, dict[str, Any]],
+) -> None:
+    page, _ = page_and_json
+    tiles = re.findall(r'<div class="photo">.*?</ol>', page)
+    assert len(tiles) == 12
+    for tile in tiles:
+        assert '<img alt="' in tile
+        truth = re.search(r"<div><b>(.*?)</b>, (not )?in the set", tile)
+        assert truth
+        if truth[2] is None and "more" not in tile:
+            assert f"<li><b>{truth[1]}</b>" in tile
+
+
+def test_a_photo_that_has_gone_meanwhile_leaves_a_gap() -> None:
+    logits, labels = small_logits(4)
+    found = synthetic(logits, labels, read=OSError("gone"))
+    assert "no picture" in evaluation_report(found, evaluation_of(found))
+
+
+def small_logits(classes: int, rows: int = 60) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    random = np.random.default_rng(3)
+    labels = np.arange(rows) % max(1, classes - 1)  # the last class has no photo
+    logits = random.normal(size=(rows, classes)) + 2 * np.eye(classes)[labels]
+    return logits.astype(np.float32), labels
+
+
+def synthetic(
+    logits: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    *,
+    counts: NDArray[np.int64] | None = None,
+    min_size: int = 1,
+    read: Exception | None = None,
+) -> BundleOutputs:
+    """A calibrated bundle that never was, and its outputs."""
+    classes = logits.shape[1]
+    plan = Plan(classes=classes, min_size=min_size, rejection_method="none", coverages=(0.5,))
+    outputs = scoring_of({"linear": logits}, labels)
+    record = fit_record(outputs, plan, class_counts=counts, overlap=UNMET)
+    table = ClassTable(
+        tuple(ClassInfo(id=f"c{i}", scientific_name=f"C {i}") for i in range(classes))
+    )
+
+    def no_photo(row: int) -> bytes:
+        raise read or OSError("no photo")
+
+    names = [f"photo {row}" for row in range(len(labels))]
+    photos = Split(name="val", labels=labels, names=names, observations=None, read=no_photo)
+    bundle: Any = SimpleNamespace(
+        name="none", version="1", sha256="0" * 64, classes=table,
+        preprocess=Preprocess(image_size=8), has=lambda _: False, read_object=lambda _: {},
+    )  # fmt: skip
+    return BundleOutputs(bundle, record, outputs, photos)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 25])
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_any_number_of_classes_has_a_page_one_without_photos_included(
+    classes: int, min_size: int
+) -> None:
+    logits, labels = small_logits(classes)
+    found = synthetic(logits, labels, min_size=min_size)
+    page = evaluation_report(found, evaluation_of(found))
+    if classes > 1:
+        assert "Classes without a photo here: 1." in page
+    assert "does not say how many training photos" in page
+    assert ("No set holds more than one class." in page) == (found.record.default_k == 1)
+    assert not re.search(r"\bnan\b", page)
+
+
+def test_empty_sets_are_said_and_drawn() -> None:
+    logits, labels = small_logits(25)
+    logits[:20] = 0  # even scores, below the threshold
+    found = synthetic(logits, labels, min_size=0)
+    evaluation = evaluation_of(found)
+    (rate,) = (r.row.empty_rate for r in evaluation.rules
+               if (r.point.rule, r.point.k) == ("average_k", 3.0))  # fmt: skip
+    assert rate > 0.2
+    page = evaluation_report(found, evaluation)
+    assert f"{percent(rate)} are empty" in page.replace("&nbsp;", " ")
+
+
+def test_an_older_bundle_stands_beside_the_new_one(bundle: Path, data: str, tmp_path: Path) -> None:
+    older = make_bundle(tmp_path / "older", sharper=0.1).path
+    calibrate_bundle(older, data)
+    file = tmp_path / "r.html"
+    result = evaluate(bundle, data, "--against", older, "--report", file, "--json")
+    told, page = json.loads(result.stdout), read(file)
+    rows = {row[0]: row[1:] for row in cells(page, "Beside the older bundle")}
+    assert list(rows) == ["1", "2", "3", "5"]
+    for each in told["against"]:
+        rule, value = each["rule"].split(" k=") if " k=" in each["rule"] else ("", "")
+        if rule == "average_k":
+            size, hits = each["size"], each["hit_rate"]
+            assert rows[value] == [f"{size['old']:.3f}", f"{size['new']:.3f}",
+                                   percent(hits["old"]), percent(hits["new"])]  # fmt: skip
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_any_photo_is_scored(
+    bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(florilege.calibration.cli, "bundle_outputs", None)
+    error = evaluate(bundle, data, "--report", tmp_path / "no" / "r.html").exception
+    assert isinstance(error, UsageError)
+    assert f"{tmp_path / 'no' / 'r.html'} cannot be written: No such file" in str(error)
+    monkeypatch.delitem(sys.modules, "florilege.calibration.calibrate.evaluation_report")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [
+        name for name in sys.modules if name.startswith("florilege.calibration.calibrate.")
+    ]:
+        if name.endswith(("plot_style", "html_page", "_plots")):
+            monkeypatch.delitem(sys.modules, name)
+    error = evaluate(bundle, data, "--report", tmp_path / "r.html").exception
+    assert isinstance(error, UsageError)
+    assert "needs matplotlib; leave it out, or in a checkout pip install '.[report]'" in str(error)
+
+
+def test_a_page_needs_photos(bundle: Path, tmp_path: Path) -> None:
+    words = ["evaluate", str(bundle), "--audit", str(tmp_path), "--report", str(tmp_path / "r")]
+    error = CliRunner().invoke(app, words).exception
+    assert isinstance(error, UsageError)
+    assert "--report needs photos" in str(error)
+
+
+def test_a_full_disk_loses_neither_the_figures_nor_the_old_page(
+    bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    (tmp_path / "r.html").write_text("old")
+    monkeypatch.setattr(florilege.calibration.cli, "write_atomic", full)
+    result = evaluate(bundle, data, "--report", tmp_path / "r.html", "--json")
+    assert isinstance(result.exception, OSError)
+    assert len(json.loads(result.stdout)["rules"]) > 5
+    assert (tmp_path / "r.html").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_a_closed_gate_still_leaves_its_page(bundle: Path, data: str, tmp_path: Path) -> None:
+    (tmp_path / "gate.yaml").write_text("min_rows: 100000")
+    more = ("--against", bundle, "--gate", tmp_path / "gate.yaml", "--report", tmp_path / "r.html")
+    assert isinstance(evaluate(bundle, data, *more).exception, GateFailed)
+    assert "Beside the older bundle" in read(tmp_path / "r.html")
+
+
+def test_the_small_bundle_has_as_many_classes_as_its_page_says(
+    page_and_json: tuple[str, dict[str, Any]],
+) -> None:
+    assert f"<p>{CLASSES} classes, head " in page_and_json[0]

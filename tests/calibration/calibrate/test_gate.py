@@ -1,0 +1,298 @@
+"""Two bundles on the same photos, and the gate, through the command."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import florilege.calibration.calibrate.photo_outputs
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.gate import Gate, compare_outputs, read_gate
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs, bundle_outputs, outputs_of
+from florilege.calibration.cli import app
+from florilege.calibration.comparison import Comparison, compare
+from florilege.calibration.record.record_file import read_record
+from florilege.calibration.record.schema import Columns
+from florilege.calibration.scores import scores
+from florilege.data.sources import open_dataset
+from florilege.errors import BundleError, DataError, FlorilegeError, GateFailed, UsageError
+from florilege.models.bundle import open_bundle, replace_files
+from florilege.models.images import load
+from florilege.models.session import Session
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+from tests.calibration.test_comparison import pair
+
+ROWS = 25
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data ``d`` and calibrated bundles: ``good``, ``blunt`` (one score for all) and ``bad``."""
+    root = tmp_path_factory.mktemp("gate")
+    data = str(make_data(root / "d", rows=ROWS))
+    calibrate_bundle(make_bundle(root / "good").path, data, ks=[1, 2])
+    calibrate_bundle(make_bundle(root / "same").path, data, ks=[1, 2])
+    bad = make_bundle(root / "bad")
+    # the classes turned by one: every photo is called by the name of another species
+    turned = json.loads(bad.read("classes.json"))
+    replace_files(bad.path, {"classes.json": json.dumps(turned[1:] + turned[:1]).encode()})
+    calibrate_bundle(bad.path, data, ks=[1, 2])
+    return root
+
+
+def evaluate(folder: Path, bundle: str, *flags: str) -> tuple[int, str, BaseException | None]:
+    arguments = ["evaluate", str(folder / bundle), "--data", str(folder / "d"), *flags]
+    result = CliRunner().invoke(app, arguments)
+    return result.exit_code, result.stdout, result.exception
+
+
+def test_each_bundle_scores_the_photos_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[str]()
+
+    def counted(session: Session, *args: Any, **options: Any) -> SplitOutputs:
+        looked.append(session.bundle.path.name)
+        return outputs_of(session, *args, **options)
+
+    monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "outputs_of", counted)
+    alone = [
+        json.loads(evaluate(folder, "bad", *flags, "--json")[1])
+        for flags in ([], ["--against", str(folder / "good")])
+    ]
+    looked.clear()
+    flags = ("--against", str(folder / "good"), "--json")
+    together = json.loads(evaluate(folder, "bad", *flags)[1])
+    assert looked == ["bad", "good"]
+    assert together == alone[0] | alone[1]
+    assert together["against"]
+
+
+def test_bundles_that_cannot_be_compared_are_refused_before_any_photo_is_scored(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path / "bare")
+    broken = make_bundle(tmp_path / "broken")
+    replace_files(broken.path, {"model.onnx": b"no graph"})
+    plain = json.loads(open_bundle(folder / "good").read("calibration.json"))
+    plain["measured"]["model_sha256"] = open_bundle(broken.path).manifest.files["model.onnx"]
+    replace_files(broken.path, {"calibration.json": json.dumps(plain).encode()})
+    foreign = make_bundle(tmp_path / "foreign")
+    renamed = foreign.read("classes.json").replace(b'"c5"', b'"another"')
+    replace_files(foreign.path, {"classes.json": renamed})
+    replace_files(
+        foreign.path, {"calibration.json": (folder / "good/calibration.json").read_bytes()}
+    )
+    monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "outputs_of", None)
+    for name, kind, message in (
+        ("bare", BundleError, "is not calibrated"),
+        ("broken", BundleError, "cannot be loaded"),
+        ("foreign", DataError, r"foreign cannot be compared .* 1 class id of test .*'c5'"),
+    ):
+        _, _, error = evaluate(folder, "good", "--against", str(tmp_path / name))
+        assert isinstance(error, kind)
+        assert re.search(message, str(error))
+
+
+def gate_file(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_gate_judges_the_default_k_or_nothing(folder: Path, tmp_path: Path) -> None:
+    older = calibrate_bundle(make_bundle(tmp_path / "old").path, str(folder / "d"), ks=[1, 2])
+    tables = [
+        replace(table, columns=Columns.of([table.columns.row(0)]))
+        if table.rule == "average_k" and table.guarantee is None
+        else table
+        for table in older.tables
+    ]  # K = 1 alone
+    fewer = replace(older, tables=tuple(tables)).to_json()
+    replace_files(tmp_path / "old", {"calibration.json": fewer.encode()})
+    flags = ("--against", str(tmp_path / "old"))
+    assert "\naverage_k 1 " in evaluate(folder, "good", *flags)[1].partition("against")[2]
+    gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.1\n")
+    _, _, error = evaluate(folder, "good", *flags, "--gate", gate)
+    assert isinstance(error, UsageError)
+    assert "average_k k=3" in str(error)
+
+
+def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
+    data = str(folder / "d")
+    with (
+        bundle_outputs(folder / "bad", data, "test") as new,
+        bundle_outputs(folder / "good", data, "test") as old,
+    ):
+        found = compare_outputs(new, old)
+    sets = []
+    for name in ("good", "bad"):
+        bundle = open_bundle(folder / name)
+        split = open_dataset(str(folder / "d"), splits=["test"], classes=bundle.classes)
+        photos, session = split.split("test"), Session(bundle, device="cpu")
+        point = read_record(bundle).point("average_k", k=3)
+        images = np.stack([load(photos.read(row), bundle.preprocess) for row in range(len(photos))])
+        members = point.sets(scores(session.logits(images)[point.head], point.score_kind))
+        sets.append((members[np.arange(len(photos)), photos.labels], members.sum(axis=1)))
+    expected = compare(sets[0], sets[1], rule="average_k k=3")
+    assert found[0] == expected
+    assert found[0].rows == ROWS * CLASSES
+    assert found[0].hit_rate.difference < -0.2
+    assert [comparison.rule for comparison in found[:3]] == [
+        "average_k k=3", "average_k k=1", "average_k k=2",
+    ]  # fmt: skip
+    assert found[-1].rule == "class_coverage coverage=0.95"
+
+
+def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path) -> None:
+    gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.0\n")
+    flags = ("--against", str(folder / "same"), "--gate", gate, "--json")
+    code, text, _ = evaluate(folder, "good", *flags)
+    content = json.loads(text)
+    assert code == 0
+    assert content["gate"] == {"passed": True, "why": []}
+    assert all(entry["hit_rate"]["difference"] == 0 for entry in content["against"])
+    assert content["rules"]
+
+
+def test_a_single_photo_tells_nothing_of_a_change_of_size(folder: Path) -> None:
+    flags = ("--against", str(folder / "same"), "--split", "test:0-0.001", "--json")
+    code, text, _ = evaluate(folder, "good", *flags)
+    assert code == 0
+    first = json.loads(text)["against"][0]
+    assert (first["rows"], first["size"]["ci95"]) == (1, [None, None])
+
+
+def test_a_worse_bundle_is_stopped_with_exit_code_5(folder: Path, tmp_path: Path) -> None:
+    gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.1\nsize_growth: 9\nproof: worse\n")
+    flags = ("--against", str(folder / "good"), "--gate", gate)
+    code, text, error = evaluate(folder, "bad", *flags, "--json")
+    assert code != 0
+    assert isinstance(error, GateFailed)
+    assert error.exit_code == 5
+    assert "average_k k=3: hit rate" in str(error)
+    content = json.loads(text)  # printed all the same, and one object
+    assert content["gate"]["passed"] is False
+    assert "; ".join(content["gate"]["why"]) == str(error)
+    assert "change of hits" in evaluate(folder, "bad", *flags)[1]
+
+
+def test_a_better_bundle_passes_the_strictest_gate(folder: Path, tmp_path: Path) -> None:
+    gate = gate_file(tmp_path / "gate.yaml", "proof: no_worse\nsize_growth: 0.5\n")
+    code, _, _ = evaluate(folder, "good", "--against", str(folder / "bad"), "--gate", gate)
+    assert code == 0
+
+
+def test_without_a_gate_nothing_is_stopped(folder: Path) -> None:
+    code, text, _ = evaluate(folder, "bad", "--against", str(folder / "good"), "--json")
+    assert code == 0
+    assert json.loads(text)["gate"] is None
+
+
+def test_the_gate_of_too_few_photos_is_closed(folder: Path, tmp_path: Path) -> None:
+    gate = gate_file(tmp_path / "gate.yaml", "min_rows: 1000\n")
+    _, _, error = evaluate(folder, "good", "--against", str(folder / "bad"), "--gate", gate)
+    assert isinstance(error, GateFailed)
+    assert "the gate needs 1,000" in str(error)
+
+
+@pytest.mark.parametrize("text", ["hit_rate: 1\n", "[1", "- 1\n", "hit_rate_loss: -1\n"])
+def test_a_gate_file_that_is_none_is_a_usage_error(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="gate file"):
+        read_gate(gate_file(tmp_path / "gate.yaml", text))
+
+
+def test_an_empty_gate_file_allows_no_loss(tmp_path: Path) -> None:
+    gate = read_gate(gate_file(tmp_path / "gate.yaml", ""))
+    assert (gate.hit_rate_loss, gate.size_growth, gate.proof) == (0.0, 0.0, "worse")
+
+
+def test_flags_that_do_not_go_together_are_usage_errors(folder: Path, tmp_path: Path) -> None:
+    gate = gate_file(tmp_path / "gate.yaml", "")
+    for flags in (("--gate", gate), ("--against", "x", "--gate", "missing")):
+        _, _, error = evaluate(folder, "good", *flags)
+        assert isinstance(error, UsageError)
+    for arguments in (["--against", str(folder / "bad")], []):
+        result = CliRunner().invoke(app, ["evaluate", str(folder / "good"), *arguments])
+        assert isinstance(result.exception, FlorilegeError)
+        assert "--data" in str(result.exception)
+
+
+def found_with(gained: int, lost: int, rows: int = 1000, grown: float = 0.0) -> Comparison:
+    old, new = pair(gained, lost, rows - gained - lost, 0)
+    larger = (np.arange(rows) < grown * rows).astype(int)
+    return compare(old, (new[0], np.array(new[1]) + larger), rule="average_k k=3")
+
+
+@pytest.mark.parametrize(
+    ("gate", "gained", "lost", "grown", "passes"),
+    [
+        (Gate(), 20, 20, 0.0, True),
+        (Gate(), 10, 20, 0.0, True),  # worse, but not surely
+        (Gate(), 5, 40, 0.0, False),
+        (Gate(hit_rate_loss=0.03), 5, 40, 0.0, True),
+        (Gate(hit_rate_loss=0.02), 5, 80, 0.0, False),
+        (Gate(), 0, 0, 0.1, False),
+        (Gate(size_growth=0.1), 0, 0, 0.1, True),
+        (Gate(proof="no_worse", size_growth=0.1), 20, 20, 0.0, False),  # cannot be ruled out
+        (Gate(proof="no_worse", hit_rate_loss=0.02), 20, 20, 0.0, True),
+        (Gate(proof="no_worse", hit_rate_loss=0.02), 5, 25, 0.0, False),
+        (Gate(proof="no_worse", hit_rate_loss=0.02, size_growth=0.1), 0, 0, 0.1, False),
+        (Gate(proof="no_worse", hit_rate_loss=0.02, size_growth=0.2), 0, 0, 0.1, True),
+        (Gate(min_rows=1001), 20, 0, 0.0, False),
+        (Gate(min_rows=1000), 20, 0, 0.0, True),
+    ],
+)
+def test_a_gate_closes_on_what_it_says(
+    gate: Gate, gained: int, lost: int, grown: float, passes: bool
+) -> None:
+    assert (gate.reasons(found_with(gained, lost, grown=grown)) == []) == passes
+
+
+def test_reasons_name_rule_figures_and_what_was_allowed() -> None:
+    (loss,) = Gate(hit_rate_loss=0.01).reasons(found_with(5, 60))
+    assert loss.startswith("average_k k=3: hit rate 0.9950 -> 0.9400, change -0.0550 (-0.07")
+    assert loss.endswith("a loss of more than the 0.01 allowed is certain")
+    (growth,) = Gate(proof="no_worse", hit_rate_loss=1).reasons(found_with(0, 0, grown=0.2))
+    assert "mean set size 3.000 -> 3.200, change +0.2000" in growth
+    assert growth.endswith("a growth of more than the 0 allowed cannot be ruled out")
+    (rows,) = Gate(min_rows=5000).reasons(found_with(0, 0))
+    assert rows == "average_k k=3: 1,000 photos, the gate needs 5,000"
+
+
+def test_a_gate_stops_an_equal_bundle_and_passes_a_worse_one_as_rarely_as_it_says() -> None:
+    random, rows = np.random.default_rng(5), 800
+    equal = random.multinomial(rows, [0.05, 0.05, 0.9], 1000)
+    worse = random.multinomial(rows, [0.04, 0.06, 0.9], 1000)
+    bar = 3 * np.sqrt(0.025 * 0.975 / 1000)
+    stopped = np.mean([bool(Gate().reasons(found_with(int(g), int(x), rows))) for g, x, _ in equal])
+    strict = Gate(proof="no_worse", hit_rate_loss=0.02)
+    passed = np.mean([not strict.reasons(found_with(int(g), int(x), rows)) for g, x, _ in worse])
+    assert stopped <= 0.025 + 0.005 + bar
+    assert passed <= 0.025 + 0.005 + bar
+    assert stopped > 0
+    assert passed > 0
+
+
+def test_a_gate_file_is_read_and_its_mistakes_are_named() -> None:
+    assert Gate.from_plain(None) == Gate()
+    assert Gate.from_plain({}) == Gate()
+    plain = {"hit_rate_loss": 0.005, "size_growth": 0, "proof": "no_worse", "min_rows": 500}
+    assert Gate.from_plain(plain) == Gate(
+        hit_rate_loss=0.005, size_growth=0, proof="no_worse", min_rows=500
+    )
+    for wrong, said in (
+        ([1], "a gate file holds some of hit_rate_loss, size_growth, proof, min_rows"),
+        ({"hit_loss": 1, 3: 4}, "a gate file has no hit_loss, 3; it may hold"),
+        ({"hit_rate_loss": -0.1}, "hit_rate_loss must be a number of at least 0, got -0.1"),
+        ({"hit_rate_loss": True}, "hit_rate_loss must be"),
+        ({"size_growth": "much"}, "size_growth must be a number"),
+        ({"size_growth": float("nan")}, "size_growth must be a number"),
+        ({"proof": "maybe"}, "proof must be worse or no_worse, got 'maybe'"),
+        ({"min_rows": 0}, "min_rows must be a whole number from 1, got 0"),
+        ({"min_rows": 1.5}, "min_rows must be"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            Gate.from_plain(wrong)

@@ -1,0 +1,86 @@
+"""The skeleton of a report: words are escaped, drawings are part of the page."""
+
+import re
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import pytest
+
+from florilege.calibration.calibrate.html_page import (
+    drawing,
+    interval,
+    page,
+    percent,
+    preformatted,
+    section,
+    table,
+    words,
+)
+from florilege.calibration.calibrate.plot_style import (
+    GREEN,
+    INK,
+    ON_DARK,
+    STYLE,
+    inline,
+    panel,
+    variables,
+)
+
+
+@mpl.rc_context(STYLE)
+def a_drawing() -> str:
+    figure, axes = panel("<across>", "up & down")
+    axes.plot([1, 2], [3, 4], color=GREEN)
+    return inline(figure)
+
+
+def test_what_is_written_is_escaped_everywhere() -> None:
+    bad = "<script>alert('&')</script>"
+    parts = [words(bad), preformatted(bad), table([bad], [[bad]])]
+    shown = page(bad, [section(bad, *parts)])
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;") == 7
+
+
+def test_a_drawing_is_well_formed_and_its_letters_are_letters() -> None:
+    root = ElementTree.fromstring(a_drawing())
+    told = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"<across>", "up & down"} <= set(told)
+
+
+def test_every_colour_of_a_drawing_follows_the_page() -> None:
+    shown = a_drawing()
+    assert {GREEN, INK} & set(re.findall(r"#[0-9a-f]{6}\b", shown)) == set()
+    assert re.findall(r"(?:fill|stroke): #", shown) == []
+    named = set(re.findall(r"var\((--\w+)\)", shown))
+    assert named
+    for dark in (False, True):
+        assert named <= {entry.split(":")[0] for entry in variables(dark=dark).split(";")}
+    assert variables(dark=True).count(";") == len(ON_DARK)
+
+
+def test_two_drawings_have_no_identifier_in_common_but_of_equal_things() -> None:
+    shown = a_drawing()
+    assert '<g id="' not in shown
+    assert a_drawing() == shown
+
+
+def test_a_drawing_says_in_words_what_it_shows() -> None:
+    figure, _ = panel("", "")
+    assert "<figcaption>a &lt; b</figcaption>" in drawing(figure, "a < b")
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.9306, "93.1 %"), (1.0, "100.0 %"), (None, "-")])
+def test_a_share_is_shown_in_percent(share: float | None, shown: str) -> None:
+    assert percent(share) == shown
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    assert (
+        words("at K = 3 for 93.1 % of all") == "<p>at K&nbsp;=&nbsp;3 for 93.1&nbsp;% of all</p>\n"
+    )
+
+
+def test_an_interval_has_one_unit_and_none_is_a_dash() -> None:
+    assert interval(0.92, 0.9412) == "92.0-94.1 %"
+    assert interval(None, None) == "-"

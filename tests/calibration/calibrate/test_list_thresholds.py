@@ -1,0 +1,264 @@
+"""Thresholds of lists: against an oracle, in blocks, at the borders, and on fresh photos."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from florilege.calibration.calibrate import photo_outputs as outputs_module
+from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.calibration.calibrate.fit import fit_record, passes, single_photos
+from florilege.calibration.calibrate.list_thresholds import list_tables
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record import NotCalibrated
+from florilege.calibration.record.record_file import read_record
+from florilege.calibration.rules import calibrate
+from florilege.calibration.scores import ScoreKind
+from florilege.errors import DataError
+from florilege.models.bundle import open_bundle
+from florilege.models.class_lists import RegionList
+from tests.calibration.estimates import UNMET, hits_of
+from tests.calibration.record.test_record import COUNTS, sample_logits, scoring_of
+from tests.calibration.simulation import CLASSES, draw
+from tests.calibration.small_bundle import make_bundle, make_data
+
+ALPS = RegionList(name="alps", classes=(1, 4, 5, 12, 18, 22, 27, 29))
+PAIR = RegionList(name="pair", classes=(0, 2))
+
+
+def fitted(
+    logits: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    lists: tuple[RegionList, ...] = (ALPS,),
+    *,
+    kind: ScoreKind = "softmax",
+    temperature: float = 1.0,
+) -> CalibrationRecord:
+    return fit_record(
+        scoring_of({"linear": logits}, labels),
+        Plan(classes=CLASSES, ks=(1.0, 2.55, 3.0, 10.0), coverages=(0.9,), lists=lists,
+             score_kind=kind, temperatures=(temperature,)),
+        class_counts=COUNTS,
+        overlap=UNMET,
+    )  # fmt: skip
+
+
+def among(
+    logits: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    region: RegionList,
+    *,
+    kind: ScoreKind = "softmax",
+    temperature: float = 1.0,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Photo by photo: the scores of the listed classes alone, and labels among these."""
+    rows, places = [], []
+    for row, label in zip(logits, labels, strict=True):
+        if label in region.classes:
+            kept = np.array([float(row[index]) for index in region.classes]) / temperature
+            powers = np.exp(kept - kept.max())
+            rows.append(powers / powers.sum() if kind == "softmax" else 1 / (1 + np.exp(-kept)))
+            places.append(region.classes.index(int(label)))
+    return np.array(rows), np.array(places)
+
+
+@pytest.mark.parametrize(
+    ("kind", "temperature"), [("softmax", 1.0), ("softmax", 1.7), ("sigmoid", 1.0)]
+)
+def test_a_list_has_the_thresholds_of_its_own_photos_and_classes(
+    kind: ScoreKind, temperature: float
+) -> None:
+    logits, labels = sample_logits()
+    record = fitted(logits, labels, kind=kind, temperature=temperature)
+    values, places = among(logits, labels, ALPS, kind=kind, temperature=temperature)
+    [found] = record.lists
+    assert (found.name, found.classes, found.rows) == ("alps", ALPS.classes, len(values))
+    assert found.classes_seen == len(set(places.tolist()))
+    counts = COUNTS[list(ALPS.classes)]
+    for rule in ("average_k", "balanced_average_k", "coverage", "balanced_coverage"):
+        asked = {"coverage": 0.9} if "coverage" in rule else {"average_k": 2.55}
+        value = {"coverage": 0.9} if "coverage" in rule else {"k": 2.55}
+        oracle = calibrate(rule, values, places, class_counts=counts, **asked)  # type: ignore[arg-type]  # one of the two
+        point = record.point(rule, list_name="alps", **value)  # type: ignore[arg-type]  # one of the two
+        assert point.lambda_val == pytest.approx(oracle.lambda_val, rel=1e-12)
+        sets = oracle.sets(values)
+        assert point.expected_size.value == sets.sum() / len(values)
+        assert hits_of(point).value == sets[np.arange(len(sets)), places].mean()
+        assert (point.sets(values) != sets).sum() <= 1  # one score may lie on the threshold
+        assert (point.rows, point.list_name) == (len(values), "alps")
+    assert record.point("top_k", k=3, list_name="alps").expected_size.value == 3
+    assert (
+        "of classes of the list 'alps' like the"
+        in record.point("average_k", list_name="alps").statement
+    )
+
+
+def test_a_list_changes_nothing_about_all_classes() -> None:
+    logits, labels = sample_logits()
+    plain, listed = fitted(logits, labels, ()), fitted(logits, labels, (ALPS, PAIR))
+    assert tuple(table for table in listed.tables if table.list_name is None) == plain.tables
+    assert (listed.rules, listed.promises, listed.images) == (
+        plain.rules, plain.promises, plain.images,
+    )  # fmt: skip
+    assert listed.compared(3.0) == plain.compared(3.0)
+    assert listed.ks("average_k") == plain.ks("average_k")
+    assert listed.ks("average_k", list_name="alps") == [1.0, 2.55, 3.0, 10.0]
+
+
+def test_the_sets_of_a_k_beyond_a_list_hold_all_of_it() -> None:
+    logits, labels = sample_logits()
+    record = fitted(logits, labels, (PAIR,))
+    for rule in ("average_k", "balanced_average_k", "top_k"):
+        point = record.point(rule, k=3, list_name="pair")
+        assert (point.k, point.expected_size.value, hits_of(point).value) == (3.0, 2.0, 1.0)
+        values, _ = among(logits, labels, PAIR)
+        assert point.sets(values).all()
+    assert record.point("average_k", list_name="pair").k == 3.0
+    one = fitted(logits, labels, (RegionList(name="one", classes=(7,)),))
+    assert one.point("average_k", k=1, list_name="one").expected_size.value == 1.0
+    assert one.point("coverage", coverage=0.9, list_name="one").expected_size.value == 1.0
+
+
+def test_a_list_without_photos_has_no_thresholds_and_says_so() -> None:
+    logits, labels = sample_logits()
+    others = ~np.isin(labels, ALPS.classes)
+    record = fitted(logits[others], labels[others])
+    assert record.lists[0].rows == record.lists[0].classes_seen == 0
+    with pytest.raises(NotCalibrated, match="is not calibrated for the list 'alps'"):
+        record.point("average_k", list_name="alps")
+    [told] = [caution for caution in cautions(record) if "list" in caution]
+    assert told == "list 'alps' has no photo in this split: its answers are not calibrated"
+
+
+def test_few_photos_and_absent_classes_are_cautions() -> None:
+    logits, labels = sample_logits()
+    record = fitted(logits, labels)
+
+    def told(rows: int, seen: int) -> list[str]:
+        changed = replace(record.lists[0], rows=rows, classes_seen=seen)
+        found = cautions(replace(record, lists=(changed,)))
+        return [caution for caution in found if "list" in caution]
+
+    assert told(FEW_LISTED, 8) == []
+    [few] = told(FEW_LISTED - 1, 8)
+    assert few.startswith("list 'alps' has only 199 photos")
+    assert told(FEW_LISTED, 6) == ["2 of the 8 classes of list 'alps' have no photo"]
+
+
+def test_more_photos_than_a_block_give_the_same_thresholds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logits, labels = sample_logits()
+    whole = fitted(logits, labels)
+    monkeypatch.setattr(outputs_module, "ROWS_AT_ONCE", 7)  # most blocks hold no photo of the list
+    assert fitted(logits, labels).tables == whole.tables
+
+
+def test_progress_counts_the_passes_of_lists() -> None:
+    logits, labels = sample_logits()
+    nobody = RegionList(name="nobody", classes=(0,))
+    chosen = labels != 0
+    scoring = scoring_of({"a": logits[chosen]}, labels[chosen])
+    plan, seen = Plan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), list[int]()
+    fit_record(scoring, plan, class_counts=COUNTS, advance=seen.append)
+    assert sum(seen) == passes(scoring, plan) * int(chosen.sum())
+
+
+def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    assert lambda_val is not None
+    sizes: NDArray[np.int64] = np.maximum(1, (values >= lambda_val).sum(axis=1))
+    return sizes
+
+
+def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> None:
+    """The network knows the posterior; lists are a third of the classes, several times drawn."""
+    random, gaps, shrunk = np.random.default_rng(3), [], []
+    plan = Plan(classes=CLASSES, ks=(3.0,))
+    for seed in range(20):
+        drawn = sorted(random.choice(CLASSES, CLASSES // 3, replace=False).tolist())
+        region = RegionList(name="third", classes=tuple(drawn))
+        known, fresh = (draw(np.random.default_rng([seed, part]), 3000) for part in (0, 1))
+        scoring = scoring_of({"a": np.log(known.scores).astype(np.float32)}, known.labels)
+        single = single_photos(scoring, "a", "softmax", 1.0, advance=lambda rows: None)
+        found, tables = list_tables(
+            scoring, plan, single, region, class_counts=COUNTS, advance=lambda rows: None
+        )
+        [row] = [t.columns.row(0) for t in tables if t.rule == "average_k"]
+        values, _ = among(np.log(fresh.scores).astype(np.float32), fresh.labels, region)
+        sizes = sizes_at(row.lambda_val, values)
+        error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / found.rows)
+        gaps.append((sizes.mean() - 3 - row.ties / found.rows) / error)
+        old = calibrate("average_k", known.scores, average_k=3)
+        shrunk.append(sizes_at(old.lambda_val, values).mean())
+    assert abs(np.mean(gaps)) < 3 / np.sqrt(len(gaps))
+    assert np.abs(gaps).max() < 4
+    assert np.mean(shrunk) < 2.5
+
+
+def test_the_record_is_small_with_ten_lists_of_a_thousand_classes() -> None:
+    random, rows = np.random.default_rng(0), 300
+    labels = random.integers(0, 1081, rows)
+    logits = random.normal(0, 1, (rows, 1081)).astype(np.float32)
+    logits[np.arange(rows), labels] += 5
+    drawn = (random.choice(1081, 500, replace=False) for _ in range(10))
+    lists = tuple(
+        RegionList(name=f"region {number}", classes=tuple(sorted(classes.tolist())))
+        for number, classes in enumerate(drawn)
+    )
+    record = fit_record(
+        scoring_of({"multi_label": logits, "sccp": logits}, labels,
+                   observations=[str(row // 4) for row in range(rows)]),
+        Plan(classes=1081, lists=lists),
+        class_counts=random.integers(1, 100_000, 1081),
+    )  # fmt: skip
+    text = record.to_json()
+    assert len(text) < 300_000
+    assert CalibrationRecord.from_json(text) == record
+
+
+def test_a_record_whose_lists_and_tables_disagree_is_refused() -> None:
+    logits, labels = sample_logits()
+    record = fitted(logits, labels)
+    for lists, told in (
+        ((), "tables for lists that are not there"),
+        ((*record.lists, *record.lists), "two lists have one name"),
+        ((replace(record.lists[0], classes=(1, CLASSES)),), "beyond the"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            replace(record, lists=lists)
+
+
+def test_a_folder_of_lists_is_calibrated_and_evaluated_on_photos_of_each(tmp_path: Path) -> None:
+    bundle, data = make_bundle(tmp_path / "b"), str(make_data(tmp_path / "d", rows=12))
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    (folder / "warm.txt").write_text("c5\nc0\nc2\n")
+    (folder / "cold.txt").write_text("c1\n")
+    record = calibrate_bundle(bundle.path, data, lists_folder=folder, ks=[1, 2])
+    assert [(each.name, each.rows) for each in record.lists] == [("cold", 12), ("warm", 36)]
+    found = evaluate_bundle(bundle.path, data)
+    cold, warm = found.to_plain()["lists"]
+    assert (cold["list"], cold["classes"], cold["rows"]) == ("cold", 1, 12)
+    assert (warm["list"], warm["classes"], warm["rows"]) == ("warm", 3, 36)
+    own = {(each["rule"], each.get("k")): each for each in warm["rules"]}
+    assert own["average_k", 2.0]["mean_set_size"] == pytest.approx(2, abs=0.5)
+    assert own["average_k", 2.0]["rows"] == 36
+    [one] = [each for each in cold["rules"] if each["rule"] == "top_k" and each["k"] == 2]
+    assert (one["mean_set_size"], one["mean_set_size_ci95"]) == (1, (1, 1))  # all there is
+    point = read_record(open_bundle(bundle.path)).point("top_k", k=2, list_name="cold")
+    assert point.top_k == 1
+    calibrate_bundle(bundle.path, data)
+    assert evaluate_bundle(bundle.path, data).lists == ()
+
+
+def test_a_list_that_cannot_be_read_leaves_the_bundle_as_it_was(tmp_path: Path) -> None:
+    bundle, data = make_bundle(tmp_path / "b"), str(make_data(tmp_path / "d", rows=2))
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "alps.txt").write_text("c1\nc9\n")
+    with pytest.raises(DataError, match="c9"):
+        calibrate_bundle(bundle.path, data, lists_folder=tmp_path / "lists")
+    assert not (bundle.path / "calibration.json").exists()

@@ -1,0 +1,162 @@
+"""Outputs for a split are those of the server's own road, kept in files, read in blocks."""
+
+import hashlib
+import io
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import florilege.calibration.calibrate.photo_outputs
+from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs, outputs_of
+from florilege.data.dataset import Split
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
+from florilege.models.bundle import Bundle
+from florilege.models.images import load
+from florilege.models.session import Session
+from tests.calibration.small_bundle import make_bundle, make_data
+
+ROWS, CLASSES, DIMENSIONS = 22, 3, 40
+
+
+def filled(rows: int = ROWS) -> tuple[SplitOutputs, dict[str, np.ndarray]]:
+    random = np.random.default_rng(0)
+    expected = {
+        "sccp": random.normal(size=(rows, CLASSES)).astype(np.float32),
+        FEATURES: random.normal(size=(rows, DIMENSIONS)).astype(np.float32),
+    }
+    store = SplitOutputs({"sccp": CLASSES, FEATURES: DIMENSIONS}, np.arange(rows) % CLASSES)
+    for row in range(rows):
+        store.append({name: values[[row]] for name, values in expected.items()})
+    return store, expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "numbers", "alone", "together"),
+    [
+        (99, 9999, [22], [22]),
+        (7, 9999, [7, 7, 7, 1], [7, 7, 7, 1]),
+        (99, 21, [7, 7, 7, 1], [1] * 22),
+    ],
+)
+def test_blocks_hold_the_same_rows_of_every_output(
+    monkeypatch: pytest.MonkeyPatch, rows: int, numbers: int, alone: list[int], together: list[int]
+) -> None:
+    monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "NUMBERS_AT_ONCE", numbers)
+    store, expected = filled()
+    for names, lengths in ((("sccp",), alone), ((FEATURES, "sccp"), together)):
+        for _ in range(2):  # as often as wanted
+            blocks = list(store.blocks(*names))
+            assert [len(labels) for _, labels in blocks] == lengths
+            assert (np.concatenate([labels for _, labels in blocks]) == store.labels).all()
+            for place, name in enumerate(names):
+                found = np.concatenate([outputs[place] for outputs, _ in blocks])
+                assert found.tobytes() == expected[name].tobytes()
+    store.close()
+
+
+@given(rows=st.lists(st.integers(0, ROWS - 1), max_size=5))
+def test_any_rows_come_in_the_order_asked_for(rows: list[int]) -> None:
+    store, expected = filled()
+    wanted = np.array(rows, dtype=np.int64)
+    for name, values in expected.items():
+        assert store.rows(name, wanted).tobytes() == values[wanted].tobytes()
+    store.close()
+
+
+def test_without_a_temporary_folder_or_room_in_it_a_message_names_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(DataError, match=r"gone \(No such file.*TMPDIR"):
+        SplitOutputs({"sccp": 1}, np.zeros(1, np.int64))
+
+    class Full(io.BytesIO):
+        def write(self, content: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", Full)
+    store = SplitOutputs({"sccp": 1}, np.zeros(1, np.int64))
+    with pytest.raises(DataError, match=r"No space left.*TMPDIR"):
+        store.append({"sccp": np.zeros((1, 1), np.float32)})
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_bundle(tmp_path_factory.mktemp("bundle") / "b")
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory, bundle: Bundle) -> Split:
+    data = make_data(tmp_path_factory.mktemp("data") / "d", rows=4, splits=("val",))
+    return open_dataset(str(data), splits=["val"], classes=bundle.classes).split("val")
+
+
+def test_logits_are_those_of_one_photo_at_a_time_in_order(bundle: Bundle, split: Split) -> None:
+    session = Session(bundle, device="cpu")
+    scoring = outputs_of(Session(bundle, device="cpu"), split)
+    for head in bundle.heads:
+        found = np.concatenate([logits for (logits,), _ in scoring.blocks(head)])
+        labels = np.concatenate([labels for _, labels in scoring.blocks(head)])
+        assert (labels == split.labels).all()
+        for row in range(len(split)):
+            image = load(split.read(row), bundle.preprocess)
+            alone = session.logits(image[np.newaxis])[head]
+            assert found[row].tobytes() == alone[0].tobytes()
+    scoring.close()
+
+
+def test_the_data_hash_covers_bytes_order_and_classes(bundle: Bundle, split: Split) -> None:
+    def hashed(changed: Split) -> str:
+        return outputs_of(Session(bundle, device="cpu"), changed).data_sha256
+
+    first = hashed(split)
+    assert first == hashed(split)
+    expected = hashlib.sha256()
+    for row in range(len(split)):
+        expected.update(hashlib.sha256(split.read(row)).digest())
+        expected.update(f"c{split.labels[row]}".encode() + b"\0")
+    assert first == expected.hexdigest()
+    assert hashed(replace(split, labels=np.roll(split.labels, 1))) != first
+    assert hashed(replace(split, read=lambda row: split.read(row ^ 1))) != first
+
+
+def test_photos_that_cannot_be_read_are_listed(bundle: Bundle, split: Split) -> None:
+    def read(row: int) -> bytes:
+        if row == 3:
+            raise FileNotFoundError(2, "No such file", "gone.png")
+        return b"no picture" if row == 5 else split.read(row)
+
+    with pytest.raises(DataError) as refused:
+        outputs_of(Session(bundle, device="cpu"), replace(split, read=read))
+    message = str(refused.value)
+    assert "2 of 24 photos" in message
+    assert split.names[3] in message
+    assert split.names[5] in message
+
+
+def test_many_failures_are_listed_in_part(
+    bundle: Bundle, split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DataError, match="and 14 more"):
+        outputs_of(Session(bundle, device="cpu"), replace(split, read=lambda row: b"no picture"))
+    for shown, rest in ((23, "and 1 more"), (24, "")):
+        monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "NAMES_SHOWN", shown)
+        with pytest.raises(DataError) as refused:
+            outputs_of(
+                Session(bundle, device="cpu"), replace(split, read=lambda row: b"no picture")
+            )
+        assert str(refused.value).count(".png: ") == shown
+        assert ("more" in str(refused.value).splitlines()[-1]) == bool(rest)
+
+
+def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None:
+    empty = replace(split, labels=split.labels[:0], names=[], observations=None)
+    with pytest.raises(DataError, match="'val' has no photos"):
+        outputs_of(Session(bundle, device="cpu"), empty)

@@ -1,0 +1,132 @@
+"""A guarantee rests on photos that the network has not met, whatever their split is called."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.calibration.cli import app
+from florilege.calibration.record import CalibrationRecord
+from florilege.errors import BundleError
+from florilege.models.bundle import Bundle, replace_files
+from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+
+ROWS = 12
+NAMED: dict[str, Any] = {"head": "sccp", "score_kind": "softmax"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "d"
+    return make_data(folder, rows=ROWS, splits=("train", "val", "test"))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, data: Path) -> Bundle:
+    train, val = (
+        [photo_hash(photo.read_bytes()) for photo in (data / split).rglob("*.png")]
+        for split in ("train", "val")
+    )
+    made = make_bundle(tmp_path / "b")
+    papers = b'{"data": "d", "checkpoint_chosen_on": "val"}'
+    hashes = PhotoHashes.of(train, val).to_bytes()
+    return replace_files(made.path, {"provenance.json": papers, PHOTOS: hashes})
+
+
+def calibrated(bundle: Bundle, data: Path, split: str) -> CalibrationRecord:
+    return calibrate_bundle(bundle.path, str(data), split, **NAMED)
+
+
+def test_photos_that_the_network_has_not_met_make_a_guarantee(bundle: Bundle, data: Path) -> None:
+    record = calibrated(bundle, data, "test")
+    measured = record.measured
+    assert (measured.train_photos, measured.selection_photos, measured.chose_checkpoint) == (
+        *(0, 0),
+        False,
+    )
+    assert record.point("coverage").guaranteed
+    assert not any("photos also" in caution for caution in cautions(record))
+
+
+def test_training_photos_in_a_folder_called_test_make_none(
+    tmp_path: Path, bundle: Bundle, data: Path
+) -> None:
+    shutil.copytree(data / "train", tmp_path / "other" / "test")
+    for number, photo in enumerate(sorted((tmp_path / "other").rglob("*.png"))):
+        photo.rename(photo.with_name(f"copy-{number}.png"))
+    record = calibrated(bundle, tmp_path / "other", "test")
+    rows = ROWS * CLASSES
+    assert (record.measured.train_photos, record.measured.selection_photos) == (rows, 0)
+    assert record.measured.chose_checkpoint is True
+    for rule in ("coverage", "class_coverage", "balanced_coverage"):
+        assert not record.point(rule).guaranteed
+    assert "no guarantee, since 72 of the photos also trained" in record.point("coverage").statement
+    assert "72 of the 72 photos also trained the network" in " ".join(cautions(record))
+
+
+def test_one_photo_of_training_is_enough(tmp_path: Path, bundle: Bundle, data: Path) -> None:
+    shutil.copytree(data / "test", tmp_path / "other" / "test")
+    shutil.copy(data / "train" / "c0" / "000.png", tmp_path / "other" / "test" / "c0" / "new.png")
+    record = calibrated(bundle, tmp_path / "other", "test")
+    assert record.measured.train_photos == 1
+    assert not record.point("coverage").guaranteed
+
+
+@pytest.mark.parametrize("split", ["val", "val:0-0.5"])
+def test_photos_that_chose_the_checkpoint_are_told_apart(
+    bundle: Bundle, data: Path, split: str
+) -> None:
+    record = calibrated(bundle, data, split)
+    rows = record.measured.rows
+    assert (record.measured.train_photos, record.measured.selection_photos) == (0, rows)
+    assert f"since {rows} of the photos also chose" in record.point("coverage").statement
+    assert f"{rows} of the {rows} photos also chose the checkpoint" in " ".join(cautions(record))
+
+
+def test_the_same_name_with_other_photos_is_a_guarantee(
+    tmp_path: Path, bundle: Bundle, data: Path
+) -> None:
+    shutil.copytree(data / "test", tmp_path / "other" / "val")
+    assert calibrated(bundle, tmp_path / "other", "val").point("coverage").guaranteed
+
+
+def test_an_evaluation_says_so_too(tmp_path: Path, bundle: Bundle, data: Path) -> None:
+    calibrated(bundle, data, "test")
+    found = evaluate_bundle(bundle.path, str(data), "train")
+    assert (found.overlap.train_photos, found.overlap.selection_photos) == (72, 0)
+    command = ["evaluate", str(bundle.path), "--data", str(data), "--split"]
+    shown = CliRunner().invoke(app, [*command, "val", "--json"])
+    assert "72 of the 72 photos also chose the checkpoint" in shown.stderr
+    plain = json.loads(shown.stdout)
+    assert (plain["train_photos"], plain["selection_photos"]) == (0, 72)
+    [warning] = plain["warnings"]
+    assert "also chose the checkpoint" in warning
+    assert not CliRunner().invoke(app, [*command, "test", "--json"]).stderr
+
+
+def test_a_run_exported_without_hashes_promises_nothing(tmp_path: Path, data: Path) -> None:
+    bundle = make_bundle(tmp_path / "old")
+    papers = b'{"data": "d", "checkpoint_chosen_on": "val"}'
+    record = calibrated(replace_files(bundle.path, {"provenance.json": papers}), data, "test")
+    assert (record.measured.train_photos, record.measured.chose_checkpoint) == (None, None)
+    assert "since nothing tells which photos trained" in record.point("coverage").statement
+    assert any("train --resume" in caution for caution in cautions(record))
+
+
+def test_weights_from_a_run_of_unknown_photos_promise_nothing(bundle: Bundle, data: Path) -> None:
+    unknown = PhotoHashes.of([b"12345678"], complete=False).to_bytes()
+    record = calibrated(replace_files(bundle.path, {PHOTOS: unknown}), data, "test")
+    assert (record.measured.train_photos, record.measured.chose_checkpoint) == (0, None)
+    assert not record.point("coverage").guaranteed
+
+
+def test_damaged_hashes_are_refused(bundle: Bundle, data: Path) -> None:
+    replace_files(bundle.path, {PHOTOS: b"damaged"})
+    with pytest.raises(BundleError, match=r"photos\.npz of .* is damaged"):
+        calibrated(bundle, data, "test")

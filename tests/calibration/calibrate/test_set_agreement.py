@@ -1,0 +1,81 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.photo_outputs import bundle_outputs
+from florilege.calibration.calibrate.set_agreement import Agreement, agreement, differences
+from florilege.calibration.comparison import Comparison, compare
+from florilege.models.bundle import replace_files
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+from tests.calibration.test_comparison import pair
+
+ALL = Agreement(rows=1000, equal=1000, nested=1000)
+
+
+def changed(gained: int = 0, lost: int = 0, size: float = 3.0) -> Comparison:
+    """Two bundles on 1,000 photos; sets of 3 become ``size`` on average."""
+    found = compare(*pair(gained, lost, 900, 100 - gained - lost))
+    return replace(
+        found, size=replace(found.size, old=3.0, new=size, difference=size - found.size.old)
+    )
+
+
+def test_nothing_to_say_of_the_same_sets() -> None:
+    assert differences(changed(), ALL) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sets", "word"),
+    [
+        (changed(lost=3), ALL, "hit rate 0.9030 -> 0.9000"),
+        (changed(size=3.031), ALL, "mean set size 3.000 -> 3.031"),
+        (changed(size=2.969), ALL, "mean set size 3.000 -> 2.969"),
+        (changed(), replace(ALL, equal=0, nested=989), "98.9 % of the sets are equal or one"),
+    ],
+)
+def test_each_figure_alone_refuses(change: Comparison, sets: Agreement, word: str) -> None:
+    (said,) = differences(change, sets)
+    assert said.startswith(word)
+
+
+def test_what_is_allowed_is_allowed() -> None:
+    assert differences(changed(lost=2, size=3.029), replace(ALL, equal=0, nested=990)) == []
+    assert differences(changed(gained=50), ALL) == []  # more hits are no reason
+
+
+def test_sets_are_compared_photo_by_photo(tmp_path: Path) -> None:
+    data = str(make_data(tmp_path / "d", rows=9))
+    make_bundle(tmp_path / "old")
+    shaken = make_bundle(tmp_path / "new")
+    graph = onnx.load_from_string(shaken.read("model.onnx"))
+    (offsets,) = (each for each in graph.graph.initializer if each.name == "offsets")
+    moved = numpy_helper.to_array(offsets) + np.array([0, 5, -5, 9, -9, 2], np.float32) * 900
+    offsets.CopyFrom(numpy_helper.from_array(moved, "offsets"))
+    replace_files(shaken.path, {"model.onnx": graph.SerializeToString()})
+    calibrate_bundle(tmp_path / "old", data, ks=[2, 3])
+    calibrate_bundle(tmp_path / "new", data, ks=[2])
+    with (
+        bundle_outputs(tmp_path / "old", data, "test") as old,
+        bundle_outputs(tmp_path / "new", data, "test") as new,
+    ):
+        found = agreement(new, old)
+        mirrored = agreement(old, new)
+        same = agreement(old, old)
+        held = []
+        for each in (new, old):
+            ((logits,), _), = each.outputs.blocks(each.record.head)  # fmt: skip
+            scores = each.record.scores(logits)
+            point = each.record.point("average_k", k=3)
+            rows = [{c for c in range(CLASSES) if s[c] >= point.lambda_val} for s in scores]
+            held.append([row | {int(np.argmax(s))} for row, s in zip(rows, scores, strict=True)])
+    pairs = list(zip(*held, strict=True))
+    assert found == mirrored
+    assert found.rows == len(pairs) == 9 * CLASSES
+    assert found.equal == sum(a == b for a, b in pairs) < found.rows
+    assert found.rows > found.nested == sum(a <= b or b <= a for a, b in pairs) > found.equal
+    assert same == Agreement(rows=found.rows, equal=found.rows, nested=found.rows)

@@ -1,0 +1,366 @@
+"""Guaranteed sizes, sure coverage and class coverage in the record: the rules of the library."""
+
+import json
+import math
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import florilege.calibration.validation
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.calibrate.threshold_tables import (
+    NO_SCORE,
+    Source,
+    promised_tables,
+    row_of,
+    tabulate,
+)
+from florilege.calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_thresholds
+from florilege.calibration.measurement import Measurement
+from florilege.calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
+from florilege.calibration.record.schema import Columns, Table
+from florilege.calibration.rules import RULES, calibrate
+from florilege.calibration.rules.class_conditional import SMALL_CLASSES
+from florilege.calibration.scores import scores
+from florilege.calibration.sets import SetRule
+from florilege.errors import BundleError
+from tests.calibration.estimates import UNMET, hits_of
+from tests.calibration.record.test_record import COUNTS, ROWS, sample_logits, scoring_of
+from tests.calibration.simulation import CLASSES
+
+GUARANTEES: tuple[Guarantee, ...] = ("mean", "probability")
+GROUPS = [f"genus {label % 4}" for label in range(CLASSES)]
+KS, LEVELS = (2.0, 1.0, 6.5), (0.95, 0.8)
+
+
+def fitted(**settings: object) -> CalibrationRecord:
+    logits, labels = sample_logits()
+    wanted = {"classes": CLASSES, "ks": KS, "coverages": LEVELS, "head": "linear",
+              "score_kind": "softmax", **settings}  # fmt: skip
+    return fit_record(
+        scoring_of({"linear": logits}, labels),
+        Plan(**wanted),  # type: ignore[arg-type]  # mixed
+        class_counts=COUNTS,
+        class_groups=GROUPS,
+        overlap=UNMET,
+    )
+
+
+@pytest.fixture(scope="module")
+def record() -> CalibrationRecord:
+    return fitted(delta=0.2, max_size=12)
+
+
+@pytest.fixture(scope="module")
+def values() -> NDArray[np.float64]:
+    return scores(sample_logits()[0], "softmax")
+
+
+def check_measured(point: OperatingPoint, members: NDArray[np.bool_]) -> None:
+    hits = members[np.arange(ROWS), sample_logits()[1]]
+    assert point.expected_size.value == members.sum() / ROWS
+    assert point.row.size_deviation == pytest.approx(members.sum(axis=1).std())
+    assert hits_of(point).value == hits.mean()
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("min_size", [0, 1])
+@pytest.mark.parametrize("k", [*KS, 3.0])
+def test_a_guaranteed_size_is_the_rule_of_the_library(
+    record: CalibrationRecord,
+    values: NDArray[np.float64],
+    guarantee: Guarantee,
+    min_size: int,
+    k: float,
+) -> None:
+    found = record if min_size else fitted(delta=0.2, max_size=12, min_size=0)
+    point = found.point("average_k", k=k, guarantee=guarantee)
+    rule = calibrate(
+        "average_k", values, average_k=k, guarantee=guarantee, delta=0.2, max_size=12,
+        min_size=min_size,
+    )  # fmt: skip
+    assert rule.lambda_val is not None
+    assert point.lambda_val == min(rule.lambda_val, NO_SCORE)
+    assert point.lambda_val != found.point("average_k", k=k).lambda_val
+    members = point.sets(values)
+    assert (members == rule.sets(values)).all()
+    check_measured(point, members)
+    assert (point.guarantee, point.max_size, point.min_size) == (guarantee, 12, min_size)
+    assert point.delta == (0.2 if guarantee == "probability" else None)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_sure_coverage_is_the_rule_of_the_library(
+    record: CalibrationRecord, values: NDArray[np.float64], level: float
+) -> None:
+    labels = sample_logits()[1]
+    point = record.point("coverage", coverage=level, guarantee="probability")
+    rule = calibrate("coverage", values, labels, coverage=level, delta=0.2)
+    assert point.lambda_val == rule.lambda_val
+    check_measured(point, rule.sets(values))
+    plain = record.point("coverage", coverage=level)
+    assert (plain.guarantee, plain.delta, point.delta) == ("mean", None, 0.2)
+    assert plain.lambda_val is not None
+    assert point.lambda_val is not None
+    assert point.lambda_val < plain.lambda_val
+    same = record.point("coverage", coverage=level, guarantee="mean")
+    assert same.lambda_val == plain.lambda_val
+
+
+@pytest.mark.parametrize("policy", SMALL_CLASSES)
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_class_coverage_is_the_rule_of_the_library(
+    values: NDArray[np.float64], policy: str, min_size: int
+) -> None:
+    labels = sample_logits()[1]
+    record = fitted(small_classes=policy, min_size=min_size)
+    assert record.small_classes == policy
+    for level in LEVELS:
+        point = record.point("class_coverage", coverage=level)
+        rule = calibrate(
+            "class_coverage", values, labels, coverage=level, small_classes=policy,
+            groups=GROUPS, min_size=min_size,
+        )  # fmt: skip
+        assert point.lambda_val == 0.0
+        assert point.class_thresholds is not None
+        assert rule.class_thresholds is not None
+        assert point.class_thresholds.tolist() == rule.class_thresholds.tolist()
+        assert point.small_classes == rule.small_classes > 0
+        check_measured(point, rule.sets(values))
+        reached = point.compare(values) >= 0.0
+        if min_size:
+            reached[np.arange(ROWS), values.argmax(axis=1)] = True
+        assert (reached == rule.sets(values)).all()
+
+
+def test_the_record_comes_back_exactly(record: CalibrationRecord) -> None:
+    again = CalibrationRecord.from_json(record.to_json())
+    assert again == record
+    assert again.to_json() == record.to_json()
+    assert record.promises == (
+        ("average_k", "mean"), ("average_k", "probability"), ("coverage", "probability"),
+    )  # fmt: skip
+    assert sorted(record.rules) == sorted(RULES)
+
+
+def test_a_guarantee_stands_at_the_values_asked_for_and_the_default(
+    record: CalibrationRecord,
+) -> None:
+    for guarantee in GUARANTEES:
+        assert record.ks("average_k", guarantee=guarantee) == [1.0, 2.0, 3.0, 6.5]
+        assert record.point("average_k", guarantee=guarantee).k == 3.0
+    with pytest.raises(NotCalibrated, match=r"k = 2\.5 .* with guarantee=mean") as refused:
+        record.point("average_k", k=2.5, guarantee="mean")
+    assert refused.value.allowed == [1.0, 2.0, 3.0, 6.5]
+    for rule in ("top_k", "balanced_average_k", "class_coverage"):
+        with pytest.raises(NotCalibrated, match="with guarantee=probability") as refused:
+            record.point(rule, guarantee="probability")
+        assert refused.value.allowed == []
+    assert record.ks("coverage", guarantee="probability") == [0.8, 0.95]
+    assert record.ks("class_coverage") == [0.8, 0.95]
+
+
+def test_heads_are_compared_by_sets_without_a_guarantee(record: CalibrationRecord) -> None:
+    plain = hits_of(record.point("average_k", k=2.0)).value
+    assert record.compared(2.0) == {("linear", "softmax", 1.0): plain}
+    assert plain > hits_of(record.point("average_k", k=2.0, guarantee="mean")).value
+
+
+def test_a_promise_is_a_guarantee_only_where_the_photos_chose_nothing(
+    record: CalibrationRecord,
+) -> None:
+    asked: list[tuple[str, Guarantee | None]] = [*record.promises, ("class_coverage", None)]
+    corrected = replace(record, log_ratios=(0.0,) * CLASSES)
+    chosen = replace(record, measured=replace(record.measured, chose_head=True))
+    for rule, guarantee in asked:
+        point = record.point(rule, guarantee=guarantee)
+        assert point.guaranteed
+        assert "This is guaranteed on such photos" in point.statement
+        for other in (chosen, corrected):
+            point = other.point(rule, guarantee=guarantee)
+            assert not point.guaranteed
+            assert "but is no guarantee" in point.statement
+            assert "guaranteed" not in point.statement
+        several = record.point(rule, guarantee=guarantee, images=2) if guarantee else None
+        if several is not None:
+            assert several.made_from == "same_class"
+            assert not several.guaranteed
+            assert "there were no such requests to calibrate on" in several.statement
+    assert not record.point("average_k").guaranteed
+    assert "guarantee" not in record.point("average_k").statement
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (
+            {"rule": "average_k", "k": 2.0, "guarantee": "mean"},
+            " This is guaranteed on such photos, on average over calibrations: at most 2 "
+            "candidates on average, and never more than 12.",
+        ),
+        (
+            {"rule": "average_k", "k": 6.5, "guarantee": "probability"},
+            " This is guaranteed on such photos, for all but 20.0 % of calibrations on "
+            "independent photos: at most 6.5 candidates on average, and never more than 12.",
+        ),
+        (
+            {"rule": "coverage", "coverage": 0.8, "guarantee": "probability"},
+            " This is guaranteed on such photos, for all but 20.0 % of calibrations on "
+            "independent photos: at least 80.0 % of the sets hold the right one.",
+        ),
+    ],
+)
+def test_the_statement_says_what_is_promised(
+    record: CalibrationRecord, asked: dict[str, object], sentence: str
+) -> None:
+    assert record.point(**asked).statement.endswith(sentence)  # type: ignore[arg-type]  # mixed
+
+
+def test_the_statement_of_class_coverage_leaves_out_what_is_not_promised(
+    record: CalibrationRecord,
+) -> None:
+    point = record.point("class_coverage", coverage=0.8)
+    assert point.unpromised_classes == point.small_classes > 0
+    ending = f"for each class but the {point.small_classes} with too few photos."
+    assert point.statement.endswith(ending)
+    always = fitted(small_classes="always").point("class_coverage", coverage=0.8)
+    assert (always.unpromised_classes, always.small_classes) == (0, point.small_classes)
+    assert always.statement.endswith("of the sets hold the right one, for each class.")
+
+
+def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_can_hold() -> None:
+    record = fitted(ks=(1.0, 1.02))
+    for k in (1.0, 1.02):
+        point = record.point("average_k", k=k, guarantee="mean")
+        assert point.lambda_val == NO_SCORE == math.nextafter(1.0, 2.0)
+        assert point.expected_size.value == 1.0
+
+
+def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classes() -> None:
+    assert Plan(classes=1000, ks=(1.0, 10.0)).largest_set == 50
+    assert Plan(classes=1000, ks=(1.0, 40.5)).largest_set == 81
+    assert Plan(classes=60, ks=(1.0, 40.5)).largest_set == 60
+    assert Plan(classes=6, ks=(1.0,)).largest_set == 6
+    assert Plan(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
+
+
+@pytest.mark.parametrize(("batch", "at_once"), [(7, 20), (200, 20), (200, 1 << 16)])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
+    monkeypatch: pytest.MonkeyPatch, batch: int, at_once: int, ties: bool
+) -> None:
+    monkeypatch.setattr(florilege.calibration.validation, "BLOCK", at_once)
+    random = np.random.default_rng(batch)
+    rest = random.random((200, 9)) ** 4
+    if ties:  # with thresholds, some of which are powers of two as well
+        rest = np.ldexp(1.0, -random.integers(0, 8, (200, 9)))
+    rest[random.random(rest.shape) < 0.1] = -np.inf
+    gathered = BestOfRows(200, 4, largest=1, highest=1.0)
+    for start in range(0, 200, batch):
+        gathered.add(rest[start : start + batch])
+    order = np.random.default_rng(0).permutation(200)
+    for k, min_size in ((1.5, 0), (2.5, 1), (3.9, 1), (4.0, 0)):
+        expected = None
+        for threshold in size_thresholds(1.0):
+            sizes = [min(sum(row >= threshold) + min_size, 4) for row in rest[order]]
+            if not mean_is_below(np.array(sizes) / 4, k / 4, 0.1):
+                break
+            expected = threshold
+        found = gathered.threshold(k, max_size=4, min_size=min_size, delta=0.1)
+        assert found == expected
+
+
+def test_memory_does_not_grow_with_the_classes() -> None:
+    def peak(classes: int) -> int:
+        def blocks() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+            random = np.random.default_rng(0)
+            for _ in range(40):
+                yield random.random((100, classes)) ** 8, np.zeros(100, dtype=np.int64)
+
+        source = Source(blocks=blocks, rows=4000, head="h", score_kind="sigmoid", temperature=1.0,
+                        images=2, made_from="observations")  # fmt: skip
+        plan = Plan(classes=classes, ks=(3.0,), coverages=())
+        tracemalloc.start()
+        promised_tables(source, plan)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(1000) - peak(100) < 0.3 * 4000 * 1000 * 8  # of all scores; blocks take the most
+
+
+def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
+    plain = json.loads(record.to_json())
+    (at,) = [i for i, table in enumerate(plain["tables"]) if table["by_class"] is not None]
+    table = plain["tables"][at]
+    by_class = table["by_class"]
+    short = [thresholds[:-1] for thresholds in by_class["thresholds"]]
+    word = [["0.1", *thresholds[1:]] for thresholds in by_class["thresholds"]]
+    for worse in (
+        {**table, "by_class": None},
+        {**table, "guarantee": "surely"},
+        {**table, "guarantee": "probability"},
+        {**table, "delta": 0.1},
+        {**table, "by_class": {**by_class, "small_classes": "never"}},
+        {**table, "by_class": {**by_class, "small": by_class["small"][:-1]}},
+        {**table, "by_class": {**by_class, "thresholds": by_class["thresholds"][:-1]}},
+        {**table, "by_class": {**by_class, "thresholds": short}},
+        {**table, "by_class": {**by_class, "thresholds": word}},
+        {**table, "by_class": {**by_class, "more": 1}},
+        {name: value for name, value in table.items() if name != "guarantee"},
+        {name: value for name, value in table.items() if name != "by_class"},
+    ):
+        tables = [*plain["tables"][:at], worse, *plain["tables"][at + 1 :]]
+        with pytest.raises(BundleError, match="calibrate the bundle again"):
+            CalibrationRecord.from_json(json.dumps({**plain, "tables": tables}))
+
+
+def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
+    values = scores(sample_logits()[0], "softmax")
+    plan = Plan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
+
+    def tables(labels: NDArray[np.int64] | None) -> list[Table]:
+        source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, head="h",
+                        score_kind="softmax", temperature=1.0)  # fmt: skip
+        weighted = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
+        plain = tabulate(source, plan, plan.grid)
+        return [*plain.tables, *weighted.tables, *promised_tables(source, plan)]
+
+    blind, seeing = tables(None), tables(sample_logits()[1])
+    assert len(blind) == 2 + sum(spec.asks == "k" for spec in RULES.values())
+    for without, table in zip(blind, seeing, strict=True):
+        assert None not in table.columns.hit_rate
+        rows = [table.columns.row(index) for index in range(len(table.columns.value))]
+        unknown: dict[str, Any] = dict.fromkeys(
+            ("hit_rate", "hit_low", "hit_high", "macro_hit_rate")
+        )
+        blank = [replace(row, **unknown) for row in rows]
+        assert without == replace(table, columns=Columns.of(blank))
+    plan = Plan(classes=CLASSES, ks=(1.0, 3.0))
+    with pytest.raises(ValueError, match="labels of every row"):
+        tables(None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "most"), [("average_k", 5), ("top_k", 3), ("balanced_average_k", CLASSES)]
+)
+def test_one_photo_does_not_tell_how_large_sets_are_on_average(rule: str, most: int) -> None:
+    weights = np.linspace(0.5, 1.5, CLASSES) if rule.startswith("balanced") else None
+    one = SetRule(
+        rule=rule, lambda_val=None if rule == "top_k" else 0.2, min_size=1, rows=1,
+        top_k=3 if rule == "top_k" else None, class_weights=weights,
+    )  # fmt: skip
+    measurement = Measurement([one], CLASSES)
+    measurement.update(np.array([[0.3, 0.3, 0.3, *[0.1 / (CLASSES - 3)] * (CLASSES - 3)]]))
+    row = row_of(measurement, 0, 3, "softmax")
+    if rule == "top_k":
+        assert (row.size, row.size_low, row.size_high) == (3, 3, 3)
+    else:
+        ends = (row.size - 0.975 * (row.size - 1), row.size + 0.975 * (most - row.size))
+        assert (row.size_low, row.size_high) == pytest.approx(ends)

@@ -1,0 +1,322 @@
+"""Calibrating a rejection by features: which photos, what is stored, when it is refused."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import florilege.calibration.calibrate.training_features as known_photos
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.training_features import balanced_rows
+from florilege.calibration.cli import app
+from florilege.calibration.monitoring.recalibration import recalibrate_bundle
+from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.inspection import file_faults, opening_fault
+from florilege.calibration.record.record_file import open_reference, read_record
+from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
+from florilege.calibration.rejection.reference import Reference
+from florilege.data.sources import open_dataset
+from florilege.data.split_parts import Part
+from florilege.errors import BundleError, DataError, UsageError
+from florilege.models.bundle import Bundle, open_bundle, replace_files
+from florilege.models.images import load
+from florilege.models.session import Session
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+
+ROWS = 20
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    splits = ("train", "val", "test")
+    return make_data(tmp_path_factory.mktemp("data") / "d", rows=ROWS, splits=splits)
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    bundle = make_bundle(tmp_path_factory.mktemp("bundle") / "b", features=True)
+    calibrate_bundle(bundle.path, str(data))
+    return bundle.path
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "b", features=True)
+
+
+def judged(record: CalibrationRecord) -> Any:
+    assert record.rejection is not None
+    return record.rejection
+
+
+def features_of(bundle: Bundle, data: Path, split: str, rows: Sequence[int]) -> Any:
+    """Logits of the served head and features, one photo at a time."""
+    photos = open_dataset(str(data), splits=[split], classes=bundle.classes).split(split)
+    session, head = Session(bundle, device="cpu"), read_record(bundle).head
+    found = [
+        session.outputs(load(photos.read(row), bundle.preprocess)[np.newaxis], features=True)
+        for row in rows
+    ]
+    return [(outputs.logits[head], outputs.features) for outputs in found]
+
+
+# What is stored --------------------------------------------------------------------------------
+
+
+def test_the_threshold_is_that_of_what_is_served_photo_by_photo(
+    calibrated: Path, data: Path
+) -> None:
+    bundle = open_bundle(calibrated)
+    judge = judged(read_record(bundle))
+    assert (judge.method, judge.rows) == ("combined", ROWS * CLASSES)
+    reference = open_reference(bundle, judge.reference_sha256, 3)
+    seen = features_of(bundle, data, "val", range(ROWS * CLASSES))
+    values = sorted(judge.verdict(*outputs, reference)[0] for outputs in seen)
+    assert judge.threshold == values[1]  # 1 % of 120 photos: one lies below
+    by_logits = [judge.by_logits.verdict(logits)[0] for logits, _ in seen]
+    assert judge.by_logits.threshold == sorted(by_logits)[1]
+
+
+def test_the_reference_is_of_the_training_photos(calibrated: Path, data: Path) -> None:
+    bundle = open_bundle(calibrated)
+    stored = bundle.read("reference.npy")
+    known = [row for _, row in features_of(bundle, data, "train", range(ROWS * CLASSES))]
+    assert stored == Reference.of(np.concatenate(known)).to_bytes()
+    assert judged(read_record(bundle)).reference_sha256 == bundle.manifest.files["reference.npy"]
+    assert set(file_faults(calibrated).values()) == {None}
+    assert opening_fault(calibrated) is None
+
+
+def test_the_record_survives_the_file_and_bundles_of_before_still_open(calibrated: Path) -> None:
+    record = read_record(open_bundle(calibrated))
+    assert CalibrationRecord.from_json(record.to_json()) == record
+    plain = json.loads(record.to_json())
+    by_logits = plain["rejection"]["by_logits"]
+    names = ("method", "threshold", "share", "rows", "head", "score_kind")
+    plain["rejection"] = {name: by_logits[name] for name in names}
+    older = CalibrationRecord.from_json(json.dumps(plain))
+    assert older.rejection == judged(record).by_logits
+
+
+def test_calibrating_twice_gives_the_same_bytes(bundle: Bundle, data: Path) -> None:
+    calibrate_bundle(bundle.path, str(data))
+    first = open_bundle(bundle.path).read("reference.npy")
+    calibrate_bundle(bundle.path, str(data))
+    assert open_bundle(bundle.path).read("reference.npy") == first
+
+
+def test_another_method_takes_the_reference_out_again(bundle: Bundle, data: Path) -> None:
+    for method in (*FEATURE_METHODS, *METHODS, None):
+        record = calibrate_bundle(bundle.path, str(data), rejection_method=method)
+        assert (None if method is None else judged(record).method) == method
+        assert open_bundle(bundle.path).has("reference.npy") == (method in FEATURE_METHODS)
+        assert (bundle.path / "reference.npy").exists() == (method in FEATURE_METHODS)
+
+
+# Which photos ----------------------------------------------------------------------------------
+
+
+def test_no_photo_is_calibrated_on_and_compared_with(bundle: Bundle, data: Path) -> None:
+    record = calibrate_bundle(bundle.path, str(data), "train:0-0.5")
+    reference = open_reference(open_bundle(bundle.path), judged(record).reference_sha256, 3)
+    assert reference is not None
+    assert len(reference.directions) == ROWS * CLASSES // 2
+    train = open_dataset(str(data), splits=["train"], classes=bundle.classes).split("train")
+    rest = Part.parse("train:0.5-1").of(train)
+    assert len(rest) == len(reference.directions)
+    known = [
+        Session(bundle, device="cpu").outputs(
+            load(rest.read(row), bundle.preprocess)[np.newaxis], features=True
+        )
+        for row in range(len(rest))
+    ]
+    rows = np.concatenate([outputs.features for outputs in known if outputs.features is not None])
+    assert reference.to_bytes() == Reference.of(rows).to_bytes()
+
+
+def test_a_copy_of_a_calibration_photo_is_not_compared_with(
+    tmp_path: Path, bundle: Bundle, data: Path
+) -> None:
+    copied = shutil.copytree(data, tmp_path / "d")
+    for number in range(3):
+        shutil.copy(
+            copied / "val" / "c1" / f"{number:03}.png", copied / "train" / "c4" / f"x{number}.png"
+        )
+    record = calibrate_bundle(bundle.path, str(copied))
+    reference = open_reference(open_bundle(bundle.path), judged(record).reference_sha256, 3)
+    assert reference is not None
+    assert len(reference.directions) == ROWS * CLASSES
+
+
+def test_a_training_split_of_copies_alone_is_refused(
+    tmp_path: Path, bundle: Bundle, data: Path
+) -> None:
+    copied = shutil.copytree(data / "val", tmp_path / "d" / "val").parent
+    shutil.copytree(data / "val", copied / "train")
+    with pytest.raises(DataError, match="every training photo is also in 'val'"):
+        calibrate_bundle(bundle.path, str(copied))
+
+
+def test_so_many_photos_are_kept_from_every_class(
+    bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for most, kept in ((2 * CLASSES, 2 * CLASSES), (1, CLASSES)):  # one a class at least
+        monkeypatch.setattr(known_photos, "MOST_PHOTOS", most)
+        record = calibrate_bundle(bundle.path, str(data))
+        reference = open_reference(open_bundle(bundle.path), judged(record).reference_sha256, 3)
+        assert reference is not None
+        assert len(reference.directions) == kept
+
+
+@given(st.lists(st.integers(0, 5), max_size=60), st.integers(0, 70))
+def test_classes_take_turns(labels: list[int], most: int) -> None:
+    rows = balanced_rows(np.array(labels, dtype=np.int64), most).tolist()
+    assert rows == sorted(set(rows))
+    assert len(rows) == min(most, len(labels))
+    taken = [sum(labels[row] == label for row in rows) for label in range(6)]
+    for label, count in enumerate(taken):
+        assert count == labels.count(label) or count >= max(taken) - 1
+
+
+# Where it cannot be done -----------------------------------------------------------------------
+
+
+def test_auto_judges_by_logits_where_features_or_training_photos_are_missing(
+    tmp_path: Path, bundle: Bundle, data: Path
+) -> None:
+    older = make_bundle(tmp_path / "older")
+    without = shutil.copytree(data / "val", tmp_path / "d" / "val").parent
+    for path, photos, split in (
+        (older.path, data, "val"),
+        (bundle.path, without, "val"),
+        (bundle.path, data, "train"),
+    ):
+        record = calibrate_bundle(path, str(photos), split)
+        assert judged(record).method == "generalised_entropy"
+        assert judged(record).from_logits == judged(record)
+        assert not open_bundle(path).has("reference.npy")
+
+
+@pytest.mark.parametrize("method", FEATURE_METHODS)
+def test_what_was_asked_for_by_name_and_cannot_be_had_is_refused_with_the_way_out(
+    tmp_path: Path, bundle: Bundle, data: Path, method: str
+) -> None:
+    older = make_bundle(tmp_path / "older")
+    without = shutil.copytree(data / "val", tmp_path / "d" / "val").parent
+    for path, photos, split, reason in (
+        (older.path, data, "val", "export it again"),
+        (bundle.path, without, "val", "has no split 'train'"),
+        (bundle.path, data, "train", "name another --split"),
+    ):
+        before = open_bundle(path).sha256
+        with pytest.raises(UsageError, match=rf"--rejection-method {method}.*{reason}"):
+            calibrate_bundle(path, str(photos), split, rejection_method=method)
+        assert open_bundle(path).sha256 == before
+
+
+def test_a_setting_out_of_range_is_told_before_any_photo_is_read(
+    bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florilege.calibration.calibrate.calibrate.known_features", None)
+    with pytest.raises(UsageError, match="rejection_method must be one of"):
+        calibrate_bundle(bundle.path, str(data), rejection_method="guess")
+    with pytest.raises(UsageError):
+        calibrate_bundle(bundle.path, str(data), ks=[99])
+
+
+def test_the_command_line_tells_the_method_and_takes_another(bundle: Bundle, data: Path) -> None:
+    for flags, method in (
+        ([], "combined"),
+        (["--rejection-method", "auto"], "combined"),
+        (["--rejection-method", "generalised_entropy"], "generalised_entropy"),
+    ):
+        words = ["calibrate", str(bundle.path), "--data", str(data), "--json", *flags]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["rejection"]["method"] == method
+
+
+# A bundle whose reference is wrong ---------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(tmp_path: Path, calibrated: Path) -> Path:
+    return Path(shutil.copytree(calibrated, tmp_path / "copy"))
+
+
+def opened(path: Path) -> Reference | None:
+    bundle = open_bundle(path)
+    return open_reference(
+        bundle,
+        judged(read_record(bundle)).reference_sha256,
+        Session(bundle, device="cpu").dimensions,
+    )
+
+
+def test_a_changed_file_is_refused_by_its_hash(copy: Path) -> None:
+    content = (copy / "reference.npy").read_bytes()
+    (copy / "reference.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert file_faults(copy)["reference.npy"] is not None
+    with pytest.raises(BundleError, match=r"reference\.npy"):
+        open_bundle(copy)
+
+
+def test_a_reference_of_another_calibration_or_none_is_refused(copy: Path) -> None:
+    replace_files(copy, {"reference.npy": Reference.of(np.ones((2, 3))).to_bytes()})
+    with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
+        opened(copy)
+    assert "calibrate it again" in str(opening_fault(copy))
+    replace_files(copy, {}, without=["reference.npy"])
+    with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
+        opened(copy)
+    assert "calibrate it again" in str(opening_fault(copy))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no arrays", r"reference\.npy of .* is damaged .*calibrate the bundle again"),
+        (Reference.of(np.ones((2, 5))).to_bytes(), "features of 5 numbers, the graph gives 3"),
+    ],
+)
+def test_a_reference_that_cannot_be_used_is_named(copy: Path, content: bytes, message: str) -> None:
+    changed = replace_files(copy, {"reference.npy": content})
+    with pytest.raises(BundleError, match=message):
+        open_reference(changed, changed.manifest.files["reference.npy"], 3)
+
+
+def test_a_graph_without_features_does_not_go_with_a_reference(copy: Path) -> None:
+    bundle = open_bundle(copy)
+    with pytest.raises(BundleError, match="the graph gives none"):
+        open_reference(bundle, bundle.manifest.files["reference.npy"], None)
+
+
+# Afterwards --------------------------------------------------------------------------------------
+
+
+def test_traffic_is_guarded_by_logits_and_keeps_the_rejection(
+    tmp_path: Path, copy: Path, data: Path
+) -> None:
+    bundle = open_bundle(copy)
+    record = read_record(bundle)
+    judge = judged(record)
+    writer = ScoreLogWriter(tmp_path / "log", Scorer.of(bundle, record), max_bytes=2**30)
+    left_out = 0
+    seen = features_of(bundle, data, "test", range(ROWS * CLASSES))
+    for _ in range(5):
+        for logits, _features in [*seen, (np.zeros((1, CLASSES), np.float32), None)]:
+            writer.append(logits)
+            left_out += judge.by_logits.verdict(logits)[1]
+    writer.close()
+    outcome = recalibrate_bundle(copy, tmp_path / "log", approve=True)
+    assert outcome.found.left_out == left_out >= 5
+    assert judged(read_record(open_bundle(copy))) == judge
+    assert opened(copy) is not None

@@ -1,0 +1,288 @@
+"""The monitor: false alarms, power, and the blur that mean set sizes are blind to."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from florilege.calibration.distribution import EDGES, in_bins, logsumexp
+from florilege.calibration.monitoring.monitor import Expected, Monitor, expected_of
+from florilege.calibration.rules import calibrate
+from florilege.calibration.scores import scores
+from florilege.calibration.sets import largest_set
+from florilege.errors import BundleError
+from tests.calibration.record.test_record import make_record, sample_logits
+from tests.calibration.simulation import CLASSES, MEANS, PRIOR
+
+Floats = NDArray[np.float64]
+
+RUNS = 1000
+ALPHA = 0.05
+SIZE = 3
+
+
+class Photos:
+    """Live photos of the simulated plants, maybe of other frequencies, maybe blurred."""
+
+    def __init__(
+        self, random: np.random.Generator, rows: int, *, prior: Floats = PRIOR, blur: float = 1.0
+    ) -> None:
+        self.labels = random.choice(CLASSES, rows, p=prior)
+        points = MEANS[self.labels] + blur * random.standard_normal((rows, 4))
+        logits = np.log(PRIOR) - ((points[:, np.newaxis] - MEANS) ** 2).sum(axis=2) / 2
+        self.scores = scores(logits, "softmax")
+        self.best = self.scores.max(axis=1)
+        self.energy = np.logaddexp.reduce(logits, axis=1)
+
+    def sizes(self, lambda_val: float) -> NDArray[np.int64]:
+        return np.asarray((self.scores >= lambda_val).sum(axis=1))
+
+
+POOL = Photos(np.random.default_rng(0), 30_000)
+
+
+def histogram(values: Floats) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Forty bins with as many values each."""
+    edges = np.unique(np.quantile(values, np.arange(0, 1, 0.025)))
+    counts = np.bincount(np.searchsorted(edges, values, side="right") - 1, minlength=edges.size)
+    return tuple(edges.tolist()), tuple(counts.tolist())
+
+
+def expected_from(best: Floats, energy: Floats | None, values: Floats) -> tuple[Expected, float]:
+    """What a record would say, with min_size 0, and its threshold."""
+    lambda_val = calibrate("average_k", values, average_k=SIZE, min_size=0).lambda_val
+    assert lambda_val is not None
+    sizes = (values >= lambda_val).sum(axis=1)
+    edges, counts = ((), ()) if energy is None else histogram(energy)
+    expected = Expected(
+        calibration_id="a",
+        rows=len(best),
+        mean_size=float(sizes.mean()),
+        size_deviation=float(sizes.std()),
+        largest_size=largest_set(CLASSES, "softmax", lambda_val),
+        faint_below=lambda_val,
+        faint_rate=float((best < lambda_val).mean()),
+        edges=tuple(EDGES.tolist()),
+        best_scores=tuple(in_bins(best).tolist()),
+        logsumexp_edges=edges,
+        logsumexp=counts,
+    )
+    return expected, lambda_val
+
+
+@pytest.fixture(scope="module")
+def usual() -> tuple[Expected, float]:
+    photos = Photos(np.random.default_rng(1), 4000)
+    return expected_from(photos.best, photos.energy, photos.scores)
+
+
+def alarms_on(usual: tuple[Expected, float], photos: Photos, quiet: int = 0) -> dict[str, int]:
+    """Rows after the quiet ones at which each thing watched gave its alarm."""
+    expected, lambda_val = usual
+    monitor = Monitor(expected)
+    before = Photos(np.random.default_rng(2), quiet)
+    for part in (before, photos) if quiet else (photos,):
+        monitor.update(part.sizes(lambda_val), part.best, part.energy)
+    return {alarm.watched: alarm.row - quiet for alarm in monitor.alarms}
+
+
+def test_false_alarms_are_as_rare_as_promised_with_an_estimated_threshold() -> None:
+    random, false = np.random.default_rng(3), 0
+    for _ in range(RUNS):
+        chosen = random.choice(30_000, 400 + 250, replace=False)
+        known, live = chosen[:400], chosen[400:]
+        values = POOL.energy[known]  # whose bins are chosen from the very photos counted in them
+        expected, lambda_val = expected_from(POOL.best[known], values, POOL.scores[known])
+        monitor = Monitor(expected, alpha=ALPHA, seed=int(random.integers(2**31)))
+        sizes = (POOL.scores[live] >= lambda_val).sum(axis=1)
+        false += bool(monitor.update(sizes, POOL.best[live], POOL.energy[live]))
+    assert false / RUNS <= ALPHA + 0.006 + 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)
+
+
+def test_without_tolerance_the_size_alone_would_alarm_far_more_often() -> None:
+    """Why there is one: the threshold is estimated, so that the true mean is never quite K."""
+    random, false = np.random.default_rng(4), {1e-9: 0, 3.0: 0}
+    for _ in range(200):
+        known, live = random.choice(30_000, 100), random.choice(30_000, 3000)
+        expected, lambda_val = expected_from(POOL.best[known], None, POOL.scores[known])
+        sizes = (POOL.scores[live] >= lambda_val).sum(axis=1)
+        for z in false:
+            test = Monitor(expected, z=z).tests["set_size"]
+            false[z] += bool(test.update(sizes).max() >= np.log(1 / ALPHA))
+    assert false[1e-9] / 200 > 3 * ALPHA
+    assert false[3.0] / 200 <= ALPHA
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_sets_of_one_size_on_all_validation_photos_are_no_promise_of_that_size(
+    classes: int,
+) -> None:
+    random = np.random.default_rng(classes)
+    alarms = 0
+    for _ in range(20):
+        values = scores(random.normal(size=(20_300, classes)), "softmax")
+        k = 1 if classes == 2 else classes  # the default: each set holds one class, or all three
+        rule = calibrate("average_k", values[:300], average_k=k)
+        sizes = rule.sets(values).sum(axis=1)
+        assert sizes[:300].tolist() == [k] * 300
+        best = values.max(axis=1)
+        expected = Expected(
+            calibration_id="a", rows=300, mean_size=k, size_deviation=0.0, largest_size=classes,
+            faint_below=0.0, faint_rate=0.0,
+            edges=tuple(EDGES.tolist()), best_scores=tuple(in_bins(best[:300]).tolist()),
+        )  # fmt: skip
+        found = Monitor(expected).update(sizes[300:], best[300:])
+        alarms += any(alarm.watched == "set_size" for alarm in found)
+    assert alarms <= 1
+
+
+def test_a_threshold_that_leaves_every_set_empty_can_be_watched() -> None:
+    expected = Expected(
+        calibration_id="a", rows=100, mean_size=0.0, size_deviation=0.0, largest_size=1,
+        faint_below=0.9, faint_rate=1.0, edges=(0.0, 1.0), best_scores=(100, 0),
+    )  # fmt: skip
+    watched = {alarm.watched for alarm in Monitor(expected).update(np.ones(500), np.ones(500))}
+    assert "set_size" in watched
+
+
+@pytest.mark.parametrize(("quiet", "most"), [(0, 250), (20_000, 700)])
+def test_other_frequencies_of_species_are_noticed_even_after_a_quiet_time(
+    usual: tuple[Expected, float], quiet: int, most: int
+) -> None:
+    uniform = Photos(np.random.default_rng(5), 2500, prior=np.full(CLASSES, 1 / CLASSES))
+    found = alarms_on(usual, uniform, quiet)
+    assert 0 < found["set_size"] < most
+    assert 0 < found["best_score"] < most
+
+
+def test_blur_that_leaves_the_size_and_costs_the_accuracy_is_noticed_by_the_logits(
+    usual: tuple[Expected, float],
+) -> None:
+    clear, blurred = (Photos(np.random.default_rng(6), 4000, blur=blur) for blur in (1.0, 2.0))
+    rows, lambda_val = np.arange(4000), usual[1]
+    hits = [(p.scores[rows, p.labels] >= lambda_val).mean() for p in (clear, blurred)]
+    assert blurred.sizes(lambda_val).mean() == pytest.approx(3.0, abs=0.1)
+    assert hits[0] > 0.9
+    assert hits[1] < 0.65
+    found = alarms_on(usual, blurred)
+    assert "set_size" not in found
+    assert found["logsumexp"] < 60
+
+
+def test_photos_of_something_else_are_faint(usual: tuple[Expected, float]) -> None:
+    expected, lambda_val = usual
+    monitor = Monitor(expected)
+    random = np.random.default_rng(7)
+    strange = random.random(2000) < 0.1
+    best = np.where(strange, lambda_val / 2, random.choice(POOL.best, 2000))
+    monitor.update(np.full(2000, 3), best, random.choice(POOL.energy, 2000))
+    found = {alarm.watched: alarm.row for alarm in monitor.alarms}
+    assert found["faint_photos"] < 200
+
+
+def test_a_photo_at_the_threshold_is_not_faint_and_one_just_below_is(
+    usual: tuple[Expected, float],
+) -> None:
+    lambda_val = usual[1]
+    for best, faint in ((lambda_val, False), (np.nextafter(lambda_val, 0), True)):
+        monitor = Monitor(usual[0])
+        monitor.update(np.full(20, 3), np.full(20, best), POOL.energy[:20])
+        assert ("faint_photos" in {alarm.watched for alarm in monitor.alarms}) == faint
+
+
+def test_the_row_of_an_alarm_is_the_photo_it_came_with(usual: tuple[Expected, float]) -> None:
+    photos, monitor = Photos(np.random.default_rng(10), 300, blur=2.5), Monitor(usual[0])
+    sizes = photos.sizes(usual[1])
+    for row in range(300):
+        one = slice(row, row + 1)
+        for alarm in monitor.update(sizes[one], photos.best[one], photos.energy[one]):
+            assert alarm.row == row + 1
+    assert monitor.alarms
+
+
+def test_an_alarm_is_given_once_with_its_row_and_in_words(usual: tuple[Expected, float]) -> None:
+    photos = Photos(np.random.default_rng(8), 1500, blur=2.0)
+    whole, halves = Monitor(usual[0]), Monitor(usual[0])
+    sizes = photos.sizes(usual[1])
+    first = whole.update(sizes, photos.best, photos.energy)
+    for part in (slice(0, 7), slice(7, 1500)):
+        halves.update(sizes[part], photos.best[part], photos.energy[part])
+    assert [alarm.watched for alarm in first] == ["logsumexp"]
+    assert f"photo {first[0].row}" in first[0].message
+    assert halves.alarms == whole.alarms == first
+    assert whole.update(sizes, photos.best, photos.energy) == []
+    assert whole.rows == 3000
+
+
+def test_the_state_goes_through_json(usual: tuple[Expected, float]) -> None:
+    expected, lambda_val = usual
+    photos = Photos(np.random.default_rng(9), 600, blur=1.3)
+    whole, first, second = Monitor(expected), Monitor(expected), Monitor(expected)
+    sizes = photos.sizes(lambda_val)
+    whole.update(sizes, photos.best, photos.energy)
+    first.update(sizes[:200], photos.best[:200], photos.energy[:200])
+    second.restore(first.to_json())
+    second.update(sizes[200:], photos.best[200:], photos.energy[200:])
+    assert second.alarms == whole.alarms
+    assert second.alarms
+    assert json.loads(second.to_json())["rows"] == 600
+    assert len(second.to_json()) < 10_000
+
+
+def test_the_state_of_another_calibration_or_a_damaged_one_is_refused(
+    usual: tuple[Expected, float],
+) -> None:
+    monitor = Monitor(usual[0])
+    other = Monitor(replace(usual[0], calibration_id="b"))
+    with pytest.raises(BundleError, match="another calibration"):
+        other.restore(monitor.to_json())
+    for text in ("", "[]", "{}", monitor.to_json().replace("logs", "lags")):
+        with pytest.raises(BundleError, match="damaged"):
+            monitor.restore(text)
+    assert monitor.rows == 0
+
+
+def test_wrong_arguments_are_named(usual: tuple[Expected, float]) -> None:
+    monitor = Monitor(usual[0])
+    with pytest.raises(ValueError, match="logsumexp is watched"):
+        monitor.update([1], [0.5])
+    with pytest.raises(ValueError, match="the same shape"):
+        monitor.update([1, 2], [0.5], [0.0])
+    with pytest.raises(ValueError, match="best_score must be finite"):
+        monitor.update([1], [np.nan], [0.0])
+    for alpha, z in ((0.0, 3.0), (1.0, 3.0), (0.05, 0.0)):
+        with pytest.raises(ValueError, match="alpha must be"):
+            Monitor(usual[0], alpha=alpha, z=z)
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_a_record_says_what_to_expect(min_size: int) -> None:
+    record = make_record(min_size=min_size)
+    expected, point = expected_of(record, k=1.1), record.point("average_k", k=1.1)
+    values = scores(sample_logits()[0], record.score_kind)
+    sizes = point.sets(values).sum(axis=1)
+    assert expected.mean_size == pytest.approx(sizes.mean())
+    assert expected.size_deviation == pytest.approx(sizes.std())
+    assert expected.rows == len(values)
+    assert expected.largest_size >= sizes.max()
+    lambda_val = point.lambda_val
+    assert lambda_val is not None
+    assert expected.faint_below <= lambda_val
+    assert expected.faint_below > lambda_val / 1.2
+    assert (expected.faint_below == lambda_val) == (min_size == 0)
+    assert expected.faint_rate == pytest.approx((values.max(axis=1) < expected.faint_below).mean())
+    assert expected.faint_rate > 0
+    monitor = Monitor(expected)
+    assert expected.logsumexp_edges == record.distribution.logsumexp_edges
+    assert sum(expected.logsumexp) == len(values)
+    told = logsumexp(sample_logits()[0][:300])
+    assert monitor.update(sizes[:300], values[:300].max(axis=1), told) == []
+
+
+def test_no_set_of_softmax_scores_is_larger_than_one_over_lambda() -> None:
+    assert largest_set(30, "softmax", 1 / 3) == 3
+    assert largest_set(30, "softmax", 0.0) == 30
+    assert largest_set(30, "softmax", 0.7) == 1
+    assert largest_set(30, "sigmoid", 0.7) == 30

@@ -1,0 +1,432 @@
+"""Calibrating a bundle from the score log of its server, on files, through the command."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.calibration_plots import write_pictures
+from florilege.calibration.cli import app
+from florilege.calibration.distribution import in_bins
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.monitoring.monitor import Monitor, expected_of
+from florilege.calibration.monitoring.prior_shift import FEWEST_A_CLASS, estimate_prior
+from florilege.calibration.monitoring.recalibration import recalibrate_bundle
+from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
+from florilege.calibration.monitoring.traffic_thresholds import FEWEST_REQUESTS
+from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
+from florilege.calibration.record.record_file import read_record
+from florilege.calibration.rules import calibrate
+from florilege.calibration.scores import scores
+from florilege.errors import DataError, UsageError
+from florilege.models.bundle.bundle import PREPROCESS, Bundle, open_bundle, replace_files
+from florilege.models.session import Session
+from tests.calibration.simulation import corrected
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
+
+Logits = NDArray[np.float32]
+EVEN = np.full(CLASSES, 1 / CLASSES)
+SHIFTED = np.array([0.55, 0.25, 0.08, 0.05, 0.04, 0.03])
+SHIFTED_BACK = np.array([0.12, 0.12, 0.14, 0.18, 0.2, 0.24])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_data(tmp_path_factory.mktemp("live") / "d", rows=60, splits=("val",)))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, data: str) -> Bundle:
+    path = make_bundle(tmp_path / "b").path
+    calibrate_bundle(path, data, ks=[2, 3], head="sccp", score_kind="softmax")
+    return open_bundle(path)
+
+
+def live(
+    bundle: Bundle, rows: int, prior: NDArray[np.float64] = EVEN, *, seed: int = 0
+) -> tuple[Logits, NDArray[np.int64]]:
+    """What the network says about live photos of these frequencies, and what they show."""
+    random = np.random.default_rng(seed)
+    labels = random.choice(CLASSES, rows, p=prior)
+    pictures = np.stack([square(label, random) for label in labels])
+    return Session(bundle, device="cpu").logits(pictures)["sccp"], labels.astype(np.int64)
+
+
+def write_log(bundle: Bundle, folder: Path, logits: Logits, *, photos: int = 1) -> Path:
+    record = read_record(open_bundle(bundle.path))
+    scorer = replace(Scorer.of(bundle, record), head="sccp")
+    writer = ScoreLogWriter(folder, scorer, max_bytes=2**30)
+    for request in logits.reshape(-1, photos, CLASSES):
+        writer.append(request)
+    writer.close()
+    return folder
+
+
+def test_nothing_is_written_without_approval(bundle: Bundle, tmp_path: Path) -> None:
+    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    outcome = recalibrate_bundle(bundle.path, log)
+    assert outcome.record is None
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+    assert outcome.found.rows + outcome.found.left_out == 600
+    told = "\n".join(outcome.lines())
+    assert "repeat with --approve" in told
+    assert "not restored: hit rates" in told
+
+
+def test_the_approved_record_holds_the_thresholds_that_were_shown(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    logits, _ = live(bundle, 900)
+    before = read_record(bundle)
+    outcome = recalibrate_bundle(
+        bundle.path, write_log(bundle, tmp_path / "log", logits), approve=True
+    )
+    record = read_record(open_bundle(bundle.path))
+    assert record == outcome.record
+    assert record.calibration_id != before.calibration_id
+    judge = before.rejection
+    assert judge is not None
+    familiar = np.array([not judge.verdict(row[np.newaxis])[1] for row in logits])
+    values = scores(logits[familiar], "softmax")
+    assert outcome.found.left_out == (~familiar).sum()
+    for new in outcome.found.thresholds:
+        point = record.point("average_k", k=new.k)
+        rule = calibrate("average_k", values, average_k=new.k)
+        assert point.lambda_val == new.new_lambda == rule.lambda_val
+        assert point.expected_size.value == new.new_size
+        assert (point.rows, point.measured.split) == (familiar.sum(), "traffic")
+    for k in (1.0, 1.7, 4.0):
+        rule = calibrate("average_k", values, average_k=k)
+        assert record.point("average_k", k=k).lambda_val == rule.lambda_val
+        balanced = calibrate(
+            "balanced_average_k", values, average_k=k, class_counts=record.class_counts
+        )
+        assert record.point("balanced_average_k", k=k).lambda_val == balanced.lambda_val
+
+
+def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, data: str) -> None:
+    path = make_bundle(tmp_path / "b").path
+
+    def calibrated() -> Bundle:
+        calibrate_bundle(path, data, ks=[2, 3], head="sccp", score_kind="softmax", delta=0.3,
+                         max_size=5, rejection_method=None)  # fmt: skip
+        return open_bundle(path)
+
+    bundle = calibrated()
+    log = write_log(bundle, tmp_path / "log", logits := live(bundle, 900, SHIFTED)[0])
+    recalibrate_bundle(path, log, approve=True)
+    record = read_record(open_bundle(path))
+    assert record.promises == (("average_k", "mean"), ("average_k", "probability"))
+    for guarantee in get_args(Guarantee):
+        point = record.point("average_k", k=2, guarantee=guarantee)
+        expected = calibrate(
+            "average_k", scores(logits, "softmax"), average_k=2, guarantee=guarantee, delta=0.3,
+            max_size=5,
+        )  # fmt: skip
+        assert point.lambda_val == expected.lambda_val
+        assert point.expected_size.value == expected.achieved
+        assert (point.hit_rate, point.guaranteed) == (None, True)
+        assert "is guaranteed on such photos" in point.statement
+    calibrated()
+    recalibrate_bundle(path, log, correct_prior=True, approve=True)
+    point = read_record(open_bundle(path)).point("average_k", guarantee="mean")
+    assert not point.guaranteed
+    assert "since the scores were corrected for the same traffic" in point.statement
+
+
+def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> None:
+    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    recalibrate_bundle(bundle.path, log, approve=True)
+    changed = open_bundle(bundle.path)
+    record = read_record(changed)
+    for rule in record.rules:
+        assert record.point(rule).hit_rate is None
+        assert "is not known" in record.point(rule).statement
+        assert "recent traffic" in record.point(rule).statement
+        assert not record.point(rule).guaranteed
+    assert set(record.rules) == {"average_k", "balanced_average_k", "top_k"}
+    with pytest.raises(NotCalibrated, match="coverage"):
+        record.point("coverage")
+    assert (record.shots, record.measured.classes_seen) == ((), None)
+    assert record.compared(3.0) == {}
+    assert "not measured" in changed.read("MODEL_CARD.md").decode()
+    assert (
+        json.loads(changed.read("metrics.json"))["calibration"]["average_k"][0]["hit_rate"] is None
+    )
+    assert CalibrationRecord.from_json(record.to_json()) == record
+    names = {path.stem for path in write_pictures(record, tmp_path / "p")}
+    assert names == {"lambda_over_k", "set_size_histogram"}
+
+
+def test_lists_stay_and_lose_their_thresholds_which_need_labels(
+    bundle: Bundle, data: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "warm.txt").write_text("c1\nc2\nc4\n")
+    calibrate_bundle(
+        bundle.path, data, head="sccp", score_kind="softmax", lists_folder=tmp_path / "lists"
+    )
+    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    recalibrate_bundle(bundle.path, log, approve=True)
+    record = read_record(open_bundle(bundle.path))
+    [warm] = record.lists
+    assert (warm.name, warm.classes, warm.rows, warm.classes_seen) == ("warm", (1, 2, 4), 0, 0)
+    assert record.ks("average_k", list_name="warm") == []
+
+
+def test_the_monitor_watches_for_changes_from_the_traffic(bundle: Bundle, tmp_path: Path) -> None:
+    logits, _ = live(bundle, 800, SHIFTED)
+    recalibrate_bundle(
+        bundle.path, write_log(bundle, tmp_path / "log", logits), correct_prior=True, approve=True
+    )
+    record = read_record(open_bundle(bundle.path))
+    point = record.point("average_k")
+    fresh, _ = live(bundle, 800, SHIFTED, seed=9)
+    served = np.stack([point.fused_scores(row[np.newaxis]) for row in fresh])
+    sizes = point.sets(served).sum(axis=1)
+    told = np.logaddexp.reduce(fresh.astype(np.float64), axis=1)
+    assert Monitor(expected_of(record)).update(sizes, served.max(axis=1), told) == []
+    assert sizes.mean() == pytest.approx(3, abs=0.2)
+
+
+def test_an_evident_shift_is_corrected_and_served(bundle: Bundle, tmp_path: Path) -> None:
+    logits, _ = live(bundle, 1200, SHIFTED)
+    before = read_record(bundle)
+    log = write_log(bundle, tmp_path / "log", logits)
+    outcome = recalibrate_bundle(bundle.path, log, correct_prior=True, approve=True)
+    record = read_record(open_bundle(bundle.path))
+    assert outcome.found.shift is not None
+    assert outcome.found.shift.evident
+    judge = before.rejection
+    assert judge is not None
+    familiar = logits[[not judge.verdict(row[np.newaxis])[1] for row in logits]]
+    shift = estimate_prior(scores(familiar, "softmax"), before.mean_scores)
+    point = record.point("average_k", k=2)
+    served = np.stack([point.fused_scores(row[np.newaxis]) for row in familiar])
+    np.testing.assert_allclose(served, corrected(scores(familiar, "softmax"), shift), rtol=1e-9)
+    assert point.sets(served).sum() / len(familiar) == point.expected_size.value
+    np.testing.assert_allclose(record.mean_scores, served.mean(axis=0), rtol=1e-5)
+    assert record.distribution.best_scores == tuple(in_bins(served.max(axis=1)).tolist())
+    new, labels = live(bundle, 1500, SHIFTED, seed=5)
+    rows = np.arange(len(new))
+    after = point.sets(np.stack([point.fused_scores(row[np.newaxis]) for row in new]))
+    old = before.point("average_k", k=2).sets(scores(new, "softmax"))
+    assert after[rows, labels].mean() > old[rows, labels].mean() + 0.02
+    assert after.sum(axis=1).mean() < old.sum(axis=1).mean() + 0.1
+
+
+def test_a_second_round_starts_from_the_first_correction(bundle: Bundle, tmp_path: Path) -> None:
+    first = write_log(bundle, tmp_path / "one", live(bundle, 1000, SHIFTED)[0])
+    recalibrate_bundle(bundle.path, first, correct_prior=True, approve=True)
+    between = read_record(open_bundle(bundle.path))
+    again = write_log(bundle, tmp_path / "two", live(bundle, 1000, SHIFTED_BACK, seed=2)[0])
+    found = recalibrate_bundle(bundle.path, again, correct_prior=True).found
+    assert found.shift is not None
+    assert between.log_ratios is not None
+    assert found.log_ratios is not None
+    np.testing.assert_allclose(found.log_ratios, found.shift.log_ratios + between.log_ratios)
+    assert found.log_ratios[-1] > found.log_ratios[0]
+    plain = recalibrate_bundle(bundle.path, again).found
+    assert plain.log_ratios == between.log_ratios
+
+
+def test_no_evident_shift_is_not_corrected(bundle: Bundle, tmp_path: Path) -> None:
+    log = write_log(bundle, tmp_path / "log", live(bundle, 900)[0])
+    outcome = recalibrate_bundle(bundle.path, log, correct_prior=True, approve=True)
+    assert any("no change of class frequencies is evident" in line for line in outcome.lines())
+    assert outcome.record is not None
+    assert outcome.record.log_ratios is None
+    assert outcome.found.shift is None
+
+
+def test_what_frequencies_do_not_explain_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    logits, _ = live(bundle, 900, SHIFTED)
+    log = write_log(bundle, tmp_path / "log", (logits / 3).astype(np.float32))
+    with pytest.raises(DataError, match="do not explain its logits"):
+        recalibrate_bundle(bundle.path, log, correct_prior=True, approve=True)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+    assert recalibrate_bundle(bundle.path, log, approve=True).record is not None
+
+
+def test_few_calibration_photos_do_not_allow_a_correction(bundle: Bundle, tmp_path: Path) -> None:
+    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    for rows in (FEWEST_A_CLASS - 1, FEWEST_A_CLASS):
+        data = str(make_data(tmp_path / str(rows), rows=rows, splits=("val",)))
+        calibrate_bundle(bundle.path, data, ks=[2], head="sccp", score_kind="softmax")
+        if rows < FEWEST_A_CLASS:
+            few = f"--correct-prior: {rows * CLASSES} calibration photos of {CLASSES}"
+            with pytest.raises(UsageError, match=few):
+                recalibrate_bundle(bundle.path, log, correct_prior=True)
+    recalibrate_bundle(bundle.path, log, correct_prior=True)
+
+
+def test_requests_of_several_photos_get_thresholds_of_their_own(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    singles, _ = live(bundle, 700)
+    log = write_log(bundle, tmp_path / "log", singles)
+    pairs, _ = live(bundle, 1200, seed=3)
+    write_log(bundle, log, pairs, photos=2)
+    write_log(bundle, log, live(bundle, 300, seed=4)[0], photos=3)  # 100 requests: too few
+    outcome = recalibrate_bundle(bundle.path, log, approve=True)
+    record = outcome.record
+    assert record is not None
+    assert record.images == (1, 2)
+    point = record.point("average_k", k=2, images=2)
+    assert (point.made_from, point.hit_rate) == ("observations", None)
+    assert "requests with 2 photos" in point.statement
+    judge = record.rejection
+    assert judge is not None
+    requests = [pair for pair in pairs.reshape(-1, 2, CLASSES) if not judge.verdict(pair)[1]]
+    served = np.stack([point.fused_scores(request) for request in requests])
+    assert (point.rows, point.lambda_val) == (
+        len(requests),
+        calibrate("average_k", served, average_k=2).lambda_val,
+    )
+
+
+@pytest.mark.parametrize("pairs", [FEWEST_REQUESTS - 1, FEWEST_REQUESTS])
+def test_few_requests_of_several_photos_get_no_thresholds(
+    bundle: Bundle, data: str, tmp_path: Path, pairs: int
+) -> None:
+    calibrate_bundle(bundle.path, data, head="sccp", score_kind="softmax", rejection_method=None)
+    log = write_log(bundle, tmp_path / "log", live(bundle, FEWEST_REQUESTS)[0])
+    write_log(bundle, log, live(bundle, 2 * pairs, seed=3)[0], photos=2)
+    record = recalibrate_bundle(bundle.path, log, approve=True).record
+    assert record is not None
+    assert record.images == ((1, 2) if pairs == FEWEST_REQUESTS else (1,))
+
+
+def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path: Path) -> None:
+    few = write_log(bundle, tmp_path / "few", live(bundle, 50)[0])
+    with pytest.raises(DataError, match="too few"):
+        recalibrate_bundle(bundle.path, few)
+    with pytest.raises(DataError, match="wait for traffic"):
+        recalibrate_bundle(bundle.path, tmp_path / "none")
+    other = make_bundle(tmp_path / "other", heads={"linear": "logits"})
+    alien = Scorer.of(other, read_record(bundle))
+    writer = ScoreLogWriter(tmp_path / "alien", alien, max_bytes=2**30)
+    writer.append(live(bundle, 1)[0])
+    writer.close()
+    with pytest.raises(DataError, match="no request of this network and head, but 1 of others"):
+        recalibrate_bundle(bundle.path, tmp_path / "alien")
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_log_of_another_head_is_refused(bundle: Bundle, data: str, tmp_path: Path) -> None:
+    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    calibrate_bundle(bundle.path, data, head="multi_label", score_kind="softmax")
+    with pytest.raises(DataError, match="no request of this network and head, but 600 of others"):
+        recalibrate_bundle(bundle.path, log)
+
+
+def test_photos_scored_at_another_size_by_the_same_graph_are_not_mixed_in(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    folder = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    preprocess = {**bundle.read_object(PREPROCESS), "crop_fraction": 0.5}
+    replace_files(bundle.path, {PREPROCESS: json.dumps(preprocess).encode()})
+    write_log(open_bundle(bundle.path), folder, live(bundle, 700, seed=2)[0])
+    outcome = recalibrate_bundle(bundle.path, folder)
+    assert outcome.found.rows + outcome.found.left_out == 700
+    assert "left out as of another network or head: 600 request(s)" in outcome.lines()
+
+
+def test_what_a_log_could_not_give_is_said(bundle: Bundle, tmp_path: Path) -> None:
+    logits, _ = live(bundle, 600)
+    folder = write_log(bundle, tmp_path / "log", logits)
+    write_log(bundle, folder, logits[:20])
+    [path, *_] = folder.iterdir()
+    path.write_bytes(path.read_bytes() + b"{")
+    told = recalibrate_bundle(bundle.path, folder).to_plain()
+    assert (told["rows"] + told["left_out"], told["torn"]) == (620, 1)
+    assert told["notes"] == [
+        "left out as torn or damaged, as a crash leaves them: 1 line(s)",
+        "thresholds count photos that were sent again each time, as in a load test: 20 request(s)",
+    ]
+
+
+def test_sigmoid_scores_cannot_be_corrected(bundle: Bundle, data: str, tmp_path: Path) -> None:
+    calibrate_bundle(bundle.path, data, head="sccp", score_kind="sigmoid")
+    with pytest.raises(UsageError, match="--correct-prior"):
+        recalibrate_bundle(bundle.path, tmp_path, correct_prior=True)
+
+
+def test_without_a_judge_no_photo_is_left_out(bundle: Bundle, data: str, tmp_path: Path) -> None:
+    calibrate_bundle(bundle.path, data, head="sccp", score_kind="softmax", rejection_method=None)
+    outcome = recalibrate_bundle(
+        bundle.path, write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    )
+    assert outcome.found.left_out == 0
+    assert any("no photo was left out" in line for line in outcome.lines())
+
+
+def test_the_command_shows_a_difference_and_asks_for_approval(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    log = write_log(bundle, tmp_path / "log", live(bundle, 900, SHIFTED)[0])
+    arguments = ["calibrate", str(bundle.path), "--scores", str(log), "--correct-prior"]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0
+    assert "K = 2: lambda" in shown.stdout
+    assert "nothing was changed" in shown.stdout
+    assert "not restored" in shown.stdout
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+    result = CliRunner().invoke(app, [*arguments, "--approve", "--json"])
+    content = json.loads(result.stdout)
+    assert content["approved"] is True
+    record = read_record(open_bundle(bundle.path))
+    assert content["new_calibration_id"] == record.calibration_id
+    assert content["shift"]["evident"] is True
+    assert content["not_restored"]
+    table = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--scores", str(log)])
+    assert "hit rates" in table.stdout
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--scores", "log", "--data", "flora"],
+        ["--scores", "log", "--report", "here"],
+        ["--data", "flora", "--approve"],
+        ["--data", "flora", "--correct-prior"],
+        [],
+    ],
+)
+def test_flags_that_do_not_go_together_are_usage_errors(bundle: Bundle, flags: list[str]) -> None:
+    result = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags])
+    assert isinstance(result.exception, UsageError)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+
+
+def test_a_shift_after_a_calibration_from_traffic_is_judged_by_photos_like_those_it_knows(
+    bundle: Bundle, data: str, tmp_path: Path
+) -> None:
+    calibrate_bundle(
+        bundle.path, data, ks=[2, 3], head="sccp", score_kind="softmax", suspect_share=0.1
+    )
+    usual = write_log(bundle, tmp_path / "usual", live(bundle, 4000)[0])
+    assert recalibrate_bundle(bundle.path, usual, approve=True).found.left_out > 300
+    shifted = write_log(bundle, tmp_path / "shifted", live(bundle, 4000, SHIFTED, seed=1)[0])
+    outcome = recalibrate_bundle(bundle.path, shifted, correct_prior=True)
+    assert outcome.found.shift is not None
+    assert outcome.found.shift.evident
+    assert outcome.found.explained
+
+
+def test_what_a_calibration_from_traffic_would_ignore_is_refused(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    log = str(write_log(bundle, tmp_path / "log", live(bundle, 600)[0]))
+    arguments = ["calibrate", str(bundle.path), "--scores", log, "--approve", "--device", "cpu"]
+    result = CliRunner().invoke(app, [*arguments, "--min-size", "0", "--k", "4"])
+    assert isinstance(result.exception, UsageError)
+    assert "leave out --k, --min-size" in str(result.exception)
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
+    assert CliRunner().invoke(app, [*arguments, "--json"]).exit_code == 0

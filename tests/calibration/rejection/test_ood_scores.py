@@ -1,0 +1,107 @@
+"""How familiar a photo looks, and the threshold below which it is suspect."""
+
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florilege.calibration.rejection.ood_scores import (
+    ENTROPY_CLASSES,
+    METHODS,
+    generalised_entropy,
+    suspect_threshold,
+)
+from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
+
+
+def test_each_method_is_its_formula() -> None:
+    logits = np.random.default_rng(0).normal(0, 3, (20, 7))
+    for row in range(20):
+        soft, hard = scores(logits, "softmax")[row], scores(logits, "sigmoid")[row]
+        expected = {
+            ("generalised_entropy", "softmax"): -((soft * (1 - soft)) ** 0.1).sum(),
+            ("generalised_entropy", "sigmoid"): -((hard * (1 - hard)) ** 0.1).sum(),
+        }
+        for name, method in METHODS.items():
+            for kind in SCORE_KINDS:
+                assert method(logits, kind)[row] == pytest.approx(expected[name, kind])
+
+
+@pytest.mark.parametrize(
+    "classes", [ENTROPY_CLASSES - 1, ENTROPY_CLASSES, ENTROPY_CLASSES + 1, 400]
+)
+def test_the_generalised_entropy_looks_at_the_best_hundred_only(classes: int) -> None:
+    logits = np.random.default_rng(5).normal(size=(1, classes))
+    best = np.sort(scores(logits, "softmax")[0])[::-1][:100]
+    expected = -((best * (1 - best)) ** 0.1).sum()
+    assert METHODS["generalised_entropy"](logits, "softmax") == pytest.approx([expected])
+
+
+@pytest.mark.parametrize("kind", SCORE_KINDS)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_clear_photo_is_more_familiar_than_one_of_nothing_and_alone_as_in_a_batch(
+    name: str, kind: ScoreKind
+) -> None:
+    logits = np.full((3, 50), -2.0)
+    logits[0, 4] = 9.0
+    logits[2, :2] = [3.0, -np.inf]
+    found = METHODS[name](logits, kind)
+    assert found.shape == (3,)
+    assert np.isfinite(found).all()
+    assert found[0] > found[1]
+    assert METHODS[name](logits[2:], kind)[0] == found[2]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_nan_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="row 1"):
+        METHODS[name](np.array([[0.0, 1.0], [np.nan, 0.0]]), "softmax")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    values=st.lists(
+        st.sampled_from([0.1, float(np.nextafter(0.1, 1)), 0.5, -np.inf, 3.0]) | st.floats(0, 1),
+        min_size=1,
+        max_size=30,
+    ),
+    share=st.sampled_from([0.0, 0.01, 0.1, 0.25, 0.29, 0.5, 0.9]),
+)
+def test_the_asked_share_lies_below_and_ties_never_add_to_it(
+    values: list[float], share: float
+) -> None:
+    threshold = suspect_threshold(values, share)
+    rank = floor(Fraction(str(share)) * len(values))
+    below = sum(value < threshold for value in values)
+    assert threshold in values
+    assert below <= rank
+    assert sum(value <= threshold for value in values) > rank
+    if len(set(values)) == len(values):
+        assert below == rank
+
+
+def test_the_share_is_taken_as_it_is_written() -> None:
+    assert suspect_threshold(np.arange(100.0), 0.29) == 29.0  # in floating point 0.29 * 100 < 29
+
+
+def test_a_new_photo_is_suspect_as_rarely_as_promised() -> None:
+    random, shares, rows = np.random.default_rng(2), [], 250
+    for _ in range(2000):
+        threshold = suspect_threshold(random.normal(size=rows), 0.02)
+        shares.append((random.normal(size=200) < threshold).mean())
+    error = np.std(shares) / np.sqrt(2000)
+    assert np.mean(shares) == pytest.approx((floor(0.02 * rows) + 1) / (rows + 1), abs=3 * error)
+
+
+def test_wrong_arguments_are_named() -> None:
+    for wrong in ([], [[0.1]], [0.1, np.nan]):
+        with pytest.raises(ValueError, match="familiarity must be"):
+            suspect_threshold(wrong)
+    for share in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=r"share must be in \[0, 1\)"):
+            suspect_threshold([0.1], share)
+    with pytest.raises(ValueError, match="kind must be"):
+        generalised_entropy([[0.1]], "logit")  # type: ignore[arg-type]

@@ -1,0 +1,151 @@
+"""Judging requests: suspect or not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS, suspect_threshold
+from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.rejection.rejection_rule import Rejection, fit_rejection, parts
+
+RANDOM = np.random.default_rng(0)
+LOGITS = RANDOM.normal(0, 2, (400, 12)).astype(np.float32)
+
+
+def rejection(method: str = "generalised_entropy", threshold: float = 0.5) -> Rejection:
+    return Rejection(
+        method=method, threshold=threshold, share=0.1, rows=400, head="h", score_kind="softmax"
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_photo_is_judged_by_its_familiarity(method: str) -> None:
+    values = METHODS[method](LOGITS, "softmax")
+    judge = rejection(method, suspect_threshold(values, 0.1))
+    verdicts = [judge.verdict(row[np.newaxis]) for row in LOGITS]
+    assert [value for value, _ in verdicts] == values.tolist()
+    assert sum(suspect for _, suspect in verdicts) == 40
+
+
+def test_a_request_is_suspect_only_where_every_photo_is() -> None:
+    values = METHODS["generalised_entropy"](LOGITS, "softmax")
+    judge = rejection(threshold=float(np.median(values)))
+    order = np.argsort(values)
+    low, high = LOGITS[order[:3]], LOGITS[order[-1:]]
+    assert judge.verdict(low) == (values[order[2]], True)
+    assert judge.verdict(np.concatenate([low, high])) == (values[order[-1]], False)
+
+
+def test_a_photo_at_the_threshold_is_not_suspect() -> None:
+    value = float(METHODS["generalised_entropy"](LOGITS[:1], "softmax")[0])
+    assert rejection(threshold=value).verdict(LOGITS[:1]) == (value, False)
+
+
+@pytest.mark.parametrize(
+    ("method", "threshold", "message"),
+    [("guess", 0.5, "method"), ("generalised_entropy", float("nan"), "threshold")],
+)
+def test_what_cannot_judge_is_refused(method: str, threshold: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rejection(method, threshold)
+
+
+def test_no_photo_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one photo"):
+        rejection().verdict(LOGITS[:0])
+
+
+# By features -----------------------------------------------------------------------------------
+
+FEATURES = RANDOM.normal(1, 1, (400, 8)).astype(np.float32)
+REFERENCE = Reference.of(RANDOM.normal(1, 1, (50, 8)))
+
+
+def fitted(method: str, *, share: float = 0.1, rows: slice = slice(None)) -> Rejection:
+    found = parts(LOGITS[rows], "softmax", FEATURES[rows], REFERENCE)
+    return fit_rejection(
+        method, share, found, head="h", score_kind="softmax", reference_sha256=REFERENCE.sha256
+    )
+
+
+def test_combined_adds_up_what_each_part_says_in_its_own_standard_deviations() -> None:
+    columns = [
+        REFERENCE.nearest(FEATURES).tolist(),
+        REFERENCE.residual(FEATURES).tolist(),
+        METHODS["generalised_entropy"](LOGITS, "softmax").tolist(),
+    ]
+    expected = [0.0] * 400
+    for column in columns:
+        mean = sum(column) / 400
+        deviation = (sum((value - mean) ** 2 for value in column) / 400) ** 0.5
+        for row, value in enumerate(column):
+            expected[row] += (value - mean) / deviation
+    judge = fitted("combined")
+    found = judge.familiarity(LOGITS, FEATURES, REFERENCE)
+    assert found == pytest.approx(expected)
+    assert judge.threshold == sorted(found)[40]
+
+
+@pytest.mark.parametrize("method", FEATURE_METHODS)
+def test_the_share_of_the_calibration_photos_is_suspect_one_by_one(method: str) -> None:
+    judge = fitted(method)
+    verdicts = [
+        judge.verdict(LOGITS[row : row + 1], FEATURES[row : row + 1], REFERENCE)
+        for row in range(400)
+    ]
+    together = judge.familiarity(LOGITS, FEATURES, REFERENCE)
+    assert [value for value, _ in verdicts] == together.tolist()
+    assert sum(suspect for _, suspect in verdicts) == 40
+    order = np.argsort(together)
+    mixed = [order[0], order[-1]]
+    value, suspect = judge.verdict(LOGITS[mixed], FEATURES[mixed], REFERENCE)
+    assert (value, suspect) == (together[order[-1]], False)
+
+
+@pytest.mark.parametrize("method", FEATURE_METHODS)
+def test_where_only_logits_are_at_hand_they_have_a_threshold_of_their_own(method: str) -> None:
+    judge = fitted(method)
+    with pytest.raises(ValueError, match="features and a reference must be given"):
+        judge.verdict(LOGITS)
+    by_logits = judge.from_logits
+    assert by_logits is not None
+    assert (by_logits.method, by_logits.reference_sha256) == ("generalised_entropy", None)
+    assert sum(by_logits.verdict(row[np.newaxis])[1] for row in LOGITS) == 40
+    assert by_logits.from_logits == by_logits
+
+
+def test_a_part_that_never_changes_says_nothing() -> None:
+    found = np.stack([np.full(20, 0.7), np.arange(20.0), -(np.arange(20.0) ** 2)], axis=1)
+    judge = fit_rejection("combined", 0.1, found, head="h", score_kind="softmax")
+    assert judge.scales[0] == 1.0
+    assert np.isfinite(judge.threshold)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_combined_keeps_its_promise_up_to_what_vanishes_with_the_photos(share: float) -> None:
+    random, rows, rates = np.random.default_rng(11), 200, []
+    for _ in range(1000):
+        found = random.standard_t(4, (rows + 200, 3)) @ [[1, 0.5, 0], [0, 1, 0.3], [0.2, 0, 4]]
+        judge = fit_rejection("combined", share, found[:rows], head="h", score_kind="softmax")
+        fresh = ((found[rows:] - judge.centres) / judge.scales).sum(axis=1)
+        rates.append((fresh < judge.threshold).mean())
+    error = np.std(rates) / np.sqrt(len(rates))
+    promised = (int(share * rows) + 1) / (rows + 1)
+    assert abs(np.mean(rates) - promised) < 4 * error + 1 / rows * promised**0.5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"centres": (0.0, 0.0)},
+        {"scales": ()},
+        {"scales": (1.0, 0.0, 1.0)},
+        {"scales": (1.0, 1.0, -1.0)},
+        {"scales": (1.0, float("inf"), 1.0)},
+        {"method": "generalised_entropy"},
+    ],
+)
+def test_parts_that_do_not_go_with_the_method_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"centres"):
+        replace(fitted("combined"), **changes)  # type: ignore[arg-type]  # that is the point

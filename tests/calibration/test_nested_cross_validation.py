@@ -1,0 +1,55 @@
+"""The accuracy of a chosen candidate."""
+
+import numpy as np
+import pytest
+
+from florilege.calibration.nested_cross_validation import FOLDS, choose
+
+
+def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None:
+    random, naive, honest = np.random.default_rng(0), [], []
+    for _ in range(400):
+        found = choose(random.random((10, 600)) < 0.8, seed=int(random.integers(1 << 30)))
+        naive.append(found.hit_rate)
+        honest.append(found.honest_hit_rate)
+    error = np.std(honest) / np.sqrt(400)
+    assert np.mean(honest) == pytest.approx(0.8, abs=3 * error)
+    assert np.mean(naive) > 0.8 + 0.01
+
+
+def test_a_clear_winner_keeps_its_rate() -> None:
+    random = np.random.default_rng(1)
+    hits = np.stack([random.random(500) < 0.5, random.random(500) < 0.9])
+    found = choose(hits)
+    assert found.best == 1
+    assert found.hit_rate == found.honest_hit_rate == hits[1].mean()
+
+
+def test_the_first_of_equal_candidates_is_chosen() -> None:
+    assert choose([[1, 0], [0, 1]]).best == 0
+
+
+def test_each_fold_is_measured_on_the_winner_of_the_others() -> None:
+    hits = [[1, 0], [0, 1]]  # with one row a fold, the other row chooses the wrong candidate
+    assert choose(hits, folds=2).honest_hit_rate == 0.0
+
+
+@pytest.mark.parametrize("rows", [1, FOLDS - 1, FOLDS, FOLDS + 1, 3 * FOLDS + 1])
+def test_a_single_candidate_keeps_its_rate_whatever_the_folds(rows: int) -> None:
+    hits = np.arange(rows)[np.newaxis] % 3 == 0
+    assert choose(hits).honest_hit_rate == hits.mean()
+    assert choose(np.concatenate([hits, ~hits])).hit_rate >= 0.5
+
+
+def test_one_row_chooses_nothing_for_itself() -> None:
+    found = choose([[0], [1]])
+    assert (found.best, found.hit_rate, found.honest_hit_rate) == (1, 1.0, 0.0)
+
+
+def test_what_gives_no_choice_is_refused() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        choose([1, 0])
+    with pytest.raises(ValueError, match="at least one"):
+        choose(np.zeros((2, 0)))
+    with pytest.raises(ValueError, match="folds"):
+        choose([[1, 0]], folds=1)

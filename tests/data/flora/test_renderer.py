@@ -1,0 +1,194 @@
+"""The traits can be read from the pixels, by simple means: no network, no training on labels."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from florilege.data.flora.organs import (
+    BERRIES,
+    CREAM,
+    CRIMSON,
+    GREEN,
+    PETALS,
+    bell_shape,
+    leaf_shapes,
+    petal_shapes,
+    trumpet_shape,
+)
+from florilege.data.flora.posterior import HIDDEN
+from florilege.data.flora.renderer import RADII, SCALE, SIDE, SIZES, draw, organ_places
+from florilege.data.flora.species import (
+    FLOWER_COLOURS,
+    FRUIT_COLOURS,
+    LEAF_FORMS,
+    LEAF_PATTERNS,
+    PETAL_FORMS,
+)
+
+Picture = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
+NONE = HIDDEN
+
+
+def _draw(observed: Sequence[int], seed: int) -> Picture:
+    return draw(observed, np.random.default_rng((9, seed)))
+
+
+def _nearest(picture: Picture, palette: Sequence[tuple[int, int, int]]) -> NDArray[np.int64]:
+    """Index of the nearest colour of each pixel, or -1 where none is near."""
+    distance = np.linalg.norm(picture[:, :, None].astype(float) - np.array(palette), axis=-1)
+    return np.where(distance.min(axis=-1) < 48, distance.argmin(axis=-1), -1)
+
+
+def _most_frequent(picture: Picture, palette: Sequence[tuple[int, int, int]]) -> int:
+    found = _nearest(picture, palette)
+    return int(np.bincount(found[found >= 0], minlength=len(palette)).argmax())
+
+
+def _organ(picture: Picture) -> Mask:
+    """Pixels unlike the surroundings: far in colour from the picture's border."""
+    border = np.concatenate([picture[0], picture[:-6, 0], picture[:-6, -1]]).astype(float)
+    away = np.linalg.norm(picture.astype(float) - np.median(border, axis=0), axis=-1)
+    near = away > 62
+    # A pixel between green and cream can look like the surroundings: it belongs to the organ.
+    return np.asarray(near | (_between(near) & _between(near.T).T))
+
+
+def _between(mask: Mask) -> Mask:
+    """Pixels with one of the mask somewhere to their left and to their right."""
+    before = np.maximum.accumulate(mask, axis=1)
+    after = np.maximum.accumulate(mask[:, ::-1], axis=1)[:, ::-1]
+    return np.asarray(before & after)
+
+
+def _shape(mask: Mask, rings: int = 6, turns: int = 32) -> NDArray[np.float64]:
+    """A description of a shape that does not depend on its place, size or turn."""
+    y, x = np.nonzero(mask)
+    x0, y0 = x.mean(), y.mean()
+    radius = np.quantile(np.hypot(x - x0, y - y0), 0.97)
+    rho = (np.arange(rings) + 0.5)[:, None] / rings * radius * 1.05
+    angle = np.arange(turns) * 2 * np.pi / turns
+    px = np.clip(np.round(x0 + rho * np.cos(angle)), 0, SIDE - 1).astype(int)
+    py = np.clip(np.round(y0 + rho * np.sin(angle)), 0, SIDE - 1).astype(int)
+    waves = np.abs(np.fft.rfft(mask[py, px].astype(float), axis=1))
+    return np.asarray(waves[:, :10].ravel() / turns)
+
+
+@pytest.mark.parametrize("form", range(len(PETAL_FORMS)))
+def test_the_colour_of_a_flower_is_that_of_most_of_its_pixels(form: int) -> None:
+    palette = [PETALS[name] for name in FLOWER_COLOURS]
+    for colour in range(len(palette)):
+        read = [
+            _most_frequent(_draw((form, colour, NONE, NONE, NONE), seed), palette)
+            for seed in range(12)
+        ]
+        assert read == [colour] * 12
+
+
+def test_the_colour_of_berries_is_that_of_most_of_their_pixels() -> None:
+    palette = [BERRIES[name] for name in FRUIT_COLOURS]
+    for colour in range(len(palette)):
+        read = [
+            _most_frequent(_draw((NONE, NONE, NONE, NONE, colour), seed), palette)
+            for seed in range(40)
+        ]
+        assert read == [colour] * 40
+
+
+def _leaf_counts(picture: Picture) -> tuple[int, int, int]:
+    found = _nearest(picture, [GREEN, CREAM, CRIMSON])
+    green, cream, crimson = (int((found == index).sum()) for index in range(3))
+    return green, cream, crimson
+
+
+@pytest.mark.parametrize("form", range(len(LEAF_FORMS)))
+def test_the_pattern_of_a_leaf_shows_in_its_colours(form: int) -> None:
+    for seed in range(25):
+        plain, margined, spotted, veined = (
+            _leaf_counts(_draw((NONE, NONE, form, pattern, NONE), seed))
+            for pattern in range(len(LEAF_PATTERNS))
+        )
+        assert plain[1] == plain[2] == margined[2] == spotted[2] == veined[1] == 0
+        assert min(margined[1], spotted[1]) >= 4
+        assert veined[2] >= 4
+
+
+def _share_read(known: NDArray[np.float64], fresh: NDArray[np.float64]) -> float:
+    """Share of the fresh ones whose nearest known one is of their own kind.
+
+    Both have shape ``(kinds, drawings, features)``.
+    """
+    kinds, examples, _ = known.shape
+    distance = np.linalg.norm(fresh[:, :, None] - known.reshape(kinds * examples, -1), axis=-1)
+    read = distance.argmin(axis=-1) // examples
+    return float((read == np.arange(kinds)[:, None]).mean())
+
+
+def _shapes(organs: Sequence[Sequence[int]], seeds: range) -> NDArray[np.float64]:
+    return np.array([[_shape(_organ(_draw(organ, seed))) for seed in seeds] for organ in organs])
+
+
+@pytest.mark.parametrize("colour", range(0, len(FLOWER_COLOURS), 2))
+def test_the_form_of_petals_is_that_of_the_nearest_example(colour: int) -> None:
+    organs = [(form, colour, NONE, NONE, NONE) for form in range(len(PETAL_FORMS))]
+    assert _share_read(_shapes(organs, range(40)), _shapes(organs, range(100, 115))) > 0.9
+
+
+@pytest.mark.parametrize("pattern", range(len(LEAF_PATTERNS)))
+def test_the_form_of_a_leaf_is_that_of_the_nearest_example(pattern: int) -> None:
+    organs = [(NONE, NONE, form, pattern, NONE) for form in range(len(LEAF_FORMS))]
+    assert _share_read(_shapes(organs, range(40)), _shapes(organs, range(100, 115))) > 0.8
+
+
+@pytest.mark.parametrize("form", range(len(LEAF_FORMS)))
+def test_a_pale_margin_and_pale_spots_are_told_apart(form: int) -> None:
+    """By the share of pale pixels that have green on both sides, along a line or a column."""
+
+    def inside(pattern: int, seed: int) -> list[float]:
+        found = _nearest(_draw((NONE, NONE, form, pattern, NONE), seed), [GREEN, CREAM])
+        counts = []
+        for view in (found, found.T):
+            enclosed = (view == 1) & _between(view == 0)
+            counts.append(float(enclosed.sum() / (view == 1).sum()))
+        return counts
+
+    known = np.array([[inside(pattern, seed) for seed in range(40)] for pattern in (1, 2)])
+    fresh = np.array([[inside(pattern, seed) for seed in range(100, 120)] for pattern in (1, 2)])
+    assert _share_read(known, fresh) > 0.9
+
+
+def test_equal_traits_and_equal_chance_give_equal_pictures_and_chance_changes_them() -> None:
+    first, again, other = (_draw((0, 1, 2, 3, 4), seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert (np.abs(first.astype(int) - other).mean(axis=-1) > 10).mean() > 0.2
+
+
+@pytest.mark.parametrize("visible", [[0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]])
+def test_organs_lie_inside_and_apart(visible: list[int]) -> None:
+    chance = np.random.default_rng(4)
+    for _ in range(3000):
+        places = np.array(organ_places(visible, chance)) / SCALE
+        radius = places[:, 2]
+        assert np.all(places[:, :2].min(axis=1) >= radius)
+        assert np.all(SIDE - places[:, :2].max(axis=1) >= radius)
+        assert np.all(radius >= [RADII[kind] * SIZES[len(visible)][0] for kind in visible])
+        for one in range(len(places)):
+            for other in range(one):
+                gap = np.hypot(*(places[one] - places[other])[:2])
+                assert gap > radius[one] + radius[other]
+
+
+def test_every_outline_stays_in_its_circle() -> None:
+    outlines = [petal for petal, _, _ in petal_shapes().values()]
+    outlines += [*bell_shape()[:2], trumpet_shape()[0]]
+    for leaf in leaf_shapes().values():
+        outlines += [*leaf.blades, *leaf.veins, leaf.spots]
+    assert max(np.hypot(*outline.T).max() for outline in outlines) < 1.04
+
+
+def test_a_picture_without_organs_shows_no_organ() -> None:
+    palette = [PETALS["red"], BERRIES["white"], CREAM, CRIMSON, PETALS["blue"]]
+    for seed in range(30):
+        assert np.all(_nearest(_draw((NONE,) * 5, seed), palette) < 0)

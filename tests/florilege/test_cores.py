@@ -1,0 +1,82 @@
+"""Cores are counted as the container grants them, and results come in order, a few ahead."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from florilege import cores as module
+from florilege.cores import AHEAD, cores, in_order
+
+
+def test_a_cpu_quota_is_rounded_up_and_max_means_none(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.max"
+    file.write_text("150000 100000\n")
+    assert module._quota(file) == 2
+    file.write_text("max 100000\n")
+    assert module._quota(file) > 1000
+    assert module._quota(tmp_path / "absent") > 1000
+    assert cores() >= 1
+
+
+@pytest.mark.parametrize("threads", [1, 3, None])
+@pytest.mark.parametrize("count", [0, 1, AHEAD, AHEAD + 1, 60])
+def test_results_come_in_order(threads: int | None, count: int) -> None:
+    assert list(in_order(lambda item: 2 * item, range(count), threads=threads)) == [
+        2 * item for item in range(count)
+    ]
+
+
+def test_items_are_taken_a_few_ahead_of_the_results() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(1000):
+            taken.append(item)
+            yield item
+
+    results = in_order(abs, items(), threads=2)
+    for done in range(1, 20):
+        next(results)
+        assert len(taken) == 2 * AHEAD + done
+    results.close()
+
+
+def test_what_an_item_raises_comes_at_its_place_and_ends_the_work() -> None:
+    begun: list[int] = []
+
+    def work(item: int) -> float:
+        begun.append(item)
+        return 1 / (3 - item)
+
+    results = in_order(work, range(1000), threads=1)
+    assert [next(results) for _ in range(3)] == [1 / 3, 1 / 2, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert max(begun) <= 3 + AHEAD + 1
+
+
+def test_what_has_not_begun_when_the_caller_stops_is_left_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[int] = []
+    stopped = threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            stopped.set()  # now the item under way may end
+            super().shutdown(wait=True)
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item:
+            assert stopped.wait(15)
+
+    monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
+    results = in_order(work, range(9), threads=1)
+    next(results)
+    results.close()
+    assert len(begun) <= 2

@@ -1,0 +1,165 @@
+"""A file is replaced whole or not at all, and one process at a time writes into a folder."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from florilege import files
+from florilege.errors import UsageError
+from florilege.files import LOCK, check_writable, held, write_atomic
+
+
+def test_the_content_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_atomic(path, b"one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace", "chmod"])
+def test_a_failure_leaves_the_old_content_and_no_rubbish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"one")
+
+    def full(*arguments: Any, **named: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, full)
+        with pytest.raises(OSError, match="No space left"):
+            write_atomic(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def noted(name: str) -> Callable[..., object]:
+        original = getattr(os, name)
+
+        def run(*arguments: Any) -> object:
+            order.append(name)
+            return original(*arguments)
+
+        return run
+
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(os, name, noted(name))
+    write_atomic(tmp_path / "a", b"")
+    assert order == ["fsync", "replace", "fsync"]
+
+
+@pytest.mark.parametrize("use", [check_writable, lambda path: write_atomic(path, b"")])
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, use: Callable[[Path], None]
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path, code in (
+        (tmp_path / "file" / "a", errno.ENOTDIR),
+        (tmp_path / "gone" / "a", errno.ENOENT),
+        (tmp_path / ("a" * 255), errno.ENAMETOOLONG),
+    ):
+        with pytest.raises(OSError, match="Errno") as caught:
+            use(path)
+        assert (caught.value.errno, caught.value.filename) == (code, str(path))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_look_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one")
+    check_writable(tmp_path / "a")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"one"]
+
+
+def test_a_folder_that_cannot_be_synchronised_holds_the_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "sync_folder", Mock(side_effect=OSError(errno.EINVAL, "no")))
+    write_atomic(tmp_path / "a", b"two")
+    assert (tmp_path / "a").read_bytes() == b"two"
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from florilege.files import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds the folder until its input ends."""
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        yield other
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("99")  # left by a killed one
+    with holder(tmp_path) as other:
+        for _ in range(2):
+            with (
+                pytest.raises(UsageError, match=rf"process \({other.pid}\) writes into {tmp_path}"),
+                held(tmp_path),
+            ):
+                pytest.fail("both hold it")
+        assert other.stdin is not None
+        other.stdin.close()
+        other.wait()
+        with held(tmp_path):
+            assert (tmp_path / LOCK).exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
+    with holder(tmp_path) as other:
+        other.kill()
+    assert (tmp_path / LOCK).exists()
+    with held(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_frees_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), held(tmp_path):
+        raise KeyError
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_its_holder_removes_between_opening_and_locking_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = tmp_path / LOCK, []
+    original = Path.open
+
+    def removed_once(self: Path, mode: str) -> object:
+        handle = original(self, mode)
+        opened.append(handle)
+        if len(opened) == 1:
+            path.unlink()
+        return handle
+
+    monkeypatch.setattr(Path, "open", removed_once)
+    with held(tmp_path):
+        assert len(opened) == 2
+        assert path.exists()

@@ -1,0 +1,125 @@
+"""Work spread over processes of Ray: the same results in order, whatever happens to a worker."""
+
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from florilege.errors import FlorilegeError, UsageError
+from florilege.ray_tasks import AT_ONCE, ATTEMPTS, TURNS, Workers, _portions, spread
+
+pytest.importorskip("ray", reason="the extra `ray` is not installed")
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore"),  # Ray's own, in whatever version it is
+]
+TWO = Workers(number=2)
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Work that notes each opening in a file, and ends its process at one item."""
+
+    notes: Path
+    deadly: int | None = None
+
+    def __call__(self) -> Callable[[int], tuple[int, int]]:
+        with self.notes.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+        def work(item: int) -> tuple[int, int]:
+            time.sleep(0.005)
+            if item == self.deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return item, os.getpid()
+
+        return work
+
+    def opened(self) -> list[str]:
+        return self.notes.read_text().split()
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Work that cannot be opened, or done."""
+
+    error: Exception
+    opens: bool
+
+    def __call__(self) -> Callable[[int], int]:
+        if not self.opens:
+            raise self.error
+
+        def work(item: int) -> int:
+            raise self.error
+
+        return work
+
+
+def test_results_come_in_order_and_each_worker_opens_its_work_once(tmp_path: Path) -> None:
+    opener = Opener(tmp_path / "opened")
+    found = list(spread(opener, range(200), TWO))
+    assert [item for item, _ in found] == list(range(200))
+    workers = {pid for _, pid in found}
+    assert len(workers) == 2
+    assert os.getpid() not in workers
+    assert sorted(opener.opened()) == sorted(map(str, workers))
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    found, killed = list[int](), False
+    for item, pid in spread(Opener(tmp_path / "opened"), range(400), TWO):
+        found.append(item)
+        if item == 100 and not killed:
+            os.kill(pid, signal.SIGKILL)
+            killed = True
+    assert found == list(range(400))
+
+
+def test_an_item_that_ends_every_worker_is_named_and_what_came_before_is_kept(
+    tmp_path: Path,
+) -> None:
+    found, deadly = list[int](), Opener(tmp_path / "opened", deadly=100)
+    with pytest.raises(FlorilegeError, match=f"{ATTEMPTS} workers died .* items 91 to 120"):
+        found.extend(item for item, _ in spread(deadly, range(480), TWO))
+    assert found == list(range(90))
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_what_a_worker_raises_is_raised_here(opens: bool) -> None:
+    with pytest.raises(UsageError, match="not like this"):
+        list(spread(Failing(UsageError("not like this"), opens), range(20), TWO))
+
+
+def test_one_may_stop_early_and_begin_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        with closing(spread(Opener(tmp_path / "opened"), range(300), TWO)) as found:
+            assert [next(found)[0] for _ in range(50)] == list(range(50))
+
+
+def test_nothing_is_asked_of_nobody(tmp_path: Path) -> None:
+    assert list(spread(Opener(tmp_path / "opened"), [], TWO)) == []
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000, TURNS * 2 * AT_ONCE, 5000])
+def test_portions_hold_every_item_once_and_none_is_too_large(count: int) -> None:
+    portions = _portions(range(count), 2)
+    assert [x for each in portions for x in pickle.loads(each["items"])] == list(range(count))
+    sizes = [len(pickle.loads(each["items"])) for each in portions]
+    assert max(sizes) <= AT_ONCE
+    assert len(sizes) >= min(count, TURNS * 2)
+    assert [each["first"] for each in portions] == [sum(sizes[:i]) for i in range(len(sizes))]
+
+
+def test_a_cluster_that_is_not_there_is_a_clear_refusal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"RAY_ADDRESS=127\.0\.0\.1:1"):
+        list(spread(Opener(tmp_path / "opened"), range(3), TWO))

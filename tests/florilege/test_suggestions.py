@@ -1,0 +1,72 @@
+"""A mistyped word is met with what it may mean, and a strange one with nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from florilege.calibration.rules import RULES
+from florilege.suggestions import did_you_mean, meant, nearest, nearest_paths
+from florilege.training.losses import LOSSES
+from florilege.training.recipes import RECIPES
+
+SPLITS = ("train", "val", "test")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "near"),
+    [
+        ("averge_k", RULES, ["average_k"]),
+        ("average-k", RULES, ["average_k"]),
+        ("Average K", RULES, ["average_k"]),
+        ("topk", RULES, ["top_k"]),
+        ("balanced", RULES, ["balanced_coverage", "balanced_average_k"]),
+        ("vla", SPLITS, ["val"]),
+        ("trian", SPLITS, ["train"]),
+        ("validation", SPLITS, []),
+        ("gpu", DEVICES, []),
+        ("CUDA", DEVICES, ["cuda"]),
+        ("crossentropy", LOSSES, ["cross_entropy"]),
+        ("entropy", LOSSES, ["cross_entropy"]),
+        ("generalised", LOSSES, ["generalised_cross_entropy"]),
+        (
+            "rate",
+            ("multi_label_rate", "learning_rate", "name"),
+            ["learning_rate", "multi_label_rate"],
+        ),
+        ("fcal", LOSSES, ["focal"]),
+        ("plantnet-avk-k5", RECIPES, ["plantnet-avg-k5", "plantnet-an-k5", "plantnet-avg-k2"]),
+        ("dmeo", RECIPES, ["demo"]),
+        ("something", RULES, []),
+        ("", RULES, []),
+        ("x", (), []),
+    ],
+)
+def test_near_names_are_found(word: str, known: tuple[str, ...], near: list[str]) -> None:
+    assert nearest(word, known) == near
+    assert meant(word, known) == did_you_mean(near)
+
+
+def test_every_name_is_nearest_to_itself_with_two_letters_exchanged() -> None:
+    for known in (RULES, LOSSES, RECIPES):
+        for name in known:
+            assert nearest(name, known)[0] == name
+            assert nearest(name[:1] + name[2:3] + name[1:2] + name[3:], known)[0] == name
+
+
+def test_there_are_as_many_as_asked_for() -> None:
+    known = [f"coverage_{number}" for number in range(9)]
+    assert nearest("coverage", known) == known[:3]
+    assert nearest("coverage", known, most=1) == known[:1]
+
+
+def test_names_are_joined_into_a_question() -> None:
+    assert did_you_mean([]) == ""
+    assert did_you_mean(iter(["a", "b"])) == "; did you mean a or b?"
+
+
+def test_a_path_is_near_what_is_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "photos.csv").touch()
+    (tmp_path / "other").touch()
+    assert nearest_paths(tmp_path / "phtos.csv") == [str(tmp_path / "photos.csv")]
+    assert nearest_paths(tmp_path / "none" / "photos.csv") == []

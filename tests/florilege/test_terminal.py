@@ -1,0 +1,56 @@
+"""What every verb shows: whole on a terminal and plain in a file."""
+
+from pathlib import Path
+
+import pytest
+
+from florilege.terminal import conclude, new_table, print_table, warn
+from tests.screen import shown_by
+
+LONG = "a folder/" + "with a long name/" * 8
+
+
+def test_a_verb_ends_with_commands_that_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    conclude("it is there", then=[("serve", Path(LONG)), ("train", "--data", "flora:train=3")])
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "it is there",
+        f"next: florilege serve '{Path(LONG)}'",
+        "  or: florilege train --data flora:train=3",
+    ]
+
+
+def test_a_command_is_one_line_for_those_who_copy_it() -> None:
+    program = f"from florilege.terminal import conclude; conclude(then=[('serve', {LONG!r})])"
+    shown = shown_by(program)
+    assert all(len(line) == 80 for line in shown[:-1])  # broken by the terminal, not by us
+    assert "".join(shown).replace(" ", "") == f"next:florilegeserve'{LONG}'".replace(" ", "")
+
+
+@pytest.mark.parametrize("sentence", ["[/] and [bold] are no markup", LONG * 3])
+def test_a_warning_in_a_file_is_one_plain_line(
+    sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn(sentence)
+    assert capsys.readouterr() == ("", f"warning: {sentence}\n")
+
+
+def test_a_warning_on_a_terminal_is_broken_between_words() -> None:
+    words = "nineteen letters or so " * 8
+    shown = shown_by(f"from florilege.terminal import warn; warn({words!r})")
+    assert len(shown) == 3
+    assert " ".join(shown) == f"warning: {words.strip()}"
+
+
+def test_a_table_is_never_cut_nor_its_title(capsys: pytest.CaptureFixture[str]) -> None:
+    table = new_table(("rule", "size"), words=("rule",))
+    table.add_row("x" * 90, "3.000")
+    table.add_row("y", "10.000")
+    print_table(table, f"[b] {LONG}")
+    assert capsys.readouterr().out.splitlines() == [
+        f"[b] {LONG}",
+        "rule" + " " * 89 + "size",
+        "x" * 90 + "  3.000",
+        "y" + " " * 90 + "10.000",
+    ]

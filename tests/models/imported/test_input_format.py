@@ -1,0 +1,97 @@
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from florilege.errors import UsageError
+from florilege.models.imported.description import Description
+from florilege.models.imported.graph import read_graph
+from florilege.models.imported.input_format import Form, form_of
+from tests.models.imported.graphs import SCALED, foreign, random_pictures, said, save
+
+
+def _form(folder: Path, told: Description, **graph: Any) -> Form:
+    return form_of(read_graph(save(foreign(**graph), folder / "net.onnx")), told)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [
+        (["n", 3, 6, 6], "nchw"),
+        (["n", 6, 6, 3], "nhwc"),
+        (["n", 3, "h", "w"], "nchw"),
+        (["n", "h", "w", 3], "nhwc"),
+        (["n", "c", 6, 6], "nchw"),
+    ],
+)
+def test_the_layout_is_read_from_the_axis_of_the_channels(
+    tmp_path: Path, shape: Sequence[int | str], layout: str
+) -> None:
+    found = _form(tmp_path, said(size=6), shape=shape, layout=layout)
+    assert (found.layout, found.size, found.type) == (layout, 6, "float32")
+
+
+@pytest.mark.parametrize(
+    ("shape", "told", "keys"),
+    [
+        (["n", 3, 6, 6], {}, "scale, mean, std"),
+        (["n", 3, 6, 6], {"scale": 1.0, "std": (1.0, 1.0, 1.0)}, "mean"),
+        (["n", 3, "h", "w"], SCALED, "size"),
+        (["n", "c", "h", "w"], SCALED, "layout, size"),
+        (["n", 3, 3, 3], SCALED, "layout, size"),
+    ],
+)
+def test_what_stays_open_is_asked_for(
+    tmp_path: Path, shape: Sequence[int | str], told: dict[str, Any], keys: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        _form(tmp_path, Description(**told), shape=shape)
+    assert f"leaves {keys} open" in str(caught.value)
+    assert all(f'"{key}": ' in str(caught.value) for key in keys.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("graph", "told", "why"),
+    [
+        ({"shape": ["n", 1, 28, 28]}, {}, "in colour have three channels"),
+        ({"shape": ["n", 3, 6, 6]}, {"layout": "nhwc"}, "as nhwc have three channels"),
+        ({"shape": ["n", 3, 6, 8]}, {}, "only square pictures"),
+        ({"shape": ["n", 3, 6, 6]}, {"size": 8}, "it takes 6 pixels, but the preprocess file says"),
+        ({"shape": [3, 6, 6]}, {}, "four axes"),
+        ({"kind": "float32"}, {"type": "uint8"}, "it is float32, but the preprocess file says"),
+        ({"kind": "uint8"}, {}, "it takes pixels as they are: leave out scale, mean, std"),
+    ],
+)
+def test_contradictions_are_refused(
+    tmp_path: Path, graph: dict[str, Any], told: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        _form(tmp_path, said(**told), **graph)
+    assert why in str(caught.value)
+    assert "`x`" in str(caught.value)
+
+
+def test_a_type_that_no_picture_has_is_refused(tmp_path: Path) -> None:
+    model = foreign()
+    model.graph.input[0].type.tensor_type.elem_type = 7  # int64
+    graph = read_graph(save(model, tmp_path / "net.onnx"))
+    with pytest.raises(UsageError, match="one of float32, float16, uint8"):
+        form_of(graph, said())
+
+
+def test_bytes_need_nothing_said(tmp_path: Path) -> None:
+    found = _form(tmp_path, Description(), kind="uint8", layout="nhwc")
+    pictures = random_pictures(2)
+    np.testing.assert_array_equal(found.prepared(pictures), pictures)
+    wanted = found.preprocess(Description(crop=0.5, resize="bicubic"))
+    assert (wanted.image_size, wanted.crop_fraction, wanted.resample) == (6, 0.5, "bicubic")
+    assert (wanted.mean, wanted.std) == ((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))
+
+
+def test_the_papers_say_mean_and_std_for_red_first_and_values_up_to_one(tmp_path: Path) -> None:
+    told = said(channels="bgr", scale=1.0, mean=(51.0, 102.0, 204.0), std=(255.0, 510.0, 51.0))
+    wanted = _form(tmp_path, told).preprocess(told)
+    assert wanted.mean == pytest.approx((0.8, 0.4, 0.2))
+    assert wanted.std == pytest.approx((0.2, 2.0, 1.0))

@@ -1,0 +1,261 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from florilege.errors import BundleError
+from florilege.models.imported import parity, wrapper
+from florilege.models.imported.description import Description
+from florilege.models.imported.graph import read_graph
+from florilege.models.imported.input_format import form_of
+from florilege.models.imported.output_choice import choose
+from florilege.models.imported.parity import Proven, agreement, original_outputs, proven
+from tests.models.imported.graphs import CLASSES, foreign, oracle, random_pictures, said, save
+
+PICTURES = random_pictures(6)
+
+
+def _prove(folder: Path, model: onnx.ModelProto, told: Description | None = None) -> Proven:
+    graph = read_graph(save(model, folder / "net.onnx"))
+    told = told or said()
+    form = form_of(graph, told)
+    outputs = original_outputs(graph, form, PICTURES)
+    chosen = choose(graph, outputs, told, classes=CLASSES)
+    original = outputs[chosen.output].reshape(len(PICTURES), -1).astype(np.float64)
+    return proven(graph, form, chosen, PICTURES, original)
+
+
+def _run(made: Proven, pictures: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
+    session = onnxruntime.InferenceSession(made.model.SerializeToString())
+    (given,) = session.get_inputs()
+    assert (given.name, given.type, given.shape[1:]) == ("image", "tensor(uint8)", [6, 6, 3])
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"image": pictures}), strict=True))
+
+
+def _softmax(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    powers = np.exp(logits.astype(np.float64))
+    shares: npt.NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+@pytest.mark.parametrize("channels", ["rgb", "bgr"])
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("kind", ["float32", "float16", "uint8"])
+def test_the_bundle_says_what_the_original_says_of_the_same_pixels(
+    tmp_path: Path, kind: str, layout: str, channels: Any
+) -> None:
+    model = foreign(kind=kind, layout=layout)
+    told = Description(channels=channels) if kind == "uint8" else said(channels=channels)
+    made = _prove(tmp_path, model, told)
+    wanted = oracle(model, PICTURES, kind=kind, layout=layout, channels=channels)
+    slack = 2e-2 if kind == "float16" else 1e-5
+    found = _run(made, PICTURES)
+    np.testing.assert_allclose(found["logits"], wanted, atol=slack, rtol=slack)
+    np.testing.assert_allclose(made.logits, wanted, atol=slack, rtol=slack)
+    assert found["features"].shape == (6, 4)
+    assert found["logits"].dtype == found["features"].dtype == np.float32
+    assert made.batch
+    assert made.dimensions == 4
+    assert made.agreement.same_best_class == made.agreement.pictures == 6
+
+
+@pytest.mark.parametrize("ending", ["Softmax", "hidden"])
+def test_the_softmax_of_the_logits_is_the_original_probability(tmp_path: Path, ending: str) -> None:
+    model = foreign(ending=ending)
+    found = _run(_prove(tmp_path, model), PICTURES)
+    np.testing.assert_allclose(_softmax(found["logits"]), oracle(model, PICTURES), atol=1e-6)
+    assert set(found) == ({"logits", "features"} if ending == "Softmax" else {"logits"})
+
+
+def test_the_sigmoid_of_the_logits_is_the_original_probability(tmp_path: Path) -> None:
+    model = foreign(ending="Sigmoid")
+    found = _run(_prove(tmp_path, model), PICTURES)["logits"].astype(np.float64)
+    np.testing.assert_allclose(1 / (1 + np.exp(-found)), oracle(model, PICTURES), atol=1e-6)
+
+
+def test_a_probability_of_zero_has_a_finite_logarithm(tmp_path: Path) -> None:
+    model = foreign(ending="hidden")
+    model.graph.node[-3].op_type = "Relu"  # instead of Exp
+    model.graph.initializer[3].CopyFrom(
+        numpy_helper.from_array(np.array([5.0, -50, 1], np.float32), "bias")
+    )
+    found = _run(_prove(tmp_path, model), PICTURES)["logits"]
+    assert np.isfinite(found).all()
+    assert (found[:, 1] < -80).all()
+    np.testing.assert_allclose(_softmax(found), oracle(model, PICTURES), atol=1e-6)
+
+
+@pytest.mark.parametrize(("ir", "opset"), [(3, 7), (4, 9), (7, 12), (10, 20)])
+def test_old_and_new_files_are_taken(tmp_path: Path, ir: int, opset: int) -> None:
+    model = foreign(ir=ir, opset=opset, layout="nhwc", ending="Softmax")
+    found = _run(_prove(tmp_path, model), PICTURES)
+    np.testing.assert_allclose(
+        _softmax(found["logits"]), oracle(model, PICTURES, layout="nhwc"), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("names", [("image", "features"), ("logits", "image"), ("x", "logits")])
+def test_names_of_ours_may_be_taken(tmp_path: Path, names: tuple[str, str]) -> None:
+    model = foreign(names=names)
+    found = _run(_prove(tmp_path, model), PICTURES)
+    np.testing.assert_allclose(found["logits"], oracle(model, PICTURES), atol=1e-5)
+    assert found["features"].shape == (6, 4)
+
+
+def test_branches_see_renamed_tensors(tmp_path: Path) -> None:
+    model = foreign(names=("image", "y"))
+    branches = [
+        helper.make_graph(
+            [helper.make_node("Add", ["features", "bias"], [f"{word}_sum"])],
+            word,
+            [],
+            [helper.make_tensor_value_info(f"{word}_sum", TensorProto.FLOAT, None)],
+        )
+        for word in ("yes", "no")
+    ]
+    node = model.graph.node[-1]
+    node.output[0] = "features"
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "always"))
+    model.graph.node.append(
+        helper.make_node("If", ["always"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    )
+    found = _run(_prove(tmp_path, model), PICTURES)
+    np.testing.assert_allclose(found["logits"], oracle(model, PICTURES), atol=1e-5)
+
+
+@pytest.mark.parametrize("flat", [[1, -1], [1, 4], [0, -1]])
+@pytest.mark.parametrize("zeros", [None, 0, 1])
+def test_a_graph_made_for_one_picture_takes_any_number(
+    tmp_path: Path, flat: list[int], zeros: int | None
+) -> None:
+    if flat[0] == 0 and zeros:
+        pytest.skip("a shape with no picture in it")
+    model = foreign(shape=[1, 3, 6, 6], flat=flat)
+    if zeros is not None:
+        model.graph.node[5].attribute.append(helper.make_attribute("allowzero", zeros))
+    made = _prove(tmp_path, model)
+    assert made.batch
+    found = _run(made, PICTURES)["logits"]
+    np.testing.assert_allclose(found, oracle(model, PICTURES), atol=1e-5)
+
+
+def _stuck(batch: int) -> onnx.ModelProto:
+    """A graph that forgets the batch between two reshapes."""
+    model = foreign(shape=[batch, 3, 6, 6], flat=[4 * batch])
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1, 4], np.int64), "back"))
+    model.graph.node.insert(6, helper.make_node("Tile", ["mean", "once"], ["flat mean"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "once"))
+    model.graph.node.insert(7, helper.make_node("Reshape", ["flat mean", "back"], ["rows"]))
+    model.graph.node[8].input[0] = "rows"
+    return model
+
+
+def test_a_graph_that_cannot_take_several_pictures_takes_one(tmp_path: Path) -> None:
+    model = _stuck(1)
+    made = _prove(tmp_path, model)
+    assert not made.batch
+    assert made.model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
+    found = np.concatenate([_run(made, row[np.newaxis])["logits"] for row in PICTURES])
+    np.testing.assert_allclose(found, oracle(model, PICTURES), atol=1e-5)
+
+
+def test_a_fixed_batch_of_several_pictures_is_freed_or_refused(tmp_path: Path) -> None:
+    free = foreign(shape=[4, 3, 6, 6], flat=[4, -1])  # six pictures: one batch and a half
+    made = _prove(tmp_path, free)
+    single = foreign(flat=[0, -1])
+    np.testing.assert_allclose(made.logits, oracle(single, PICTURES), atol=1e-5)
+    with pytest.raises(BundleError, match="the bundle's graph does not run"):
+        _prove(tmp_path, _stuck(2))
+
+
+def test_pictures_that_leak_into_each_other_go_one_at_a_time(tmp_path: Path) -> None:
+    model = foreign()
+    model.graph.node[-1].output[0] = "own"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0], np.int64), "axis"))
+    model.graph.node.append(helper.make_node("ReduceSum", ["own", "axis"], ["all"], keepdims=1))
+    model.graph.node.append(helper.make_node("Add", ["own", "all"], ["y"]))
+    assert not _prove(tmp_path, model).batch
+
+
+def test_what_is_not_served_is_left_out(tmp_path: Path) -> None:
+    model = foreign(ending="Softmax", more_outputs=["maps", "other"])
+    model.graph.node.append(helper.make_node("Mul", ["maps", "extra"], ["other"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2], np.float32), "extra"))
+    made = _prove(tmp_path, model).model.graph
+    assert "Softmax" not in {node.op_type for node in made.node}
+    assert not {"tall", "extra"} & {tensor.name for tensor in made.initializer}
+    assert [value.name for value in made.output] == ["logits", "features"]
+
+
+def test_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = wrapper.wrapped
+
+    def wrong(graph: Any, form: Any, chosen: Any, **more: Any) -> onnx.ModelProto:
+        return right(graph, replace(form, mean=(0.5, 1.0, 1.6)), chosen, **more)
+
+    monkeypatch.setattr(parity, "wrapped", wrong)
+    with pytest.raises(BundleError, match=r"differ by .* nothing was written"):
+        _prove(tmp_path, foreign())
+
+
+def test_agreement_counts_best_classes_and_allows_near_ties() -> None:
+    original = np.array([[1.0, 0.0], [0.5, 0.5], [0.2, 0.3]])
+    same = agreement(original, original + 1e-5, relative=1e-4)
+    assert same.holds
+    assert (same.same_best_class, same.pictures) == (3, 3)
+    assert same.max_difference == pytest.approx(1e-5)
+    assert same.tolerance == pytest.approx(2e-4)
+    near = agreement(original, original + np.array([0.0, 1e-4]), relative=1e-4)
+    assert near.holds  # the tie goes the other way
+    other = agreement(original, original[:, ::-1], relative=1e-4)
+    assert other.same_best_class == 1
+    assert not other.holds
+    assert not agreement(original, np.full((3, 2), np.nan), relative=1e-4).holds
+
+
+def test_the_best_class_may_change_between_classes_as_near_as_allowed() -> None:
+    allowed = 1e-4 * 1.5  # nearly; the largest number is near 0.5
+    for apart, holds in ((0.5, True), (1.5, False)):
+        original = np.array([[0.5, 0.5 + apart * allowed]])
+        ours = original + 0.55 * apart * allowed * np.array([[1, -1]])
+        found = agreement(original, ours, relative=1e-4)
+        assert found.max_difference < found.tolerance
+        assert found.holds == holds
+
+
+def test_probabilities_whose_sum_is_not_quite_one_agree_with_their_shares(tmp_path: Path) -> None:
+    model = foreign(ending="hidden")
+    model.graph.node[-1].output[0] = "exact"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1.01], np.float32), "more"))
+    model.graph.node.append(helper.make_node("Mul", ["exact", "more"], ["y"]))
+    found = _run(_prove(tmp_path, model), PICTURES)["logits"]
+    np.testing.assert_allclose(_softmax(found) * 1.01, oracle(model, PICTURES), atol=1e-6)
+
+
+def test_a_quantised_softmax_is_served_by_the_logits_behind_it(tmp_path: Path) -> None:
+    model = foreign(ending="Softmax")
+    model.graph.node[-1].output[0] = "exact"
+    constants: dict[str, Any] = {
+        "step": np.array(1 / 256, np.float32),
+        "zero": np.array(0, np.uint8),
+    }
+    for name, value in constants.items():
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    words = ["step", "zero"]
+    model.graph.node.append(helper.make_node("QuantizeLinear", ["exact", *words], ["bytes"]))
+    model.graph.node.append(helper.make_node("DequantizeLinear", ["bytes", *words], ["y"]))
+    made = _prove(tmp_path, model)
+    assert 1e-4 < made.agreement.max_difference <= 1 / 500
+    found = _run(made, PICTURES)["logits"]
+    np.testing.assert_allclose(_softmax(found), oracle(model, PICTURES), atol=1 / 500)
+
+
+def test_original_and_batch_are_compared_on_few_pictures_together() -> None:
+    assert len(PICTURES) > parity.TOGETHER > 1

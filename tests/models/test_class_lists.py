@@ -1,0 +1,104 @@
+"""List files: what is read, and what is refused with which words."""
+
+from pathlib import Path
+
+import pytest
+
+from florilege.errors import DataError
+from florilege.models.class_lists import (
+    LONGEST_NAME,
+    NEAR_IDS_FOR,
+    RegionList,
+    read_list,
+    read_lists,
+)
+from florilege.models.classes import ClassInfo, ClassTable
+
+NAMES = {"7": "Rosa canina", "3": "Rosa rubra", "C#1": "Viola alba", "Poa annua": "Poa annua"}
+CLASSES = ClassTable(tuple(ClassInfo(id=id_, scientific_name=name) for id_, name in NAMES.items()))
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(DataError) as refused:
+        read_list(path, CLASSES)
+    assert str(path) in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_file_is_named_after_itself_and_holds_its_classes_in_their_order(tmp_path: Path) -> None:
+    text = "\ufeff# of the Alps\r\nPoa annua\t# common\n\n  3  \nC#1\n   # the end"
+    found = read_list(written(tmp_path / "north.alps.txt", text), CLASSES)
+    assert found == RegionList(name="north.alps", classes=(1, 2, 3))
+    assert read_list(tmp_path / "north.alps.txt", CLASSES, name="Alps").name == "Alps"
+
+
+def test_each_unknown_id_is_named_with_ids_that_look_alike(tmp_path: Path) -> None:
+    told = refusal(written(tmp_path / "a", "7\nrosa Canin\nPoa anua\n99999\n"))
+    assert "3 of 4 class ids are not among the 4 of the model" in told
+    assert told.splitlines()[1:] == [
+        "  rosa Canin (near: 7)",
+        "  Poa anua (near: Poa annua)",
+        "  99999",
+    ]
+
+
+def test_a_great_many_unknown_ids_are_all_named_and_some_get_near_ones(tmp_path: Path) -> None:
+    unknown = [f"Poa annua {number}" for number in range(NEAR_IDS_FOR + 5)]
+    lines = refusal(written(tmp_path / "a", "\n".join(unknown))).splitlines()[1:]
+    assert [line.removesuffix(" (near: Poa annua)").strip() for line in lines] == unknown
+    assert sum("near" in line for line in lines) == NEAR_IDS_FOR
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "holds no class id"),
+        ("# nothing\n\n", "holds no class id"),
+        ("3\n7\n3\n7\n", "twice: 3, 7"),
+        (b"3\n7\nRos\xe9\n", "is not UTF-8 in line 3"),
+        ("3\n".encode("utf-16"), "is not UTF-8 in line 1"),
+    ],
+)
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: str | bytes, told: str) -> None:
+    assert told in refusal(written(tmp_path / "alps.txt", content))
+
+
+def test_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    assert "cannot be read: No such file" in refusal(tmp_path / "nowhere.txt")
+    assert "cannot be read: Is a directory" in refusal(tmp_path)
+    file = written(tmp_path / "a", "3")
+    for name in ("", " a", "a\n", "x" * (LONGEST_NAME + 1)):
+        with pytest.raises(DataError, match="cannot be named"):
+            read_list(file, CLASSES, name=name)
+    assert read_list(file, CLASSES, name="x" * LONGEST_NAME).classes == (1,)
+
+
+def test_every_file_of_a_folder_is_a_list(tmp_path: Path) -> None:
+    written(tmp_path / "b.txt", "3")
+    written(tmp_path / "a.txt", "7\n3")
+    written(tmp_path / ".DS_Store", b"\xff")
+    (tmp_path / "older").mkdir()
+    assert [each.name for each in read_lists(tmp_path, CLASSES)] == ["a", "b"]
+    written(tmp_path / "b.csv", "7")
+    with pytest.raises(DataError, match="two files would be one list: b"):
+        read_lists(tmp_path, CLASSES)
+
+
+def test_a_folder_without_lists_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no list file"):
+        read_lists(tmp_path, CLASSES)
+    with pytest.raises(DataError, match="No such file"):
+        read_lists(tmp_path / "nowhere", CLASSES)
+    with pytest.raises(DataError, match="Not a directory"):
+        read_lists(written(tmp_path / "a", "3"), CLASSES)
+
+
+@pytest.mark.parametrize("classes", [(), (3, 1), (1, 1), (-1, 2)])
+def test_a_list_holds_classes_in_order(classes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="list 'a'"):
+        RegionList(name="a", classes=classes)

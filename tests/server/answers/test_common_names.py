@@ -1,0 +1,95 @@
+"""Languages: reading Accept-Language, falling back, never mixing languages in one answer."""
+
+from dataclasses import asdict
+
+import pytest
+
+from florilege.models.classes import ClassInfo, Thumbnail
+from florilege.server.answers.common_names import (
+    MOST_LANGUAGES,
+    accepted_languages,
+    fallback_chain,
+    taxon,
+)
+
+ROSE = ClassInfo(
+    id="1",
+    scientific_name="Rosa canina",
+    genus="Rosa",
+    gbif="42",
+    common_names={
+        "en": ("dog rose", "briar"),
+        "fr": ("églantier",),
+        "pt-BR": ("roseira",),
+        "de": (),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("", []),
+        ("fr", ["fr"]),
+        ("en;q=0.2, fr;q=0.9", ["fr", "en"]),
+        ("de-CH, de;q=0.9, *;q=0.1", ["de-CH", "de"]),
+        ("fr;q=0, en", ["en"]),
+        ("fr;q=nonsense, en", ["en"]),
+        ("<script>, en;q=0.5", ["en"]),
+        ("en;q=0.5, fr;q=0.5", ["en", "fr"]),
+        (",,;;=,", []),
+    ],
+)
+def test_accept_language_is_read_by_weight_then_order(header: str, expected: list[str]) -> None:
+    assert accepted_languages(header) == expected
+
+
+def test_no_more_languages_are_read_than_anybody_speaks() -> None:
+    tags = [f"en-{number}" for number in range(MOST_LANGUAGES + 5)]
+    assert accepted_languages(",".join(tags)) == tags[:MOST_LANGUAGES]
+    assert accepted_languages(",".join(tags[:MOST_LANGUAGES])) == tags[:MOST_LANGUAGES]
+
+
+def test_the_chain_goes_to_the_base_language_and_ends_in_english() -> None:
+    assert fallback_chain(["fr-CA", "de"]) == ["fr-ca", "fr", "de", "en"]
+    assert fallback_chain(["en-GB"]) == ["en-gb", "en"]
+    assert fallback_chain([]) == ["en"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "lang"),
+    [
+        ("fr-CA", ["églantier"], "fr"),
+        ("PT-br", ["roseira"], "pt-br"),
+        ("de", ["dog rose", "briar"], "en"),
+        ("ja", ["dog rose", "briar"], "en"),
+    ],
+)
+def test_names_come_from_the_first_language_that_has_any(
+    wanted: str, names: list[str], lang: str
+) -> None:
+    found = taxon(ROSE, fallback_chain([wanted]))
+    assert [one.name for one in found.common_names] == names
+    assert {one.lang for one in found.common_names} == {lang}
+
+
+def test_a_class_without_names_or_keys_has_empty_ones() -> None:
+    found = taxon(ClassInfo(id="2", scientific_name="X"), ["en"])
+    assert found.common_names == []
+    assert found.ids == {"gbif": None}
+    assert (found.genus, found.family) == (None, None)
+    assert (found.link, found.thumbnail) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("id_", "written"),
+    [("10", "10"), ("rosa canina", "rosa%20canina"), ("a/b?é", "a%2Fb%3F%C3%A9")],
+)
+def test_the_address_of_a_picture_spells_any_id(id_: str, written: str) -> None:
+    about = Thumbnail(author="A", licence="CC0")
+    found = taxon(ClassInfo(id=id_, scientific_name="X", link="l", thumbnail=about), ["en"])
+    assert found.link == "l"
+    assert found.thumbnail is not None
+    assert asdict(found.thumbnail) == {
+        "url": f"v1/classes/{written}/thumbnail", "author": "A", "licence": "CC0"
+    }  # fmt: skip

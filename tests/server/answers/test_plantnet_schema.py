@@ -1,0 +1,26 @@
+"""Names in the shape of the Pl@ntNet API; the rest is in `tests/server/test_plantnet.py`."""
+
+import pytest
+
+from florilege.server.answers.plantnet_schema import plantnet_name
+
+
+@pytest.mark.parametrize(
+    ("short", "author"),
+    [
+        ("Rosa canina", "L."),
+        ("Mentha \u00d7 piperita", "L."),
+        ("Epipremnum aureum", "(Linden & André) G.S.Bunting"),
+        ("Rosa canina", ""),
+        ("Royal gala apple", ""),  # what follows two words that look Latin is no author
+        ("Golden Delicious", ""),
+        ("Rosa", ""),
+        ("satsuma", ""),
+        ("", ""),
+    ],
+)
+def test_authors_stand_apart_where_a_name_has_any(short: str, author: str) -> None:
+    full = f"{short} {author}".strip()
+    name = plantnet_name(full)
+    assert name.scientific_name == full
+    assert (name.scientific_name_without_author, name.scientific_name_authorship) == (short, author)

@@ -1,0 +1,306 @@
+"""Restricted answers: scored among the listed classes, calibrated where their list is."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.marginals import top_k_marginals
+from florilege.calibration.record import CalibrationRecord
+from florilege.errors import DataError, UsageError
+from florilege.models.bundle import open_bundle
+from florilege.models.class_lists import RegionList
+from florilege.server.answers.answer import answer, judge
+from florilege.server.answers.query import Ask
+from florilege.server.answers.restriction import MOST_UNKNOWN, NEAR_NAMES_FOR, Lists, open_list
+from florilege.server.errors import InvalidParameter, NotCalibratedFor, UnknownClass, UnknownList
+from florilege.server.schemas import Answer, Model
+from tests.server import garden
+
+MODEL = Model(name="garden", version="1", bundle_sha256="b", calibration_id="c")
+TABLE = garden.classes()
+HEATH = ("1002", "1004", "1007", "1008", "1012")
+PAIR = ("1001", "1011")
+
+
+def indices(ids: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(TABLE.index_of[id_] for id_ in ids)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> CalibrationRecord:
+    folder = tmp_path_factory.mktemp("listed")
+    bundle = garden.plant(folder / "bundle")
+    (folder / "lists").mkdir()
+    (folder / "lists" / "heath.txt").write_text("\n".join(HEATH))
+    (folder / "lists" / "pair.txt").write_text("\n".join(PAIR))
+    data = str(garden.validation_folder(folder / "photos"))
+    calibrate_bundle(bundle, data, "val", device="cpu", lists_folder=folder / "lists")
+    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
+
+
+def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
+    values = np.random.default_rng(seed).normal(0, 3, (photos, len(garden.FLOWERS)))
+    single = values.astype(np.float32)
+    return {"sccp": single, "multi_label": single * 0.4 - 3}
+
+
+def ask(
+    record: CalibrationRecord,
+    values: dict[str, np.ndarray],
+    lists: Lists | None = None,
+    **fields: object,
+) -> tuple[Answer, set[str]]:
+    wanted = Ask(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
+    restriction = (lists or Lists.of(TABLE, record)).restriction(wanted)
+    named: dict[str, Any] = {"classes": TABLE, "model": MODEL, "answer_id": "r"}
+    judged = judge(values, wanted, record)
+    found, inside = answer(values, wanted, record, judged, restriction=restriction, **named)
+    assert inside.shape == (len(TABLE),)
+    members = {TABLE[int(index)].id for index in np.flatnonzero(inside)}
+    if not found.set.truncated:
+        assert members == {r.class_id for r in found.results if r.in_set}
+    return found, members
+
+
+def by_hand(
+    record: CalibrationRecord, values: dict[str, np.ndarray], ids: tuple[str, ...]
+) -> dict[str, float]:
+    """Scores of the listed classes among themselves, straight from the formula."""
+    served = values[record.head].astype(np.float64)[:, list(indices(ids))]
+    if record.log_ratios is not None:
+        served = served + np.array(record.log_ratios)[list(indices(ids))]
+    powers = np.exp(served)
+    rows = powers / powers.sum(axis=1, keepdims=True)
+    if record.score_kind == "sigmoid":
+        rows = powers / (1 + powers)
+    return dict(zip(ids, rows.mean(axis=0).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_calibrated_list_is_scored_alone_against_its_own_threshold(
+    record: CalibrationRecord, seed: int
+) -> None:
+    values = logits(seed=seed)
+    scores = by_hand(record, values, HEATH)
+    found, members = ask(record, values, list="heath", k=2.0, include=frozenset({"scores"}))
+    point = record.point("average_k", k=2, list_name="heath")
+    assert found.set.lambda_val == point.lambda_val != record.point("average_k", k=2).lambda_val
+    best = max(scores, key=lambda id_: scores[id_])
+    assert point.lambda_val is not None
+    assert members == {id_ for id_ in HEATH if scores[id_] >= point.lambda_val} | {best}
+    assert {r.class_id: r.score for r in found.results} == pytest.approx(scores)
+    assert found.set.calibrated
+    assert found.set.expected_size is not None
+    assert found.set.expected_size.rows == point.rows == len(HEATH) * garden.PER_CLASS
+    assert found.set.statement == point.statement
+    assert (found.query.list, found.query.only) == ("heath", None)
+    assert found.warnings == []
+    assert found.best_match == TABLE[TABLE.index_of[best]].scientific_name
+
+
+def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
+    record: CalibrationRecord,
+) -> None:
+    ids = ("1001", "1004", "1005", "1007")
+    for rule, value in (("average_k", {"k": 2.0}), ("balanced_average_k", {"k": 2.0}),
+                        ("coverage", {"coverage": 0.9}), ("class_coverage", {"coverage": 0.9}),
+                        ("top_k", {"k": 2.0})):  # fmt: skip
+        asked: dict[str, Any] = value
+        found, members = ask(record, logits(), only=list(ids), rule=rule, **asked)
+        whole = record.point(rule, **asked)
+        assert found.set.lambda_val == whole.lambda_val
+        assert not found.set.calibrated
+        assert found.set.expected_size is found.set.hit_rate is None
+        assert found.set.statement is None
+        assert [warned.code for warned in found.warnings] == ["list_not_calibrated"]
+        assert "the 4 classes asked for" in found.warnings[0].detail
+        scores = np.zeros((1, len(TABLE)))
+        scores[0, list(indices(ids))] = list(by_hand(record, logits(), ids).values())
+        places = list(indices(ids))
+        ranked, compared = whole.rank_by(scores)[0], whole.compare(scores)[0]
+        best = places[int(ranked[places].argmax())]
+        if rule != "top_k":
+            reach = {TABLE[index].id for index in places if compared[index] >= whole.lambda_val}
+            assert members == reach | {TABLE[best].id}
+        assert len(members) == 2 or rule != "top_k"
+        assert (found.query.list, found.query.only) == (None, list(ids))
+
+
+def test_exactly_the_classes_of_a_calibrated_list_are_calibrated_under_any_name(
+    record: CalibrationRecord,
+) -> None:
+    known, _ = ask(record, logits(), list="heath")
+    by_ids, _ = ask(record, logits(), only=list(reversed(HEATH)))
+    berge = RegionList(name="berge", classes=indices(HEATH))
+    lists = Lists.of(TABLE, record).adding([berge])
+    by_file, _ = ask(record, logits(), lists, list="berge")
+    assert known.set == by_ids.set == by_file.set
+    assert known.set.calibrated
+    assert by_file.query.list == "berge"
+    assert not ask(record, logits(), only=[*HEATH, "1001"])[0].set.calibrated
+    assert not ask(record, logits(), only=list(HEATH[1:]))[0].set.calibrated
+
+
+def test_a_file_with_a_known_name_and_other_classes_is_not_calibrated_and_warned_of(
+    record: CalibrationRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    lists = Lists.of(TABLE, record)
+    lists.adding([RegionList(name="heath", classes=indices(HEATH))])
+    assert caplog.text == ""
+    other = lists.adding([RegionList(name="heath", classes=indices(PAIR))])
+    assert "list heath holds other classes" in caplog.text
+    assert ask(record, logits(), other, list="heath")[0].set.calibrated  # they are those of `pair`
+    other = lists.adding([RegionList(name="heath", classes=(0, 1))])
+    assert not ask(record, logits(), other, list="heath")[0].set.calibrated
+    with pytest.raises(UsageError, match="two lists are named heath"):
+        lists.adding([RegionList(name="heath", classes=(0,))] * 2)
+
+
+@pytest.mark.parametrize("k", [3.0, 5.0, 10.0])
+def test_a_k_beyond_the_list_gives_all_of_it(record: CalibrationRecord, k: float) -> None:
+    for rule in ("average_k", "top_k"):
+        found, members = ask(
+            record, logits(), list="pair", rule=rule, k=k, include=frozenset({"marginals"})
+        )
+        assert members == set(PAIR)
+        assert (found.set.k, found.set.size, found.set.calibrated) == (k, 2, True)
+        assert found.set.expected_size is not None
+        assert found.set.expected_size.value == 2
+        assert [r.top_k_probability for r in found.results] == pytest.approx([1, 1])
+        uncalibrated, members = ask(record, logits(), only=["1005", "1006"], rule=rule, k=k)
+        assert (rule == "average_k") or members == {"1005", "1006"}
+        assert not uncalibrated.set.calibrated
+
+
+def test_a_k_that_the_list_lacks_is_answered_uncalibrated_and_one_nobody_has_refused(
+    record: CalibrationRecord,
+) -> None:
+    assert not ask(record, logits(), list="heath", k=2.5)[0].set.calibrated
+    with pytest.raises(NotCalibratedFor) as refused:
+        ask(record, logits(), list="heath", k=2.55)
+    assert refused.value.allowed == record.ks("average_k")
+    assert not ask(record, logits(), list="heath", guarantee="probability")[0].set.calibrated
+
+
+def test_a_photo_that_rules_out_the_whole_list_gets_an_answer(record: CalibrationRecord) -> None:
+    values = logits()
+    values[record.head][:, list(indices(PAIR))] = -np.inf
+    found, members = ask(record, values, list="pair", include=frozenset({"marginals"}))
+    assert [result.score for result in found.results] == [0.5, 0.5]
+    assert members == set(PAIR)
+
+
+def test_several_photos_with_a_list_are_not_calibrated(record: CalibrationRecord) -> None:
+    values = logits(photos=2)
+    found, _ = ask(record, values, list="heath", include=frozenset({"scores"}))
+    assert not found.set.calibrated
+    assert "list_not_calibrated" in {warned.code for warned in found.warnings}
+    assert "fusion_not_calibrated" not in {warned.code for warned in found.warnings}
+    assert found.set.lambda_val == record.point("average_k", images=2).lambda_val
+    expected = by_hand(record, values, HEATH)
+    assert {r.class_id: r.score for r in found.results} == pytest.approx(expected)
+    seven = ask(record, logits(photos=7), list="heath")[0]
+    assert [warned.code for warned in seven.warnings] == [
+        "fusion_not_calibrated", "list_not_calibrated",
+    ]  # fmt: skip
+
+
+def test_rejection_is_judged_by_all_classes_before_the_list(record: CalibrationRecord) -> None:
+    assert record.rejection is not None
+    values = logits()
+    strict = replace(record, rejection=replace(record.rejection, threshold=1e9))
+    plain, _ = ask(strict, values)
+    listed, _ = ask(strict, values, list="heath")
+    assert listed.rejection == plain.rejection
+    assert listed.rejection.verdict == "suspect"
+    refused, members = ask(strict, values, list="heath", reject=True)
+    assert (refused.rejection.verdict, members, refused.set.calibrated) == (
+        "rejected", set(), False,
+    )  # fmt: skip
+
+
+def test_rollup_marginals_and_cut_lists_are_about_the_listed_classes(
+    record: CalibrationRecord,
+) -> None:
+    include = frozenset({"scores", "marginals", "rollup"})
+    found, _ = ask(record, logits(), list="heath", k=2.0, include=include)
+    scores = by_hand(record, logits(), HEATH)
+    genera = {TABLE[TABLE.index_of[id_]].genus for id_ in HEATH}
+    assert found.rollup is not None
+    for group in found.rollup:
+        of_group = [
+            id_
+            for id_ in HEATH
+            if group.name in (TABLE[TABLE.index_of[id_]].genus, TABLE[TABLE.index_of[id_]].family)
+        ]
+        total = sum(scores[id_] for id_ in of_group) / sum(scores.values())
+        assert group.score == pytest.approx(total)
+        assert group.rank == "family" or group.name in genera
+    few = logits()[record.head][:, list(indices(HEATH))]
+    marginals = dict(zip(HEATH, top_k_marginals(few, 2)[0].tolist(), strict=True))
+    assert {r.class_id: r.top_k_probability for r in found.results} == pytest.approx(marginals)
+    shown, members = ask(record, logits(), list="pair", k=3.0, max_results=1)
+    assert members == set(PAIR)
+    assert (len(shown.results), shown.set.size, shown.set.truncated) == (1, 2, True)
+
+
+def test_corrected_scores_are_corrected_for_the_listed_classes(record: CalibrationRecord) -> None:
+    ratios = tuple(np.linspace(-2, 2, len(TABLE)).tolist())
+    corrected = replace(
+        record,
+        log_ratios=ratios,
+        tables=tuple(table for table in record.tables if table.list_name is None),
+        lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
+    )
+    assert Lists.of(TABLE, corrected).by_name["heath"].calibrated_as is None
+    found, _ = ask(corrected, logits(), list="heath", include=frozenset({"scores"}))
+    expected = by_hand(corrected, logits(), HEATH)
+    assert {r.class_id: r.score for r in found.results} == pytest.approx(expected)
+    assert not found.set.calibrated
+
+
+def test_only_takes_ids_genera_and_families_and_narrows_a_list(record: CalibrationRecord) -> None:
+    found, _ = ask(record, logits(), only=["rosa", "VIOLACEAE", "1012"])
+    assert found.query.only == ["1001", "1002", "1003", "1006", "1007", "1012"]
+    both, _ = ask(record, logits(), list="heath", only=["Rosaceae", "1004", "1005"])
+    assert (both.query.list, both.query.only) == ("heath", ["1002", "1004"])
+    with pytest.raises(InvalidParameter, match="names no class that is in the list 'pair'"):
+        ask(record, logits(), list="pair", only=["Viola"])
+
+
+def test_unknown_words_are_named_with_those_that_look_alike(record: CalibrationRecord) -> None:
+    with pytest.raises(UnknownList, match="no list is named 'moor'") as refused:
+        ask(record, logits(), list="moor")
+    assert refused.value.allowed == ["heath", "pair"]
+    with pytest.raises(UnknownClass, match=r"named 'Roza', 'xyz'$") as unknown:
+        ask(record, logits(), only=["1001", "Roza", "xyz"])
+    assert unknown.value.allowed == ["Rosa"]
+    with pytest.raises(UnknownClass) as unknown:
+        ask(record, logits(), only=["xyz"])
+    assert unknown.value.allowed is None
+    assert "and" not in unknown.value.detail
+    words = [f"unheard of {number}" for number in range(MOST_UNKNOWN + 3)]
+    with pytest.raises(UnknownClass, match="and 3 more are unknown") as unknown:
+        ask(record, logits(), only=words)
+    assert unknown.value.detail.count("unheard of") == MOST_UNKNOWN
+    with pytest.raises(UnknownClass) as unknown:
+        ask(record, logits(), only=["Roza", "Violla", "Papver", "Belis"])
+    assert unknown.value.allowed == ["Rosa", "Viola", "Papaver"]
+    assert NEAR_NAMES_FOR == 3
+    with pytest.raises(InvalidParameter, match="it names no class"):
+        ask(record, logits(), only=[])
+    none = replace(record, lists=(), tables=tuple(t for t in record.tables if t.list_name is None))
+    with pytest.raises(UnknownList, match="and no other either"):
+        ask(none, logits(), list="heath")
+
+
+def test_a_word_for_a_list_may_name_it(tmp_path: Path) -> None:
+    (tmp_path / "alps.txt").write_text("1003\n1001\n")
+    for word, name in ((f"{tmp_path}/alps.txt", "alps"), (f"Berge={tmp_path}/alps.txt", "Berge")):
+        assert open_list(word, TABLE) == RegionList(name=name, classes=(0, 2))
+    with pytest.raises(DataError, match="cannot be named ''"):
+        open_list(f"={tmp_path}/alps.txt", TABLE)

@@ -1,0 +1,306 @@
+"""Watching for drift: quiet on photos like those of the validation, loud on others."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from florilege.calibration.monitoring.monitor import WATCHED
+from florilege.calibration.record import CalibrationRecord
+from florilege.errors import UsageError
+from florilege.models.bundle import open_bundle
+from florilege.models.session import Session
+from florilege.server.app import create_app
+from florilege.server.background import drift_watch
+from florilege.server.background.drift_watch import Watch
+from florilege.server.background.publisher import Seen
+from florilege.server.prometheus import Metrics
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.counted import value
+
+
+@pytest.fixture(scope="module")
+def record(bundle: Path) -> CalibrationRecord:
+    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
+
+
+@pytest.fixture(scope="module")
+def session(bundle: Path) -> Session:
+    return Session(open_bundle(bundle), device="cpu")
+
+
+def traffic(
+    session: Session, record: CalibrationRecord, rows: int, *, dim: float = 1.0
+) -> Iterator[Seen]:
+    """Photos scattered as those of the validation, maybe dimmer."""
+    generator = np.random.default_rng(3)
+    for _ in range(rows):
+        colour = garden.COLOURS[generator.integers(12)] + generator.normal(0.0, 0.15, 3)
+        photo = garden.pixels(dim * colour, seed=int(generator.integers(2**31)))
+        yield Seen(logits=session.logits(photo[np.newaxis])[record.head])
+
+
+def alarms(metrics: Metrics) -> dict[str, float]:
+    values = (value(metrics, "drift_alarm", watched=name) for name in WATCHED)
+    return dict(zip(WATCHED, values, strict=True))
+
+
+def test_photos_like_those_of_the_validation_raise_no_alarm(
+    session: Session, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    watch = Watch(record, metrics, None)
+    for seen in traffic(session, record, 1000):
+        watch.hear(seen)
+    watch.close()
+    assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
+    assert value(metrics, "drift_photos") == 1000
+    assert "drift" not in caplog.text
+
+
+def test_other_photos_raise_an_alarm_that_is_logged_once(
+    session: Session, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    watch = Watch(record, metrics, None)
+    for seen in traffic(session, record, 1000, dim=0.4):
+        watch.hear(seen)
+    watch.close()
+    raised = {name for name, value in alarms(metrics).items() if value}
+    assert raised == {alarm.watched for alarm in watch.monitor.alarms} != set()
+    assert caplog.text.count("drift:") == len(raised)
+    assert "calibrate on newer photos" in caplog.text
+
+
+@pytest.mark.parametrize("split", ["val", "traffic"])
+def test_what_a_calibration_from_traffic_left_out_is_not_compared_with_it(
+    session: Session, record: CalibrationRecord, split: str
+) -> None:
+    assert record.rejection is not None
+    judge = record.rejection.from_logits
+    assert judge is not None
+    photos = list(traffic(session, record, 80))
+    middle = float(np.median([judge.familiarity(seen.logits) for seen in photos]))
+    strict = replace(judge, threshold=middle)  # every second photo is suspect
+    suspect = sum(strict.verdict(seen.logits)[1] for seen in photos)
+    assert 0 < suspect < len(photos)
+    measured = replace(record.measured, split=split)
+    watch = Watch(replace(record, measured=measured, rejection=strict), Metrics(), None)
+    for seen in photos:
+        watch.hear(seen)
+    watch.close()
+    assert watch.monitor.rows == len(photos) - (suspect if split == "traffic" else 0)
+
+
+def test_sets_and_scores_are_those_of_the_default_k(
+    session: Session, record: CalibrationRecord
+) -> None:
+    """The monitor is told what the answers at the default K say, whatever was asked for."""
+    watch = Watch(record, Metrics(), None)
+    told: list[tuple[list[float], ...]] = []
+    update = watch.monitor.update
+
+    def listen(sizes: np.ndarray, best: np.ndarray, lse: np.ndarray) -> list[object]:
+        told.append((list(sizes), list(best), list(lse)))
+        return list(update(sizes, best, lse))
+
+    watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
+    seen = list(traffic(session, record, 5))
+    for one in seen:
+        watch.hear(one)
+    watch.rest()
+    logits = np.concatenate([one.logits for one in seen]).astype(np.float64)
+    powers = np.exp(logits)
+    scores = powers / powers.sum(axis=1, keepdims=True)
+    lambda_val = record.point("average_k", k=record.default_k).lambda_val
+    assert lambda_val is not None
+    ((sizes, best, lse),) = told
+    assert sizes == list(np.maximum(1, (scores >= lambda_val).sum(axis=1)))
+    assert best == pytest.approx(list(scores.max(axis=1)))
+    assert lse == pytest.approx(list(np.log(powers.sum(axis=1))))
+
+
+def test_photos_are_looked_at_in_portions_and_when_it_is_quiet(
+    session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", 4)
+    metrics = Metrics()
+    watch = Watch(record, metrics, None)
+    looked = []
+    for seen in traffic(session, record, 13):
+        watch.hear(seen)
+        looked.append(value(metrics, "drift_photos"))
+    assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12]
+    watch.rest()
+    watch.rest()
+    assert value(metrics, "drift_photos") == 13
+
+
+def test_what_is_seen_does_not_depend_on_the_portions(
+    session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = list(traffic(session, record, 41, dim=0.7))
+    found = []
+    for rows in (1, 4, 40, 41, 64):
+        monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", rows)
+        watch = Watch(record, Metrics(), None)
+        for seen in photos:
+            watch.hear(seen)
+        watch.close()
+        plain = json.loads(watch.monitor.to_json())
+        logs = [plain["tests"][name].pop("logs") for name in WATCHED]
+        found.append((plain, np.concatenate(logs)))
+    for counted, sums in found[1:]:
+        assert counted == found[0][0]
+        assert sums == pytest.approx(found[0][1])
+
+
+def test_the_state_is_saved_now_and_then_without_an_alarm(
+    session: Session, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(drift_watch, "monotonic", lambda: now)
+    monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", 60.0)
+    state = tmp_path / "watch.json"
+    watch = Watch(record, Metrics(), state)
+    saved = []
+    for seconds, seen in zip(
+        (0, 59, 60, 60.5, 61, 120, 121), traffic(session, record, 7), strict=True
+    ):
+        now = 1000.0 + seconds
+        watch.hear(seen)
+        watch.rest()
+        saved.append(json.loads(state.read_text())["rows"])
+    assert saved == [0, 0, 0, 4, 4, 4, 7]
+
+
+def test_requests_of_several_photos_are_left_out(
+    session: Session, record: CalibrationRecord
+) -> None:
+    watch = Watch(record, Metrics(), None)
+    (one,) = traffic(session, record, 1)
+    watch.hear(Seen(logits=np.concatenate([one.logits, one.logits])))
+    watch.close()
+    assert watch.monitor.rows == 0
+
+
+def test_what_was_seen_is_kept_over_restarts_and_splits_make_no_difference(
+    session: Session, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    photos = list(traffic(session, record, 150, dim=0.7))
+    whole = Watch(record, Metrics(), None)
+    for seen in photos:
+        whole.hear(seen)
+    whole.close()
+    state = tmp_path / "watch.json"
+    for part in (photos[:37], photos[37:90], photos[90:]):
+        metrics = Metrics()
+        watch = Watch(record, metrics, state)
+        for seen in part:
+            watch.hear(seen)
+        watch.close()
+    kept, expected = json.loads(state.read_text()), json.loads(whole.monitor.to_json())
+    assert (kept["rows"], kept["alarms"]) == (150, expected["alarms"])
+    for name in WATCHED:
+        assert kept["tests"][name]["logs"] == pytest.approx(expected["tests"][name]["logs"])
+    assert "going on after 90 photos" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["watch.json"]
+
+
+def test_an_alarm_is_saved_at_once(
+    session: Session, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", np.inf)
+    state = tmp_path / "watch.json"
+    watch = Watch(record, Metrics(), state)
+    for seen in traffic(session, record, 300, dim=0.4):
+        watch.hear(seen)
+    kept, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())
+    assert kept["alarms"] == now["alarms"] != []
+    assert kept["rows"] < now["rows"]  # nothing was saved since
+
+
+def test_an_alarm_of_before_shows_after_a_restart(
+    session: Session, record: CalibrationRecord, tmp_path: Path
+) -> None:
+    state = tmp_path / "watch.json"
+    first = Watch(record, Metrics(), state)
+    for seen in traffic(session, record, 600, dim=0.4):
+        first.hear(seen)
+    first.close()
+    metrics = Metrics()
+    Watch(record, metrics, state)
+    assert (
+        {name for name, value in alarms(metrics).items() if value}
+        == {alarm.watched for alarm in first.monitor.alarms}
+        != set()
+    )
+
+
+@pytest.mark.parametrize("damage", ["other calibration", "cut", "no json", "half of the tests"])
+def test_a_state_that_does_not_fit_is_begun_anew_and_that_is_said(
+    session: Session,
+    record: CalibrationRecord,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+) -> None:
+    state = tmp_path / "watch.json"
+    before = Watch(record, Metrics(), state)
+    for seen in traffic(session, record, 10):
+        before.hear(seen)
+    before.close()
+    text = state.read_text()
+    plain = json.loads(text)
+    del plain["tests"]["logsumexp"]
+    broken = {"cut": text[:100], "no json": "?", "half of the tests": json.dumps(plain)}
+    state.write_text(broken.get(damage, text))
+    other = replace(record, calibration_id="new") if damage == "other calibration" else record
+    watch = Watch(other, Metrics(), state)
+    assert "from the beginning" in caplog.text
+    fresh = Watch(other, Metrics(), None)
+    assert watch.monitor.to_json() == fresh.monitor.to_json()
+    assert json.loads(state.read_text())["rows"] == 0
+
+
+def test_a_state_that_cannot_be_written_is_said_once_and_watching_goes_on(
+    session: Session, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    watch = Watch(record, Metrics(), folder / "watch.json")
+    (folder / "watch.json").unlink()
+    folder.rmdir()
+    for seen in traffic(session, record, 3):
+        watch.hear(seen)
+        watch.close()
+    assert watch.monitor.rows == 3
+    assert caplog.text.count("cannot be written") == 1
+
+
+def test_the_server_watches_unless_told_not_to(bundle: Path, tmp_path: Path) -> None:
+    state = tmp_path / "new" / "watch.json"
+    for settings, rows in (
+        (Settings(bundle=bundle, watch_state=state), 4.0),
+        (Settings(bundle=bundle, watch=False), None),
+    ):
+        with TestClient(create_app(settings)) as client:
+            for k in (1, 2, 3, 7):
+                client.post(f"/v1/identify?k={k}", content=garden.photo(k))
+            metrics = client.app.state.engine.metrics  # type: ignore[attr-defined]  # a FastAPI
+        lines = metrics.text().decode().splitlines()
+        assert any(line.startswith("florilege_drift_alarm{") for line in lines) is settings.watch
+        assert f"florilege_drift_photos {rows or 0.0}" in lines
+    assert json.loads(state.read_text())["rows"] == 4
+
+
+def test_a_state_that_can_be_no_file_is_a_usage_error(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--watch-state .* is a folder; name a file"):
+        create_app(Settings(bundle=bundle, watch_state=tmp_path))

@@ -1,0 +1,123 @@
+"""What is done after an answer: in order, never in the way."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from florilege.server.app import create_app
+from florilege.server.background import publisher as module
+from florilege.server.background.publisher import Afterwards, Seen
+from florilege.server.prometheus import Metrics
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.counted import value
+
+
+class Ear:
+    """Remembers what it hears; one hearing may fail."""
+
+    name = "ear"
+
+    def __init__(self, *, fails_at: int | None = None) -> None:
+        self.heard: list[float] = []
+        self.rested, self.closed = 0, False
+        self.fails_at = fails_at
+
+    def hear(self, seen: Seen) -> None:
+        number = float(seen.logits[0, 0])
+        if number == self.fails_at:
+            raise OSError("no space left")
+        self.heard.append(number)
+
+    def rest(self) -> None:
+        self.rested += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def seen(value: float) -> Seen:
+    return Seen(logits=np.full((1, 3), value, dtype=np.float32))
+
+
+def dropped(metrics: Metrics) -> float:
+    return value(metrics, "afterwards_dropped_total", listener="ear")
+
+
+def test_everything_told_is_heard_in_order_before_the_end() -> None:
+    ears = [Ear(), Ear()]
+    told = Afterwards(ears, Metrics())
+    told.start()
+    for number in range(200):
+        told.tell(seen(number))
+    told.close()
+    for ear in ears:
+        assert ear.heard == list(range(200))
+        assert ear.closed
+
+
+def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFixture) -> None:
+    failing, other, metrics = Ear(fails_at=2), Ear(), Metrics()
+    told = Afterwards([failing, other], metrics)
+    told.start()
+    for number in range(4):
+        told.tell(seen(number))
+    told.close()
+    assert failing.heard == [0, 1, 3]
+    assert other.heard == [0, 1, 2, 3]
+    assert dropped(metrics) == 1
+    assert "no space left" in caplog.text
+
+
+def test_who_cannot_keep_up_misses_rows_and_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 5)
+    slow, metrics = Ear(), Metrics()
+    told = Afterwards([slow], metrics)
+    missed = []
+    for number in range(8):
+        told.tell(seen(number))  # returns at once, although nobody hears it yet
+        missed.append(dropped(metrics))
+    assert missed == [0, 0, 0, 0, 0, 1, 2, 3]
+    told.start()
+    told.close()
+    assert slow.heard == [0, 1, 2, 3, 4]
+
+
+def test_nobody_listening_needs_no_thread() -> None:
+    before = threading.active_count()
+    told = Afterwards([], Metrics())
+    told.start()
+    told.tell(seen(1))
+    assert threading.active_count() == before
+    told.close()
+
+
+def test_listeners_rest_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUIET_S", 0.01)
+    ear, rested = Ear(), threading.Event()
+    ear.rest = rested.set  # type: ignore[method-assign]  # to wait for it
+    told = Afterwards([ear], Metrics())
+    told.start()
+    assert rested.wait(15)
+    told.close()
+
+
+def test_an_answer_is_given_even_where_every_listener_fails(bundle: Path) -> None:
+    application = create_app(Settings(bundle=bundle, watch=False))
+    failing, metrics = Ear(fails_at=None), application.state.engine.metrics
+
+    def fail(_: Seen) -> None:
+        raise RuntimeError("broken")
+
+    failing.hear = fail  # type: ignore[method-assign,assignment]  # on purpose
+    application.state.engine.afterwards = Afterwards([failing], metrics)
+    with TestClient(application) as client:
+        for _ in range(3):
+            assert client.post("/v1/identify", content=garden.photo(0)).status_code == 200
+    assert dropped(metrics) == 3
+    assert failing.closed

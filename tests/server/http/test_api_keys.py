@@ -1,0 +1,172 @@
+"""Keys: who may ask and how often."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from florilege.errors import UsageError
+from florilege.server.app import create_app
+from florilege.server.http.api_keys import Keys
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.test_problems import check
+
+PHOTO = garden.photo(0)
+
+
+def line(name: str, key: str, rate: str = "") -> str:
+    return f"{name} {hashlib.sha256(key.encode()).hexdigest()} {rate}\n"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+def keys_file(tmp_path: Path) -> Path:
+    path = tmp_path / "keys"
+    path.write_text(
+        "# who may ask\n\n"
+        + line("garden", "sésame")
+        + line("busy", "k2", "2/hour  # a burst")
+        + line("quiet", "k9")
+    )
+    return path
+
+
+def test_only_a_known_key_is_answered_whichever_header_brings_it(
+    bundle: Path, keys_file: Path
+) -> None:
+    with TestClient(create_app(Settings(bundle=bundle, keys_file=keys_file))) as client:
+        document = check(client.post("/v1/identify", content=PHOTO), 401, "key_missing")
+        assert "X-API-Key" in document["detail"]
+        missing = client.get("/v1/model", headers={"Authorization": "Basic c2VzYW1l"})
+        assert missing.headers["www-authenticate"] == "Bearer"
+        check(missing, 401, "key_missing")
+        document = check(client.get("/v1/model", headers=bearer("wrong")), 403, "key_unknown")
+        assert "wrong or no longer" in document["detail"]
+        in_query = client.get("/v1/model?key=s%C3%A9same")
+        check(in_query, 401, "key_missing")
+        for headers in (
+            [(b"Authorization", "bearer sésame".encode())],
+            [(b"X-API-Key", "sésame".encode())],
+        ):
+            response = client.post("/v1/identify", content=PHOTO, headers=headers)
+            assert response.status_code == 200, response.text
+            assert "ratelimit" not in response.headers
+        for path in ("/", "/livez", "/readyz", "/metrics", "/openapi.json"):
+            assert client.get(path).status_code == 200
+        assert "sésame" not in client.get("/metrics").text
+
+
+def test_a_key_above_its_rate_waits_while_another_goes_on(bundle: Path, keys_file: Path) -> None:
+    with TestClient(create_app(Settings(bundle=bundle, keys_file=keys_file))) as client:
+        left = []
+        for _ in range(2):
+            response = client.get("/v1/classes?limit=0", headers=bearer("k2"))
+            assert response.headers["ratelimit-policy"] == '"key";q=2;w=3600'
+            left.append(response.headers["ratelimit"].partition(";t=")[0])
+        assert left == ['"key";r=1', '"key";r=0']
+        refused = client.post("/v1/identify", content=PHOTO, headers=bearer("k2"))
+        document = check(refused, 429, "rate_limited")
+        assert document["limit"] == 2
+        assert 3590 < int(refused.headers["retry-after"]) <= 3600
+        assert refused.headers["ratelimit"] == f'"key";r=0;t={refused.headers["retry-after"]}'
+        quiet = client.post("/v1/identify", content=PHOTO, headers=bearer("k9"))
+        assert quiet.status_code == 200
+
+
+def test_a_refusal_before_the_upload_is_read_closes_the_connection(
+    bundle: Path, keys_file: Path
+) -> None:
+    from tests.server.running import Running
+
+    with Running(Settings(bundle=bundle, keys_file=keys_file)) as running:
+        connection = running.connection()
+        connection.putrequest("POST", "/v1/identify")
+        connection.putheader("Content-Length", "1000000")
+        connection.endheaders()
+        connection.send(b"x" * 10_000)
+        response = connection.getresponse()
+        assert (response.status, response.getheader("Connection")) == (401, "close")
+        connection.close()
+
+
+def test_reading_the_file_again_forgets_no_count_and_keeps_the_old_keys_where_it_fails(
+    keys_file: Path,
+) -> None:
+    from florilege.server.errors import KeyUnknown, RateLimited
+
+    keys = Keys(keys_file)
+    busy = {"x-api-key": "k2"}
+    assert keys.check(busy).headers["RateLimit"].startswith('"key";r=1')
+    keys_file.write_text(line("busy", "k2", "2/hour") + line("new", "k3"))
+    keys.read()
+    assert keys.check(busy).headers["RateLimit"].startswith('"key";r=0')
+    assert keys.check({"x-api-key": "k3"}) == ("new", {})
+    with pytest.raises(KeyUnknown):
+        keys.check({"x-api-key": "sésame"})  # revoked
+    keys_file.unlink()
+    with pytest.raises(UsageError, match="No such file"):
+        keys.read()
+    with pytest.raises(RateLimited):
+        keys.check(busy)
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "holds no key"),
+        (b"# nobody\n", "holds no key"),
+        (b"garden \xff", "not UTF-8"),
+        (b"garden 1234\nother\n", "line 1, line 2: write NAME SHA256"),
+        (line("a", "k").encode() + line("a", "l").encode(), "line 2: .*each name and hash once"),
+        (line("a", "k").encode() + line("b", "k").upper().encode(), "line 2"),
+        (line("a", "k", "often").encode(), "line 1"),
+        (line("a", "k", "0/minute").encode(), "line 1"),
+        (line("a/b", "k").encode(), "line 1"),
+        (line("a", "k", "1/minute x").encode(), "line 1"),
+    ],
+)
+def test_a_file_that_is_none_names_each_line(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=expected):
+        Keys(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "public"),
+    [
+        ("/v1/model", "no-cache"),
+        ("/v1/classes", "no-cache"),
+        ("/v1/classes/1001", "no-cache"),
+        ("/v1/classes/1001/thumbnail", "max-age=3600"),
+        ("/", "no-cache"),
+        ("/app.js", "no-cache"),
+        ("/openapi.json", "no-store"),
+        ("/readyz", "no-store"),
+        ("/metrics", "no-store"),
+        ("/nowhere", "no-store"),
+        ("/v1/classes/nothing", "no-store"),
+    ],
+)
+def test_shared_caches_keep_nothing_that_a_key_was_needed_for(
+    bundle: Path, keys_file: Path, path: str, public: str
+) -> None:
+    needs_key = path.startswith("/v1/") and public != "no-store"
+    for keys, expected in ((None, public), (keys_file, f"private, {public}")):
+        settings = Settings(bundle=bundle, keys_file=keys)
+        with TestClient(create_app(settings)) as client:
+            response = client.get(path, headers=bearer("k9"))
+            assert response.headers["cache-control"] == (expected if needs_key else public)
+            if "etag" in response.headers:
+                tag = {"If-None-Match": response.headers["etag"], **bearer("k9")}
+                again = client.get(path, headers=tag)
+                assert (again.status_code, again.headers["cache-control"]) == (
+                    304,
+                    response.headers["cache-control"],
+                )

@@ -1,0 +1,96 @@
+"""The outermost layer by itself: how long a refused upload is listened to, and request ids."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from florilege.server.errors import BodyTooLarge, Overloaded, Problem
+from florilege.server.http import middleware as module
+from florilege.server.http.error_handlers import problem_response
+from florilege.server.http.middleware import Edge, callers_request_id
+from florilege.server.prometheus import Metrics
+
+
+def refused(
+    *sizes: int, problem: Problem | None = None, app_reads: int = 0, waits: bool = False
+) -> tuple[list[Message], int]:
+    """Refuse a body of pieces of ``sizes`` after ``app_reads`` of them.
+
+    Args:
+        sizes: Bytes of each piece.
+        problem: What it is refused with.
+        app_reads: Pieces that the application reads first.
+        waits: Whether a client that has sent all pieces stays without ending the body.
+
+    Returns:
+        What is sent, and how many pieces were read in all.
+    """
+    pieces = [{"type": "http.request", "body": bytes(size), "more_body": True} for size in sizes]
+    if not waits and pieces:
+        pieces[-1]["more_body"] = False
+    answer, sent, read = problem or BodyTooLarge("too many"), [], 0
+
+    async def receive() -> Message:
+        nonlocal read
+        if read == len(pieces):
+            await asyncio.Event().wait()
+        read += 1
+        return pieces[read - 1]
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in range(app_reads):
+            await receive()
+        await problem_response(answer, "r")(scope, receive, send)
+
+    scope: dict[str, Any] = {
+        "type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"999")]
+    }  # fmt: skip
+    asyncio.run(asyncio.wait_for(Edge(app, Metrics())(scope, receive, send), 15))
+    return sent, read
+
+
+@pytest.mark.parametrize(("limit", "read"), [(29, 3), (30, 3), (31, 4), (40, 4), (10**6, 5)])
+def test_a_refused_upload_is_listened_to_up_to_a_number_of_bytes(
+    monkeypatch: pytest.MonkeyPatch, limit: int, read: int
+) -> None:
+    monkeypatch.setattr(module, "LINGER_BYTES", limit)
+    sent, found = refused(10, 10, 10, 10, 1)
+    assert found == read
+    assert [message["type"] for message in sent] == [
+        "http.response.start", "http.response.body", "http.response.body"
+    ]  # fmt: skip
+    assert [message.get("more_body", False) for message in sent[1:]] == [True, False]
+    assert Headers(raw=sent[0]["headers"])["connection"] == "close"
+
+
+def test_a_refused_upload_is_listened_to_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_S", 0.02)
+    sent, read = refused(10, 10, waits=True)
+    assert (read, len(sent)) == (2, 3)
+    monkeypatch.setattr(module, "LINGER_S", 0.0)
+    sent, read = refused(10, 10)
+    assert (read, len(sent)) == (0, 3)
+
+
+def test_nobody_is_listened_to_who_has_said_all() -> None:
+    sent, read = refused(10, 10, app_reads=2)
+    assert (read, len(sent)) == (2, 2)
+    assert "connection" not in Headers(raw=sent[0]["headers"])
+
+
+def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
+    sent, _ = refused(10, problem=Overloaded("busy", retry_after=7))
+    headers = Headers(raw=sent[0]["headers"])
+    assert (sent[0]["status"], headers["retry-after"]) == (503, "7")
+
+
+@pytest.mark.parametrize(("length", "kept"), [(1, True), (127, True), (128, True), (129, False)])
+def test_a_request_id_is_kept_up_to_its_longest(length: int, kept: bool) -> None:
+    given = "a" * length
+    assert (callers_request_id(Headers({"X-Request-Id": given})) == given) is kept

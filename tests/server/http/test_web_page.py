@@ -1,0 +1,877 @@
+"""The pages in a real browser, against a really running server.
+
+The browser is Debian's Chromium, driven by playwright; without it these tests are skipped.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.running import Running, wait_for
+
+if TYPE_CHECKING:
+    from playwright.sync_api import (
+        ConsoleMessage,
+        FileChooser,
+        FilePayload,
+        Page,
+        Request,
+        Route,
+    )
+
+WEB = Path(__file__).parents[3] / "server" / "web"
+ANSWERS = WEB.parent / "answers"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+ASKED = re.compile(r"/v1/(identify|feedback)")
+READY = """document.querySelector("tbody, .card") !== null
+    || document.querySelector("#model").textContent.trim() !== ''"""
+browser = pytest.mark.browser
+PHOTO = garden.encoded(garden.pixels(0.5 * garden.COLOURS[5] + 0.5 * garden.COLOURS[6], side=200))
+FILE: "FilePayload" = {"name": "flower.png", "mimeType": "image/png", "buffer": PHOTO}
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"viewport": {"width": 375, "height": 700}, "has_touch": True, "is_mobile": True}
+
+Opened = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests of this file."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no chromium: install Debian's package of that name")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def opened(chromium: Any, running: Running) -> Iterator[Opened]:
+    """Opens pages; what the browser complains about fails the test, but for refused questions."""
+    contexts, complaints = [], list[str]()
+
+    def told(message: "ConsoleMessage") -> None:
+        if message.type == "error" and "/v1/" not in message.location["url"]:
+            complaints.append(message.text)
+
+    def failed(request: "Request") -> None:
+        left = request.failure == "net::ERR_ABORTED"  # the page, before it was there
+        if "/v1/" not in request.url and not left:
+            complaints.append(f"failed: {request.url}")
+
+    def open_page(path: str = "", url: str = running.url, **options: Any) -> "Page":
+        options = {"viewport": DESKTOP, "locale": "en-GB", "reduced_motion": "reduce", **options}
+        contexts.append(chromium.new_context(**options))
+        page: Page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", told)
+        page.on("requestfailed", failed)
+        page.goto(f"{url}/{path}")
+        wait_until(page, READY)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def page(opened: Opened) -> "Page":
+    """The page, freshly opened on a desktop."""
+    return opened()
+
+
+@pytest.fixture(scope="module")
+def listening(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server that takes feedback."""
+    folder = tmp_path_factory.mktemp("feedback")
+    with Running(Settings(bundle=bundle, feedback_store=folder)) as running:
+        yield running
+
+
+def wait_until(page: "Page", so: str) -> None:
+    """Ask the page again and again: the browser's own waiting evaluates text, which it forbids."""
+    wait_for(lambda: bool(page.evaluate(so)))
+
+
+def show(page: "Page", *photos: bytes) -> None:
+    """Choose photos and wait for the answer."""
+    files: list[FilePayload] = [{**FILE, "buffer": photo} for photo in photos or (PHOTO,)]
+    page.set_input_files("#file", files)
+    page.wait_for_selector("#result:not([hidden])")
+
+
+def change_json(page: "Page", path: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what the server answers at an address."""
+
+    def answer(route: "Route") -> None:
+        response = route.fetch()
+        found = response.json()
+        change(found)
+        route.fulfill(response=response, json=found)
+
+    page.route(re.compile(path), answer)
+
+
+def ask(running: Running, k: float, photos: int = 1) -> dict[str, Any]:
+    """What HTTP answers for the same photo."""
+    boundary = "b"
+    part = f'--{boundary}\r\nContent-Disposition: form-data; name="images"; filename="p"\r\n\r\n'
+    body = (part.encode() + PHOTO + b"\r\n") * photos + f"--{boundary}--\r\n".encode()
+    connection = running.connection()
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    connection.request("POST", f"/v1/identify?k={k}&include=rollup", body, headers)
+    found: dict[str, Any] = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def drop(page: "Page", content: bytes, name: str = "flower.png") -> None:
+    """Drop a file on the page as a person does."""
+    transfer = page.evaluate_handle(
+        """([bytes, name]) => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([new Uint8Array(bytes)], name, { type: "image/png" }));
+            return transfer;
+        }""",
+        [list(content), name],
+    )
+    page.dispatch_event("#drop", "dragover", {"dataTransfer": transfer})
+    page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
+
+
+def shown(page: "Page") -> tuple[list[str], list[str]]:
+    """Class ids of the set, and of those shown below it, in the order of the page."""
+    inside = page.eval_on_selector_all("#members .card", "all => all.map(e => e.dataset.classId)")
+    below = page.eval_on_selector_all("#bars .below", "all => all.map(e => e.dataset.classId)")
+    return inside, below
+
+
+def check_agrees(page: "Page", found: dict[str, Any]) -> None:
+    """The page shows exactly the set, the scores and the groups that HTTP answers."""
+    inside, below = shown(page)
+    assert inside == [result["class_id"] for result in found["results"]]
+    assert not set(inside) & set(below)
+    size = found["set"]["size"]
+    assert page.get_attribute("#result", "data-size") == str(size)
+    heading = "One species at this setting" if size == 1 else f"one of these {size} species"
+    assert heading in page.inner_text("#answer-title")
+    exact = page.eval_on_selector_all("#bars .inside .score", "all => all.map(e => e.title)")
+    assert [float(text) for text in exact] == [result["score"] for result in found["results"]]
+    threshold = page.text_content("#figures dd")
+    assert float(threshold or "nan") == pytest.approx(found["set"]["lambda"], rel=1e-5)
+    genera = [group["name"] for group in found["rollup"] if group["rank"] == "genus"]
+    families = [group["name"] for group in found["rollup"] if group["rank"] == "family"]
+    names = page.eval_on_selector_all("#rollup em", "all => all.map(e => e.textContent)")
+    assert names == genera[:3] + families[:2]
+    covers = page.eval_on_selector_all("#rollup .covers em", "all => all.map(e => e.textContent)")
+    assert covers == [group["name"] for group in found["rollup"] if group["covers_set"]]
+    hits = found["set"]["hit_rate"]
+    assert ("not measured" in page.inner_text("#odds")) == (hits is None)
+    if hits is not None and hits["value"] <= 0.995:
+        assert f"About {round(100 * hits['value'])} of 100 sets" in page.inner_text("#odds")
+    if hits is not None and hits["value"] > 0.995:
+        assert "More than 99 of 100 sets" in page.inner_text("#odds")
+
+
+@browser
+def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: Running) -> None:
+    drop(page, PHOTO)
+    page.wait_for_selector("#result:not([hidden])")
+    found = ask(running, 3.0)
+    assert found["set"]["size"] > 1
+    check_agrees(page, found)
+    assert len(shown(page)[1]) == 4
+    rows = found["set"]["hit_rate"]["rows"]
+    assert f"Counted on {rows} photos kept out of training" in page.inner_text("#basis")
+    names = page.eval_on_selector_all(
+        "#members .card",
+        "all => all.map(e => [...e.querySelectorAll('p')].map(p => p.textContent))",
+    )
+    taxa = [result["taxon"] for result in found["results"]]
+    assert [name[0] for name in names] == [taxon["common_names"][0]["name"] for taxon in taxa]
+    assert [name[1] for name in names] == [taxon["scientific_name"] for taxon in taxa]
+    assert page.is_hidden("#bars")
+    page.click("summary")
+    assert page.is_visible("#bars")
+    assert f"{100 * found['set']['hit_rate']['value']:.1f}%" in page.inner_text("#figures")
+
+
+@browser
+def test_the_slider_gives_the_very_sets_of_the_server_without_asking_it(
+    page: "Page", running: Running
+) -> None:
+    show(page)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    sizes = set()
+    for index in (0, 7, 10, 33, 40, 75, 110):
+        page.eval_on_selector(
+            "#k", "(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", index
+        )
+        k = float(page.get_attribute("#result", "data-k") or "nan")
+        assert k == 1 + index / 10
+        assert page.inner_text("#k-value") == f"{k:.1f}"
+        found = ask(running, k)
+        check_agrees(page, found)
+        sizes.add(found["set"]["size"])
+    assert len(sizes) > 3
+    assert [url for url in asked if not url.endswith("/thumbnail")] == []
+
+
+@browser
+def test_one_species_is_never_said_to_be_the_only_one(page: "Page", running: Running) -> None:
+    show(page)
+    page.click("#presets button[data-k='1']")
+    check_agrees(page, ask(running, 1.0))
+    assert page.inner_text("#answer-title") == "One species at this setting"
+    assert "close" not in page.inner_text("#answer")
+
+
+@browser
+def test_long_sets_are_folded(page: "Page") -> None:
+    show(page)
+    page.eval_on_selector("#k", "e => { e.value = e.max; e.dispatchEvent(new Event('input')); }")
+    assert page.locator("#members .card").count() == 12
+    assert page.locator("#members .card:visible").count() == 8
+    page.click("text=Show all 12")
+    assert page.locator("#members .card:visible").count() == 12
+    assert page.is_hidden("#show-all")
+
+
+@browser
+def test_keys_and_buttons_move_the_slider(page: "Page") -> None:
+    show(page)
+    page.focus("#k")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#result", "data-k") == "3.1"
+    assert page.get_attribute("#k", "aria-valuetext") == "3.1 species on average"
+    page.click("#presets button[data-k='5']")
+    assert page.get_attribute("#result", "data-k") == "5"
+    assert page.get_attribute("#presets button[data-k='5']", "aria-pressed") == "true"
+    assert page.get_attribute("#presets button[data-k='3']", "aria-pressed") == "false"
+
+
+@browser
+def test_the_threshold_stands_between_the_last_bar_inside_and_the_first_below(
+    page: "Page",
+) -> None:
+    show(page)
+    page.click("summary")
+    ends = page.evaluate(
+        """() => {
+            const end = (one) => one.getBoundingClientRect().right;
+            const bars = (name) => [...document.querySelectorAll(`#bars .${name} .bar`)].map(end);
+            const track = document.querySelector("#bars .track").getBoundingClientRect();
+            const chart = document.querySelector(".chart");
+            const at = parseFloat(chart.style.getPropertyValue("--lambda"));
+            return [bars("inside"), bars("below"), track.left + at * track.width];
+        }"""
+    )
+    inside, below, line = ends
+    assert min(inside) >= line > max(below)
+
+
+@browser
+def test_further_photos_of_the_plant_have_thresholds_of_their_own(
+    page: "Page", running: Running
+) -> None:
+    show(page)
+    page.click("#presets button[data-k='5']")
+    page.set_input_files("#files", [FILE, FILE])
+    page.wait_for_selector("#warnings li")
+    found = ask(running, 5.0, photos=3)
+    assert found["set"]["calibrated"] is True
+    check_agrees(page, found)
+    assert "of one species, not of one plant" in page.inner_text("#warnings")
+    assert "groups of 3 photos" in page.inner_text("#basis")
+    assert page.get_attribute("#k", "max") == "4"  # K = 1, 2, 3, 5, 10
+    page.focus("#k")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#result", "data-k") == "10"
+    check_agrees(page, ask(running, 10.0, photos=3))
+
+
+@browser
+def test_of_ten_photos_five_are_averaged_and_both_is_said(page: "Page", running: Running) -> None:
+    show(page, *[PHOTO] * 10)
+    check_agrees(page, ask(running, 3.0, photos=5))
+    assert "first 5 of 10 photos" in page.inner_text("#too-many")
+    assert "never measured" in page.inner_text("#warnings")
+    assert page.is_hidden("#basis")
+    assert page.get_attribute("#k", "max") == "110"
+    assert page.locator("#strip li").count() == 5
+    page.click("#strip li:first-child .remove")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.locator("#strip li").count() == 4
+    assert page.is_hidden("#too-many")
+
+
+@browser
+def test_a_suspect_photo_says_so_first_and_keeps_its_set(page: "Page", running: Running) -> None:
+    show(page, garden.DULL)
+    assert "unlike those the model" in page.inner_text("#unfamiliar")
+    assert page.inner_text("#result").startswith("This photo looks unlike")
+    assert len(shown(page)[0]) > 1
+    drop(page, PHOTO)
+    page.wait_for_selector("#unfamiliar", state="hidden")
+    page.wait_for_selector("#result:not([hidden])")
+    check_agrees(page, ask(running, 3.0))
+
+
+HEARD = """[...document.querySelectorAll("[role=status], [role=alert], [aria-live]")]
+    .filter((region) => region.closest("[hidden]") === null)
+    .map((region) => region.textContent.trim()).filter((text) => text !== "").join(" | ")"""
+
+
+@browser
+def test_a_screen_reader_hears_the_warning_before_the_set_of_an_unfamiliar_photo(
+    page: "Page",
+) -> None:
+    show(page, garden.DULL)
+    size = len(shown(page)[0])
+    heard = page.evaluate(HEARD)
+    assert heard.startswith("This photo looks unlike those the model learned from.")
+    assert f"It may be one of these {size} species" in heard
+    drop(page, PHOTO)
+    page.wait_for_selector("#unfamiliar", state="hidden")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.evaluate(HEARD).startswith("It may be one of these")
+
+
+@browser
+def test_a_screen_reader_hears_that_a_set_of_several_photos_was_never_measured(
+    page: "Page",
+) -> None:
+    show(page, *[PHOTO] * 5)
+    assert "Sets from so many photos were never measured" in page.evaluate(HEARD)
+
+
+@browser
+def test_after_an_error_a_screen_reader_no_longer_finds_the_old_set(page: "Page") -> None:
+    show(page)
+    assert "one of these" in page.evaluate(HEARD)
+    drop(page, b"this is no picture", "holiday.jpg")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert page.evaluate(HEARD).startswith("This is not a photo that can be read here")
+    assert "one of these" not in page.evaluate(HEARD)
+
+
+EMPTY = {
+    "en": "An empty set never holds the right species",
+    "fr": "Une sélection vide ne contient jamais la bonne espèce",
+    "de": "Eine leere Auswahl enthält die richtige Art nie",
+    "es": "Una selección vacía nunca contiene la especie correcta",
+}
+
+
+@browser
+@pytest.mark.parametrize("language", EMPTY)
+def test_an_empty_set_is_never_said_to_hold_the_right_species(
+    opened: Opened, language: str
+) -> None:
+    def allow_none(found: dict[str, Any]) -> None:
+        found["set"]["min_size"] = 0
+        for result in found["results"]:
+            result["score"] /= 100
+
+    page = opened(locale=language)
+    change_json(page, "/v1/identify", allow_none)
+    show(page)
+    assert shown(page)[0] == []
+    assert page.inner_text("#odds").startswith(EMPTY[language])
+    assert "100" not in page.inner_text("#odds")
+    assert page.is_hidden("#basis")
+    assert EMPTY[language] in page.evaluate(HEARD)
+
+
+@browser
+def test_a_new_photo_takes_the_old_answer_away_at_once(page: "Page") -> None:
+    show(page)
+    page.route(ASKED, lambda route: None)  # never answers
+    page.set_input_files("#file", [FILE])
+    page.wait_for_selector("#busy:not([hidden])")
+    assert page.is_hidden("#result")
+    page.unroute(ASKED)
+    show(page)  # and gives up waiting
+    assert page.is_hidden("#busy")
+
+
+HTML = "<html><h1>502 Bad Gateway</h1><hr>nginx</html>"
+PROBLEM = {"code": "overloaded", "title": "T", "detail": "D", "instance": "4be1", "retryable": True}
+
+
+WENT_WRONG: list[tuple[dict[str, Any] | None, str, bool]] = [
+    ({"status": 502, "body": HTML, "content_type": "text/html"}, "The service is down", True),
+    ({"status": 413, "body": HTML, "content_type": "text/html"}, "too much to send", False),
+    ({"status": 429, "body": "", "content_type": "text/plain"}, "Too many requests", True),
+    ({"status": 401, "body": HTML, "content_type": "text/html"}, "No access", True),
+    ({"status": 200, "body": HTML, "content_type": "text/html"}, "makes no sense", True),
+    ({"status": 200, "body": '{"id": ', "content_type": "application/json"}, "no sense", True),
+    ({"status": 503, "json": PROBLEM}, "Many people are asking", True),
+    ({"status": 418, "json": {**PROBLEM, "code": "teapot", "title": "Tea"}}, "Tea", True),
+    (None, "The server cannot be reached", True),
+]
+
+
+@browser
+def test_what_goes_wrong_on_the_way_is_told_apart(page: "Page") -> None:
+    def spoiled(answer: dict[str, Any] | None) -> Callable[["Route"], None]:
+        if answer is None:
+            return lambda route: route.abort("connectionreset")
+        return lambda route: route.fulfill(**answer)
+
+    show(page)
+    for answer, title, again in WENT_WRONG:
+        page.route(ASKED, spoiled(answer))
+        page.set_input_files("#file", [FILE])
+        page.wait_for_selector("#problem:not([hidden])")
+        assert title in page.inner_text("#problem-title")
+        assert "nginx" not in page.inner_text("main")
+        assert page.is_visible("#again") == again
+        assert page.is_hidden("#result")
+        page.unroute(ASKED)
+        if again:
+            page.click("#again")
+        else:
+            page.set_input_files("#file", [FILE])
+        page.wait_for_selector("#result:not([hidden])")
+        assert page.is_hidden("#problem")
+
+
+@browser
+def test_a_server_that_stops_and_starts_again_is_no_trouble(opened: Opened, bundle: Path) -> None:
+    with Running(Settings(bundle=bundle)) as running:
+        page = opened(url=running.url)
+    page.set_input_files("#file", [FILE])
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "cannot be reached" in page.inner_text("#problem-title")
+    page.context.set_offline(True)
+    page.click("#again")
+    page.wait_for_selector("text=This device is offline")
+
+
+@browser
+def test_thresholds_of_a_server_started_anew_are_asked_for(page: "Page", running: Running) -> None:
+    def other(found: dict[str, Any]) -> None:
+        found["model"]["calibration_id"] = "another"
+
+    change_json(page, "/v1/(model|identify)", other)
+    with page.expect_response(re.compile("/v1/model")):
+        show(page)
+    check_agrees(page, ask(running, 3.0))
+
+
+@browser
+def test_a_photo_that_is_none_is_told_in_plain_words_and_the_next_one_works(page: "Page") -> None:
+    drop(page, b"this is no picture", "holiday.jpg")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "not a photo that can be read here" in page.inner_text("#problem")
+    assert len(page.inner_text("#problem-id")) == 32
+    assert page.is_hidden("#again")
+    assert page.is_hidden("#result")
+    drop(page, PHOTO)
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.is_hidden("#problem")
+
+
+@browser
+def test_what_is_too_large_is_told_without_sending_it(page: "Page") -> None:
+    change_json(page, "/v1/model", lambda card: card["limits"].update(max_body_bytes=100))
+    page.reload()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.set_input_files("#file", [FILE])
+    page.wait_for_selector("text=too much to send")
+    assert not any("/identify" in url for url in asked)  # a proxy would close the connection
+
+
+@browser
+def test_names_are_shown_as_text_never_as_markup(page: "Page") -> None:
+    show(page, garden.photo(11))
+    assert page.inner_text("#members .called") == "<i>Ignota</i> & co"
+    assert page.locator("#answer .card i").count() == 0
+
+
+@browser
+def test_reference_photos_have_their_author_and_links_open_elsewhere(page: "Page") -> None:
+    def dress(found: dict[str, Any]) -> None:
+        for rank, result in enumerate(found["results"]):
+            taxon = result["taxon"]
+            taxon["link"] = ["https://example.org/a", "javascript:alert(1)", None][rank % 3]
+            credit = {"url": "icon.svg", "author": "A. Botanist", "licence": "CC BY 4.0"}
+            taxon["thumbnail"] = credit if rank == 0 else None
+
+    change_json(page, "/v1/identify", dress)
+    show(page)
+    first = page.locator("#members .card").first
+    assert first.locator("img").get_attribute("alt") == "Reference photo of sweet violet"
+    assert first.locator("figcaption").inner_text() == "A. Botanist, CC BY 4.0"
+    assert page.eval_on_selector_all("#members a", "all => all.map(e => e.href)") == [
+        "https://example.org/a"
+    ]
+    assert page.get_attribute("#members a", "rel") == "noopener noreferrer"
+
+
+@browser
+def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> None:
+    page = opened()
+    strict = 0.4
+
+    def card(found: dict[str, Any]) -> None:
+        found["lists"] = [{"name": "Vaud", "classes": 9, "calibrated": True}]
+        for rule in found["rules"]:
+            points = [{**point, "lambda": strict} for point in rule["points"]]
+            rule["lists"] = [{"list": "Vaud", "points": points}]
+
+    asked: list[str] = []
+
+    def identify(route: "Route") -> None:
+        asked.append(route.request.url)
+        response = route.fetch(url=route.request.url.replace("&list=Vaud", ""))
+        found = response.json()
+        if "list=" in route.request.url:
+            found["query"]["list"], found["set"]["lambda"] = "Vaud", strict
+        route.fulfill(response=response, json=found)
+
+    change_json(page, "/v1/model", card)
+    page.route(ASKED, identify)
+    page.reload()
+    show(page)
+    assert page.inner_text("#list option:nth-child(2)") == "Vaud (9 species)"
+    usual = shown(page)[0]
+    page.select_option("#list", "Vaud")
+    wait_until(page, "document.querySelectorAll('#members .card').length < 3")
+    assert "list=Vaud" in asked[1]
+    assert "list=" not in asked[0]
+    assert len(shown(page)[0]) < len(usual)
+    assert page.text_content("#figures dd") == "0.4"
+
+
+def stored(running: Running) -> list[str]:
+    """What was said, from the store."""
+    folder = running.app.state.feedback.store.files.folder
+    lines = [
+        line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()
+    ]
+    return [json.loads(line)["said"] for line in lines]
+
+
+@browser
+def test_feedback_is_one_tap_and_can_be_changed(opened: Opened, listening: Running) -> None:
+    page = opened(url=listening.url)
+    show(page)
+    second = shown(page)[0][1]
+    page.click(f"[data-class-id='{second}'] .this")
+    page.wait_for_selector(".told")
+    assert "Thank you" in page.inner_text("#feedback-said")
+    assert page.locator(".this:visible").count() == 1
+    page.click("text=Change that")
+    assert page.locator(".this:visible").count() == len(shown(page)[0])
+    page.click("text=Not a plant or organism at all")
+    page.wait_for_selector(".told")
+    assert stored(listening)[-2:] == [second, "not_an_organism"]
+
+
+@browser
+def test_none_of_these_is_said_of_the_whole_set_that_was_answered(
+    opened: Opened, listening: Running
+) -> None:
+    page = opened(url=listening.url)
+    before = len(stored(listening))
+    show(page)
+    whole = shown(page)[0]
+    page.click("#presets button[data-k='1']")
+    page.click("text=None of these")
+    assert shown(page)[0] == whole
+    assert "held these species too" in page.inner_text("#feedback-said")
+    assert len(stored(listening)) == before
+    page.click("text=None of these")
+    page.wait_for_selector(".told")
+    assert stored(listening)[before:] == ["not_listed"]
+
+
+@browser
+def test_feedback_that_fails_is_told_kindly_and_can_be_sent_again(
+    opened: Opened, listening: Running
+) -> None:
+    page = opened(url=listening.url)
+    show(page)
+    page.route(re.compile("/v1/feedback"), lambda route: route.fulfill(status=502, body=HTML))
+    page.click(".this >> nth=0")
+    page.wait_for_selector("text=could not be kept")
+    page.unroute(re.compile("/v1/feedback"))
+    page.click(".this >> nth=0")
+    page.wait_for_selector(".told")
+    listening.app.state.feedback.answers.__init__(10)
+    page.click("text=Change that")
+    page.click(".this >> nth=0")
+    page.wait_for_selector("text=no longer remembers")
+
+
+@browser
+def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer(
+    opened: Opened, bundle: Path, tmp_path: Path
+) -> None:
+    settings = Settings(bundle=bundle, feedback_store=tmp_path, feedback_photos=True)
+    with Running(settings) as running:
+        page = opened(url=running.url)
+        assert "unless you allow" in page.inner_text("#private")
+
+        def kept() -> int:
+            return len(list((tmp_path / "photos").iterdir()))
+
+        def said(press: Callable[[], None]) -> int:
+            with page.expect_response(re.compile("/v1/feedback")):
+                press()
+            wait_until(page, "!document.querySelector('#consented').disabled")
+            return kept()
+
+        show(page)
+        assert not page.is_checked("#consented")
+        assert said(lambda: page.click(".this >> nth=0")) == 0
+        assert said(lambda: page.check("#consented")) == 1
+        assert said(lambda: page.uncheck("#consented")) == 0
+        assert said(lambda: page.check("#consented")) == 1
+        show(page)  # another answer: nobody has agreed to anything yet
+        wait_until(page, "!document.querySelector('#consented').checked")
+        page.check("#consented")
+        assert kept() == 1
+        assert said(lambda: page.click("text=None of these")) == 2
+        page.route(re.compile("/v1/feedback"), lambda route: route.fulfill(status=502, body=HTML))
+        page.click("#consented")
+        page.wait_for_selector("text=could not be kept")
+        assert page.is_checked("#consented")  # as it still is
+        page.unroute(re.compile("/v1/feedback"))
+        running.app.state.feedback.photos._kept.clear()
+        running.app.state.feedback.photos._held.clear()
+        assert said(lambda: page.click("#consented")) == 2
+        assert said(lambda: page.click("#consented")) == 2
+        assert "the photo could not be" in page.inner_text("#feedback-said")
+    assert stored(running)[-1] == "not_listed"
+
+
+@browser
+def test_without_a_store_nobody_is_asked_for_feedback(page: "Page") -> None:
+    show(page)
+    assert page.is_hidden("#feedback")
+    assert page.is_hidden("#consent")
+    assert page.locator(".this").count() == 0
+
+
+@browser
+@pytest.mark.parametrize(
+    ("locale", "spoken", "heading", "k", "name"),
+    [
+        ("fr-CH", "fr", "Peut-être l\u2019une de ces 3 espèces", "3,0", "violette"),
+        ("de-AT", "de", "Vielleicht eine dieser 3 Arten", "3,0", "sweet violet"),
+        ("es", "es", "Puede ser una de estas 3 especies", "3,0", "sweet violet"),
+        ("ja", "en", "It may be one of these 3 species", "3.0", "sweet violet"),
+    ],
+)
+def test_the_page_speaks_the_language_of_the_browser(
+    opened: Opened, locale: str, spoken: str, heading: str, k: str, name: str
+) -> None:
+    page = opened(locale=locale)
+    show(page)
+    assert page.get_attribute("html", "lang") == spoken
+    assert page.inner_text("#answer-title") == heading.replace("3", str(len(shown(page)[0])))
+    assert page.inner_text("#k-value") == k
+    assert page.inner_text("#members .called >> nth=0") == name
+
+
+@browser
+def test_every_word_is_there_in_every_language(page: "Page") -> None:
+    shapes: dict[str, Any] = page.evaluate(
+        """async () => {
+            const { STRINGS } = await import("./strings.js");
+            const shape = (value) => typeof value === "function" ? value.length
+                : Array.isArray(value) ? value.length
+                : typeof value === "string" ? 0
+                : Object.fromEntries(Object.entries(value).map(([k, v]) => [k, shape(v)]));
+            return shape(STRINGS);
+        }"""
+    )
+    english = shapes.pop("en")
+    assert shapes.keys() == {"fr", "de", "es"}
+    assert all(shape == english for shape in shapes.values())
+    pages = "".join(path.read_text() for path in WEB.glob("*.html"))
+    assert set(re.findall(r'data-(?:say|name)="(\w+)"', pages)) <= english.keys()
+    scripts = "".join(p.read_text() for p in WEB.glob("*.js") if p.name != "strings.js")
+    used = set(re.findall(r"words\.(\w+)", scripts))
+    assert used <= english.keys()
+    said = {*used, *re.findall(r'"(\w+)"', pages), "genus", "family"}
+    assert english.keys() <= said
+    warned = re.findall(
+        r'Warned\(code="(\w+)"', "".join(p.read_text() for p in ANSWERS.glob("*.py"))
+    )
+    assert english["warnings"].keys() == set(warned)
+
+
+@browser
+def test_a_phone_offers_the_camera_first_and_all_targets_are_large(
+    opened: Opened, listening: Running
+) -> None:
+    page = opened(url=listening.url, **PHONE)
+    assert page.get_attribute("#camera", "capture") == "environment"
+    visible = page.eval_on_selector_all(
+        ".sheet > .actions button", "all => all.filter(e => !e.hidden).map(e => e.textContent)"
+    )
+    assert visible == ["Take a photo", "Choose a photo"]
+    show(page, PHOTO, PHOTO)
+    page.click("summary")
+    small = page.eval_on_selector_all(
+        "button, a:not(.skip), select, summary, input",
+        """all => all.filter(e => e.offsetParent).filter(e => {
+            const { width, height } = e.getBoundingClientRect();
+            return width < 44 || height < 44;
+        }).map(e => e.outerHTML)""",
+    )
+    assert small == []
+
+
+@browser
+def test_the_whole_zone_opens_the_choice_of_photos_by_mouse_and_by_key(opened: Opened) -> None:
+    page = opened()
+    choosers: list[FileChooser] = []
+    # `expect_file_chooser` would listen too late at times
+    page.on("filechooser", lambda chooser: choosers.append(chooser))
+    assert page.is_hidden("#take")
+    page.wait_for_timeout(50)
+    page.mouse.click(*corner_of(page, "#drop"))
+    page.wait_for_timeout(100)
+    assert len(choosers) == 1
+    choosers[0].set_files([FILE])
+    page.wait_for_selector("#result:not([hidden])")
+    page.focus("#zone")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    assert len(choosers) == 2
+
+
+def corner_of(page: "Page", selector: str) -> tuple[float, float]:
+    """A point just inside the lower right corner."""
+    box = page.locator(selector).bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] - 8, box["y"] + box["height"] - 8
+
+
+@browser
+def test_nothing_sticks_out_sideways(opened: Opened, listening: Running) -> None:
+    for path in ("", "model.html", "species.html"):
+        page = opened(path, url=listening.url, locale="de")
+        if not path:
+            show(page)
+            page.click("summary")
+        for width in (320, 390, 700, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+
+
+@browser
+def test_axe_finds_no_fault_in_any_state(opened: Opened, listening: Running) -> None:
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-playwright-python is not installed")
+    axe = Path(found.origin).with_name("axe.min.js").read_text()
+
+    def check(page: "Page") -> None:
+        page.evaluate(axe)
+        for scheme, rules in (("light", "undefined"), ("dark", "['color-contrast']")):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of its words
+            run = f"() => axe.run({{ runOnly: {rules} }}).then(r => r.violations)"
+            faults = [(one["id"], one["nodes"][0]["html"]) for one in page.evaluate(run)]
+            assert faults == []
+
+    for path in ("model.html", "species.html"):
+        check(opened(path, url=listening.url))
+    page = opened(url=listening.url)
+    check(page)
+    show(page, garden.DULL, PHOTO)
+    page.click("summary")
+    check(page)
+    page.click(".this >> nth=0")
+    page.wait_for_selector(".told")
+    check(page)
+    drop(page, b"this is no picture")
+    page.wait_for_selector("#problem:not([hidden])")
+    check(page)
+
+
+@browser
+def test_the_model_page_tells_how_often_its_sets_were_right(
+    opened: Opened, running: Running
+) -> None:
+    page = opened("model.html")
+    row = page.locator("tbody tr", has=page.locator("td:first-child", has_text=re.compile("^3$")))
+    found = ask(running, 3.0)["set"]
+    hits = found["hit_rate"]
+    assert row.first.locator("td").all_inner_texts() == [
+        "3",
+        f"{found['expected_size']['value']:.2f}",
+        f"{100 * hits['value']:.1f}%",
+        "\u2013".join(f"{100 * end:.1f}%" for end in hits["ci95"]),
+    ]
+    assert page.locator("#card h2").all_inner_texts() == [
+        "How often sets hold the right species",
+        "Several photos of one plant",
+        "What can be sent",
+        "Which model this is",
+    ]
+    assert "Up to 5 photos" in page.inner_text("#card")
+
+
+@browser
+def test_the_species_page_searches_and_shows_more(opened: Opened) -> None:
+    page = opened("species.html")
+    assert page.inner_text("#found") == "12 species"
+    assert page.locator(".card").count() == 12
+    assert page.is_hidden("#more")
+    assert "Rosaceae" in page.inner_text(".card >> nth=0")
+    assert "10 training photos" in page.inner_text(".card >> nth=0")
+    page.fill("#q", "VIOLET")
+    page.wait_for_selector("text=1 species")
+    assert page.inner_text(".card .scientific") == "Viola odorata"
+    page.fill("#q", "nothing of the kind")
+    page.wait_for_selector("text=No species of this name")
+    change_json(page, r"/v1/classes\?", lambda found: found.update(total=100))
+    page.fill("#q", "")
+    with page.expect_response(re.compile(r"limit=240")):
+        page.click("#more")
+
+
+@browser
+def test_a_page_without_a_server_says_so(opened: Opened) -> None:
+    for path in ("model.html", "species.html"):
+        page = opened(path)
+        page.route(re.compile("/v1/"), lambda route: route.fulfill(status=504, body=HTML))
+        page.reload()
+        page.wait_for_selector("text=The service is down")
+        page.unroute(re.compile("/v1/"))
+        page.click("#again")
+        page.wait_for_selector("tbody, .card")
+
+
+def test_the_pages_ask_for_nothing_from_elsewhere() -> None:
+    files = list(WEB.iterdir())
+    assert {path.name for path in files} >= {"index.html", "model.html", "species.html", "app.js"}
+    for path in files:
+        rest = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in rest
+        assert "https:" not in rest
+        assert "style=" not in rest  # the policy would refuse it
+        assert "innerHTML" not in rest

@@ -1,0 +1,323 @@
+"""Photos that gather for the network while it works, as on a GPU, tried on the processor."""
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from florilege.cores import cores
+from florilege.errors import BundleError, FlorilegeError
+from florilege.models.bundle import open_bundle
+from florilege.models.fixed_batch import FixedBatch
+from florilege.models.images import DamagedImage, load, read_header
+from florilege.models.runtime import CPU, installed_wheels
+from florilege.models.session import Session, open_graph
+from florilege.server.answers import pipeline as pipelines
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.answers.query import Ask
+from florilege.server.engine import Engine
+from florilege.server.inference import batching
+from florilege.server.inference.batching import LARGEST, SIZES, Batching, in_batches
+from florilege.server.prometheus import Metrics
+from florilege.server.reload import pipeline_of
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.running import Running
+from tests.server.test_serve import ask
+
+MOST = 1_000_000
+PHOTOS = [read_header(garden.photo(number)) for number in range(8)]
+
+
+@pytest.fixture
+def session(bundle: Path) -> Session:
+    return Session(open_bundle(bundle), device="cpu")
+
+
+@pytest.fixture
+def batches(session: Session) -> Iterator[Batching]:
+    found = Batching(session, replayed=True)
+    yield found
+    found.close()
+
+
+class Gate:
+    """Holds every batch until it is opened, and counts their photos."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open, self.reached, self.sizes = threading.Event(), threading.Event(), list[int]()
+        run = FixedBatch.run
+
+        def held(batch: FixedBatch, pictures: Sequence[Any]) -> Any:
+            self.sizes.append(len(pictures))
+            self.reached.set()
+            assert self.open.wait(10)
+            return run(batch, pictures)
+
+        monkeypatch.setattr(FixedBatch, "run", held)
+
+
+def gathered(batches: Batching, number: int) -> None:
+    """Wait until so many photos are decoded and wait for the next batch."""
+    for _ in range(1000):
+        if batches._decoded.qsize() >= number:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"{batches._decoded.qsize()} of {number} photos gathered")
+
+
+def test_a_photo_gets_what_the_session_says(session: Session, batches: Batching) -> None:
+    assert (batches.provider, batches.dimensions) == (session.provider, session.dimensions)
+    for photo in PHOTOS:
+        (ours, seconds), (theirs, _) = (
+            each.look(photo, max_pixels=MOST) for each in (batches, session)
+        )
+        assert ours.features is None
+        assert seconds > 0
+        for head, values in theirs.logits.items():
+            np.testing.assert_allclose(ours.logits[head], values, rtol=1e-5, atol=1e-5)
+
+
+def test_features_come_where_they_are_asked_for(batches: Batching, session: Session) -> None:
+    ours, _ = batches.look(PHOTOS[0], max_pixels=MOST, features=True)
+    theirs, _ = session.look(PHOTOS[0], max_pixels=MOST, features=True)
+    assert ours.features is not None
+    assert theirs.features is not None
+    np.testing.assert_allclose(ours.features, theirs.features, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_decoded_meanwhile_is_the_next_batch_and_all_get_their_own(
+    batches: Batching, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, number = Gate(monkeypatch), LARGEST + 6
+    with ThreadPoolExecutor(number) as pool:
+        first = pool.submit(batches.look, PHOTOS[0], max_pixels=MOST)
+        assert gate.reached.wait(10)
+        rest = [
+            pool.submit(batches.look, PHOTOS[each % len(PHOTOS)], max_pixels=MOST)
+            for each in range(1, number)
+        ]
+        gathered(batches, number - 1)
+        gate.open.set()
+        found = [each.result()[0] for each in (first, *rest)]
+    assert gate.sizes == [1, LARGEST, 5]
+    for each, ours in enumerate(found):
+        theirs = session.look(PHOTOS[each % len(PHOTOS)])[0].logits
+        for head, values in theirs.items():
+            np.testing.assert_allclose(ours.logits[head], values, rtol=1e-4, atol=1e-4)
+
+
+def test_no_more_are_decoded_at_once_than_there_are_cores(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "cores", lambda: 2)
+    at_once, most, lock = 0, 0, threading.Lock()
+
+    def slow(*given: Any, **named: Any) -> Any:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        threading.Event().wait(0.02)
+        with lock:
+            at_once -= 1
+        return load(*given, **named)
+
+    monkeypatch.setattr("florilege.server.inference.batching.load", slow)
+    batches = Batching(session, replayed=False)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda photo: batches.look(photo, max_pixels=MOST), PHOTOS))
+    batches.close()
+    assert most == 2
+
+
+# What goes wrong -------------------------------------------------------------------------------
+
+
+def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: Batching) -> None:
+    whole = garden.encoded(garden.pixels(garden.COLOURS[0], side=200), "JPEG")
+    with pytest.raises(DamagedImage, match="cut short"):
+        batches.look(read_header(whole[:-1000]), max_pixels=MOST)
+    assert batches.look(PHOTOS[0], max_pixels=MOST)
+
+
+def test_numbers_that_are_none_fail_the_photo_they_belong_to_alone(
+    batches: Batching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, run = Gate(monkeypatch), FixedBatch.run
+
+    def broken(batch: FixedBatch, pictures: Sequence[Any]) -> Any:
+        found = run(batch, pictures)
+        if len(pictures) > 1:
+            for values in found.values():
+                values[1] = np.nan
+        return found
+
+    monkeypatch.setattr(FixedBatch, "run", broken)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(batches.look, PHOTOS[0], max_pixels=MOST)
+        assert gate.reached.wait(10)
+        rest = [pool.submit(batches.look, photo, max_pixels=MOST) for photo in PHOTOS[1:4]]
+        gathered(batches, 3)
+        gate.open.set()
+        assert first.result()
+    errors = [each.exception() for each in rest]
+    assert sum(error is None for error in errors) == 2
+    assert [type(error) for error in errors if error is not None] == [BundleError]
+
+
+def test_a_batch_that_fails_fails_its_photos_and_not_the_next(
+    batches: Batching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(FixedBatch, "run", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            batches.look(PHOTOS[0], max_pixels=MOST)
+    assert batches.look(PHOTOS[0], max_pixels=MOST)
+
+
+def test_closing_ends_the_thread_after_the_last_photo(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, batches = Gate(monkeypatch), None
+    gate.open.set()
+    batches = Batching(session, replayed=False)
+    gate.open.clear()
+    gate.reached.clear()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(batches.look, PHOTOS[0], max_pixels=MOST)
+        assert gate.reached.wait(10)
+        second = pool.submit(batches.look, PHOTOS[1], max_pixels=MOST)
+        gathered(batches, 1)
+        closing = pool.submit(batches.close)
+        gathered(batches, 2)  # the photo, and the word that ends it, are one batch
+        gate.open.set()
+        assert first.result()
+        assert second.result()
+        closing.result()
+    assert not batches._thread.is_alive()
+
+
+# Where it is used ------------------------------------------------------------------------------
+
+
+def test_batches_that_give_other_numbers_are_not_used(
+    session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = FixedBatch.run
+
+    def off(batch: FixedBatch, pictures: Sequence[Any]) -> Any:
+        return {name: 1.01 * values for name, values in run(batch, pictures).items()}
+
+    monkeypatch.setattr(FixedBatch, "run", off)
+    with pytest.raises(FlorilegeError, match=r"batches of 1 give logits .* away from"):
+        Batching(session, replayed=True)
+    with caplog.at_level(logging.WARNING):
+        assert in_batches(session) is session
+    assert [record.message.split(" cannot")[0] for record in caplog.records] == [
+        "replayed batches",
+        "batches",
+    ]
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_a_replay_of_old_pictures_is_noticed(
+    session: Session, monkeypatch: pytest.MonkeyPatch, stale: bool
+) -> None:
+    run, first = FixedBatch.run, dict[int, Any]()
+
+    def replay(batch: FixedBatch, pictures: Sequence[Any]) -> Any:
+        found = run(batch, pictures)
+        return first.setdefault(batch.size, found) if stale else found
+
+    monkeypatch.setattr(FixedBatch, "run", replay)
+    assert (in_batches(session) is session) is stale
+
+
+def test_batches_go_without_replay_where_that_alone_is_refused(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = list[bool]()
+
+    def refusing(*given: Any, replayed: bool, **named: Any) -> Any:
+        opened.append(replayed)
+        if replayed:
+            raise RuntimeError("not all nodes are on the GPU")
+        return open_graph(*given, replayed=replayed, **named)
+
+    monkeypatch.setattr("florilege.server.inference.batching.open_graph", refusing)
+    found = in_batches(session)
+    assert isinstance(found, Batching)
+    found.close()
+    assert opened == [True, False]
+
+
+def test_a_processor_is_served_without(bundle: Path) -> None:
+    pipeline = pipeline_of(Settings(bundle=bundle))
+    assert isinstance(pipeline.session, Session)
+    assert pipeline.gathering == 0
+
+
+def test_threads_that_are_asked_for_are_all_there_are_on_a_gpu_too(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines, "CUDA", CPU)
+    settings = Settings(bundle=bundle, device="cpu", threads=3)
+    engine = Engine(pipeline_of(settings), settings, Metrics())
+    engine.close()
+    assert isinstance(engine.pipeline.session, Batching)
+    assert engine.threads == 3
+
+
+def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = open_pipeline(bundle, device="cpu")
+    monkeypatch.setattr(pipelines, "CUDA", CPU)
+    monkeypatch.setattr(batching, "cores", lambda: 2)
+    with Running(Settings(bundle=bundle, device="cpu")) as running:
+        engine = running.engine
+        assert isinstance(engine.pipeline.session, Batching)
+        assert engine.threads == cores() + LARGEST
+        assert isinstance(open_pipeline(bundle, device="cpu").session, Session)  # as predict does
+        numbers = [number % 8 for number in range(64)]
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda n: ask(running.port, body=garden.photo(n)), numbers))
+    for number, (status, ours) in zip(numbers, answers, strict=True):
+        assert status == 200
+        theirs = expected([garden.photo(number)], Ask(), "r").answer
+        assert [each["class_id"] for each in ours["results"]] == [
+            each.class_id for each in theirs.results
+        ]
+        assert [each["score"] for each in ours["results"]] == pytest.approx(
+            [each.score for each in theirs.results], rel=1e-4
+        )
+    assert not engine.pipeline.session._thread.is_alive()
+
+
+@pytest.mark.gpu
+def test_a_gpu_replays_batches_that_agree_with_the_processor(
+    bundle: Path, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    if "onnxruntime-gpu" not in installed_wheels():
+        pytest.skip("onnxruntime-gpu is not installed")
+    batches = in_batches(Session(open_bundle(bundle), device="cuda"))
+    assert isinstance(batches, Batching)
+    assert not caplog.messages  # neither batches nor replay were refused
+    with ThreadPoolExecutor(16) as pool:
+        looks = [pool.submit(batches.look, photo, max_pixels=MOST) for photo in 8 * PHOTOS]
+        found = [each.result()[0].logits for each in looks]
+    batches.close()
+    for photo, ours in zip(8 * PHOTOS, found, strict=True):
+        for head, values in session.look(photo)[0].logits.items():
+            np.testing.assert_allclose(ours[head], values, rtol=1e-3, atol=1e-3)
+
+
+def test_sizes_ascend_so_that_every_number_of_photos_fits_one() -> None:
+    assert list(SIZES) == sorted(set(SIZES))
+    assert SIZES[0] == 1

@@ -1,0 +1,277 @@
+"""The pixel budget: what a picture holds, who waits, and in which order."""
+
+import io
+import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, JpegImagePlugin
+
+from florilege.models import images
+from florilege.models.images import Header, read_header
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.errors import QueueTimeout
+from florilege.server.inference import decoding_budget as module
+from florilege.server.inference.decoding_budget import (
+    MAX_DECODING_PIXELS,
+    NOT_COUNTED,
+    PixelBudget,
+    pixels_to_hold,
+)
+from florilege.server.settings import Settings
+from tests.server.running import Running, wait_for
+
+
+def picture(width: int, height: int, kind: str = "PNG", **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height), (200, 30, 60)).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def held(data: bytes, least: int = 48, max_pixels: int = 10**6) -> int:
+    return pixels_to_hold(read_header(data), least=least, max_pixels=max_pixels)
+
+
+class Holder:
+    """Takes from a budget in a thread of its own, and gives back when told."""
+
+    def __init__(self, budget: PixelBudget, pixels: int) -> None:
+        self.inside, self._leave = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(budget, pixels), daemon=True)
+        self._thread.start()
+
+    def _run(self, budget: PixelBudget, pixels: int) -> None:
+        with budget.hold(pixels):
+            self.inside.set()
+            assert self._leave.wait(15)
+
+    def leave(self) -> None:
+        self._leave.set()
+        self._thread.join(15)
+
+
+def test_who_does_not_fit_waits_until_others_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 60)  # who waits is woken, and does not wake up
+    budget = PixelBudget(100)
+    first, second = Holder(budget, 60), Holder(budget, 40)
+    assert first.inside.wait(15)
+    assert second.inside.wait(15)
+    third = Holder(budget, 10)
+    wait_for(lambda: budget.waiting == 1)
+    assert not third.inside.is_set()
+    assert budget.held == 100
+    second.leave()
+    assert third.inside.wait(15)
+    assert budget.held == 70
+    first.leave()
+    third.leave()
+    assert (budget.held, budget.waiting) == (0, 0)
+
+
+def test_small_ones_do_not_overtake_a_large_one_that_waits() -> None:
+    budget = PixelBudget(100)
+    first = Holder(budget, 50)
+    assert first.inside.wait(15)
+    large = Holder(budget, 60)
+    wait_for(lambda: budget.waiting == 1)
+    small = Holder(budget, 10)
+    wait_for(lambda: budget.waiting == 2)
+    assert not small.inside.wait(0.05)
+    first.leave()
+    assert large.inside.wait(15)
+    assert small.inside.wait(15)
+    large.leave()
+    small.leave()
+
+
+def test_what_exceeds_the_budget_by_itself_goes_alone() -> None:
+    budget = PixelBudget(100)
+    small = Holder(budget, 3)
+    assert small.inside.wait(15)
+    huge = Holder(budget, 1000)
+    wait_for(lambda: budget.waiting == 1)
+    small.leave()
+    assert huge.inside.wait(15)
+    huge.leave()
+    assert budget.held == 0
+
+
+def test_a_fiftieth_of_the_budget_is_not_counted_and_never_waits() -> None:
+    budget = PixelBudget(2 * NOT_COUNTED)
+    with (
+        budget.hold(budget.limit),
+        budget.hold(2, fail),
+        budget.hold(2, fail),
+        budget.hold(0, fail),
+    ):
+        assert budget.held == budget.limit
+    with budget.hold(3):
+        assert budget.held == 3
+
+
+def test_pictures_are_decoded_together_up_to_so_many_pixels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
+    budget, half = PixelBudget(), MAX_DECODING_PIXELS // 2
+    with budget.hold(half):
+        with budget.hold(half, fail):
+            assert budget.held == MAX_DECODING_PIXELS
+        with pytest.raises(AssertionError, match="had to wait"), budget.hold(half + 1, fail):
+            pytest.fail("went in")
+
+
+def fail() -> None:
+    raise AssertionError("had to wait")
+
+
+def test_who_gives_up_behind_another_keeps_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
+    budget = PixelBudget(10)
+    first = Holder(budget, 10)
+    assert first.inside.wait(15)
+    second = Holder(budget, 10)
+    wait_for(lambda: budget.waiting == 1)
+    with pytest.raises(AssertionError, match="had to wait"), budget.hold(10, fail):
+        pytest.fail("went in")
+    assert budget.waiting == 1
+    first.leave()
+    assert second.inside.wait(15)
+    second.leave()
+    with budget.hold(10, fail):
+        assert budget.waiting == 0
+
+
+def test_who_gives_up_waiting_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
+    budget = PixelBudget(10)
+
+    def give_up() -> None:
+        raise QueueTimeout("too long")
+
+    with budget.hold(10):
+        with pytest.raises(QueueTimeout), budget.hold(1, give_up):
+            pytest.fail("went in")
+        assert (budget.held, budget.waiting) == (10, 0)
+    with budget.hold(10, give_up):  # nobody is asked who need not wait
+        assert budget.held == 10
+
+
+def test_a_failure_while_decoding_gives_the_pixels_back() -> None:
+    budget = PixelBudget(10)
+    with pytest.raises(ZeroDivisionError), budget.hold(10):
+        raise ZeroDivisionError
+    assert budget.held == 0
+
+
+@pytest.mark.parametrize("limit", [0, -5])
+def test_a_budget_needs_a_pixel(limit: int) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        PixelBudget(limit)
+
+
+def test_pictures_are_held_whole_but_for_baseline_jpegs() -> None:
+    for kind in ("PNG", "WEBP", "AVIF"):
+        assert held(picture(640, 480, kind)) == 640 * 480
+    assert held(picture(640, 480, "JPEG")) == 640 * 480 // 64
+    assert held(picture(640, 480, "JPEG", progressive=True)) == 640 * 480
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 700), st.integers(1, 700), st.integers(1, 400))
+def test_a_baseline_jpeg_counts_as_the_decoder_shrinks_it(
+    width: int, height: int, least: int
+) -> None:
+    data = picture(width, height, "JPEG")
+    image = JpegImagePlugin.JpegImageFile(io.BytesIO(data))
+    image.draft(None, (least, least))
+    assert held(data, least) <= image.width * image.height
+    assert held(data, least) * 1.35 + 2 * (width + height) >= image.width * image.height
+
+
+def test_what_the_decoder_refuses_holds_nothing() -> None:
+    assert held(picture(1001, 1000)) == 0
+    assert held(picture(1000, 1000)) == 10**6
+
+
+def test_a_frame_header_cannot_hide_behind_other_segments() -> None:
+    baseline, progressive = (picture(640, 480, "JPEG", progressive=value) for value in (0, 1))
+    comment = b"\xff\xfe" + struct.pack(">H", 3) + b"x"
+    for filling in (b"\xff\x01" * 40, b"\xff" * 40, comment * 3, comment * 2000):
+        assert held(progressive[:2] + filling + progressive[2:]) == 640 * 480
+        assert held(baseline[:2] + filling + baseline[2:]) == 640 * 480 // 64
+
+
+@pytest.mark.parametrize("kind", ["baseline", "progressive"])
+@pytest.mark.parametrize("fill", [0, 1, 2, 3])
+def test_fill_bytes_before_a_marker_are_passed_over(kind: str, fill: int) -> None:
+    """Any number of 0xFF may stand before a marker (ISO/IEC 10918-1, B.1.1.2)."""
+    data = picture(640, 480, "JPEG", progressive=kind == "progressive")
+    at = data.index(b"\xff\xdb")  # the first table
+    data = data[:at] + b"\xff" * fill + data[at:]
+    header = read_header(data)
+    assert (header.width, header.height) == (640, 480)
+    Image.open(io.BytesIO(header.pixels)).load()
+    assert held(data) == 640 * 480 // (64 if kind == "baseline" else 1)
+
+
+def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three threads, two large PNGs, one JPEG: the second PNG waits until the first is done."""
+    inside: list[int] = []
+    entered, opened = threading.Semaphore(0), threading.Event()
+    load = images.load
+
+    def slow_for_large(header: Header, *rest: Any, **named: Any) -> Any:
+        if header.kind == "png":
+            inside.append(running.engine.pipeline.budget.held)
+            entered.release()
+            assert opened.wait(15)
+        return load(header, *rest, **named)
+
+    def post(body: bytes) -> int:
+        connection = running.connection()
+        connection.request("POST", "/v1/identify", body)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    large, small = picture(300, 300), picture(40, 40, "JPEG")
+    with Running(Settings(bundle=bundle, threads=3, max_decoding_pixels=100_000)) as running:
+        monkeypatch.setattr("florilege.models.session.load", slow_for_large)
+        budget = running.engine.pipeline.budget
+        with ThreadPoolExecutor(2) as pool:
+            answers = [pool.submit(post, large) for _ in range(2)]
+            assert entered.acquire(timeout=15)
+            wait_for(lambda: budget.waiting == 1)
+            assert inside == [90_000]
+            assert post(small) == 200
+            opened.set()
+            assert [answer.result() for answer in answers] == [200, 200]
+        assert inside == [90_000, 90_000]
+        assert (budget.held, budget.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(("gap", "left"), [(1.0, 100 * 100), (2.0, 200 * 200)])
+def test_a_jpeg_holds_what_the_gap_of_its_bundle_leaves(
+    bundle: Path, gap: float, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, asked = open_pipeline(bundle), list[int]()
+    wanted = replace(opened.bundle.preprocess, image_size=100, crop_fraction=1.0, reducing_gap=gap)
+    pipeline = replace(opened, bundle=replace(opened.bundle, preprocess=wanted))
+
+    def hold(_: PixelBudget, pixels: int, check: object) -> nullcontext[None]:
+        asked.append(pixels)
+        return nullcontext()
+
+    monkeypatch.setattr(PixelBudget, "hold", hold)
+    pipeline.outputs(picture(400, 400, "JPEG"))
+    assert asked == [left]

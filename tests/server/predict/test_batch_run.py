@@ -1,0 +1,302 @@
+"""`florilege predict` over many photos: files that grow, runs that go on, and what is refused."""
+
+import csv
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from florilege.errors import FlorilegeError, SomeInputsFailed, UsageError
+from florilege.models.bundle import replace_files
+from florilege.server.cli import app
+from florilege.server.predict import prediction
+from tests.server import garden
+
+FORMATS = ("jsonl", "csv", "parquet")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty photos; the 4th is suspect, the 8th is none."""
+    folder = tmp_path_factory.mktemp("photos")
+    for index in range(30):
+        (folder / f"{index:02}.png").write_bytes(
+            garden.photo(index % 11, blur=0.1, other=index % 7)
+        )
+    (folder / "03.png").write_bytes(garden.DULL)
+    (folder / "07.png").write_text("no picture")
+    return folder
+
+
+def run(
+    bundle: Path, *words: str | Path, fails: type[Exception] | None = SomeInputsFailed
+) -> Result:
+    result = CliRunner().invoke(app, ["predict", str(bundle), *map(str, words)])
+    if result.exception is not None and not isinstance(result.exception, fails or ()):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of photos that were read."""
+    read, names = prediction._read, list[str]()
+
+    def noted(path: Path) -> bytes:
+        names.append(path.name)
+        return read(path)
+
+    monkeypatch.setattr(prediction, "_read", noted)
+    return names
+
+
+@contextmanager
+def stopped_at(name: str, error: BaseException) -> Iterator[None]:
+    """Raise in place of the answer to a photo."""
+    with pytest.MonkeyPatch.context() as patched:
+        look = prediction._look
+
+        def stop(pipeline: Any, one: Any, *more: Any) -> Any:
+            if one.photos[0].name == name:
+                raise error
+            return look(pipeline, one, *more)
+
+        patched.setattr(prediction, "_look", stop)
+        yield
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_run_stopped_by_ctrl_c_goes_on_and_answers_no_photo_twice(
+    bundle: Path, photos: Path, tmp_path: Path, form: str, answered: list[str]
+) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+    whole, output = tmp_path / f"whole.{form}", tmp_path / f"sets.{form}"
+    run(bundle, photos, "-o", whole)
+    answered.clear()
+    with stopped_at("20.png", KeyboardInterrupt()):
+        result = CliRunner().invoke(app, ["predict", str(bundle), str(photos), "-o", str(output)])
+    assert result.exit_code != 0
+    assert f"20 of 30 answers are kept in {output}.part: repeat the command with" in result.stderr
+    assert not output.exists()
+    answered.clear()
+    result = run(bundle, photos, "-o", output, "--resume")
+    assert answered[0] == "20.png"
+    assert "resuming after 20 of 30\n" in result.stderr
+    assert f"29 of 30 photos answered, 1 suspect, 1 failed; written: {output}\n" in result.stderr
+    assert str(result.exception) == "1 of 30 photos failed, each listed above or in the run before"
+    assert output.read_bytes() == whole.read_bytes()
+    assert not Path(f"{output}.part").exists()
+    again = run(bundle, photos, "-o", output, "--resume", fails=None)
+    assert again.stderr == f"{output} is complete, there is nothing to resume\n"
+    assert len(answered) == 10
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    listed = "".join(f"{photos}/{number % 30:02}.png\n" for number in range(400))
+    (tmp_path / "list").write_text(listed)
+    whole, output, journal = (tmp_path / name for name in ("whole.csv", "a.csv", "a.csv.run"))
+    words = ["predict", str(bundle), "-", "--threads", "1", "-o"]
+    with (tmp_path / "list").open() as stdin:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "florilege", *words, str(output)],
+            stdin=stdin,
+            stderr=subprocess.DEVNULL,
+        )
+    while not (journal.exists() and journal.read_bytes().count(b"\n") > 20):
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    assert not output.exists()
+    for target in (output, whole):
+        result = CliRunner().invoke(app, [*words, str(target), "--resume"], input=listed)
+        assert ("resuming after" in result.stderr) == (target == output)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file may grow beyond ``size`` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_full_disk_loses_nothing(bundle: Path, photos: Path, tmp_path: Path, form: str) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+    whole, output = tmp_path / f"whole.{form}", tmp_path / f"sets.{form}"
+    run(bundle, photos, "-o", whole)
+    with full_disk(8_000), pytest.raises(FlorilegeError) as raised:
+        run(bundle, photos, "-o", output)
+    assert raised.value.exit_code == 1
+    assert "answers are kept in" in str(raised.value)
+    assert "repeat the command with --resume to go on" in str(raised.value)
+    part = tmp_path / f"sets.{form}.part"
+    assert part.stat().st_size == 8_000  # the last row is half written
+    assert not output.exists()
+    run(bundle, photos, "-o", output, "--resume")
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
+    bundle: Path, photos: Path, tmp_path: Path, answered: list[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    output = tmp_path / "sets.parquet"
+    with pytest.MonkeyPatch.context() as patched:
+        full = OSError(28, "No space left on device")
+
+        def fail(*_: Any) -> None:
+            raise full
+
+        patched.setattr("florilege.server.predict.parquet.replaced", fail)
+        with pytest.raises(FlorilegeError, match="No space left on device; 30 of 30 answers are"):
+            run(bundle, photos, "-o", output)
+    answered.clear()
+    run(bundle, photos, "-o", output, "--resume")
+    assert (answered, output.exists()) == ([], True)
+
+
+def test_what_is_interrupted_is_not_lost_by_leaving_resume_out(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "sets.csv"
+    with stopped_at("20.png", KeyboardInterrupt()):
+        CliRunner().invoke(app, ["predict", str(bundle), str(photos), "-o", str(output)])
+    with pytest.raises(UsageError, match="holds 20 finished answers of an interrupted run"):
+        run(bundle, photos, "-o", output)
+
+
+def other_photos(folder: Path) -> None:
+    (folder / "03.png").rename(folder / "03a.png")
+
+
+def one_more(folder: Path) -> None:
+    (folder / "99.png").write_bytes(garden.DULL)
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "said"),
+    [
+        (
+            one_more,
+            [],
+            r"photos was 30 and is 31; observations was 30 and is 31; sha256 of the list",
+        ),
+        (other_photos, [], r"resumed: sha256 of the list of photos was .* and is "),
+        (None, ["--k", "2"], r"k was not given and is 2\.0\."),
+        (
+            None,
+            ["--lang", "fr", "--include", "rollup"],
+            r'lang .* "fr"; include was \[\] and is \["r',
+        ),
+        (None, ["--format", "jsonl"], 'format was "csv" and is "jsonl"'),
+        (None, ["--group-by", "folder"], 'group_by was not given and is "folder"; observations'),
+        (None, ["--embeddings", "x.npy"], 'embeddings was not given and is "x.npy"'),
+    ],
+)
+def test_a_run_that_asks_for_something_else_is_refused(
+    bundle: Path,
+    photos: Path,
+    tmp_path: Path,
+    change: Callable[[Path], None] | None,
+    words: list[str],
+    said: str,
+) -> None:
+    folder, output = tmp_path / "photos", tmp_path / "sets.csv"
+    shutil.copytree(photos, folder)
+    with stopped_at("20.png", KeyboardInterrupt()):
+        CliRunner().invoke(app, ["predict", str(bundle), str(folder), "-o", str(output)])
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    if change is not None:
+        change(folder)
+    with pytest.raises(UsageError, match=said):
+        run(bundle, folder, "-o", output, "--resume", *words)
+    assert before == {f.name: f.read_bytes() for f in tmp_path.iterdir() if f.is_file()}
+
+
+def test_a_run_of_another_bundle_is_refused(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    mine, output = tmp_path / "bundle", tmp_path / "sets.csv"
+    shutil.copytree(bundle, mine)
+    with stopped_at("20.png", KeyboardInterrupt()):
+        CliRunner().invoke(app, ["predict", str(mine), str(photos), "-o", str(output)])
+    replace_files(mine, {"MODEL_CARD.md": b"of another one"})
+    with pytest.raises(UsageError, match=r'resumed: bundle_sha256 was ".*" and is ".*"\. Ask as'):
+        run(mine, photos, "-o", output, "--resume")
+
+
+def test_the_format_is_told_by_the_ending(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    photo = photos / "00.png"
+    for name in ("a.csv", "a.CSV"):
+        run(bundle, photo, "-o", tmp_path / name)
+        assert (tmp_path / name).read_text().startswith("path,observation,photos,rank,")
+    for name in ("a.jsonl", "a.ndjson"):
+        run(bundle, photo, "-o", tmp_path / name)
+        assert json.loads((tmp_path / name).read_text())["path"] == str(photo)
+    for words in (("-o", tmp_path / "a.txt"), ("-o", tmp_path / "b.csv", "--format", "table")):
+        run(bundle, photo, *words)
+        assert Path(words[1]).read_text().startswith("photo ")
+        assert not Path(f"{words[1]}.run").exists()
+
+
+def test_every_format_marks_suspect_photos_and_names_the_model(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    words = (bundle, photos / "03.png", photos / "00.png")
+    table = run(*words).stdout.splitlines()
+    assert ["suspect:" in line for line in table[:3]] == [False, True, False]
+    rejected = run(*words, "--reject").stdout.splitlines()
+    assert "rejected:" in rejected[1]
+    run(*words, "-o", tmp_path / "a.csv", "--lang", "fr")
+    with (tmp_path / "a.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["verdict"] for row in rows if row["rank"] == "1"] == ["suspect", "accepted"]
+    best = next(row for row in rows if row["path"].endswith("00.png"))
+    assert (best["scientific_name"], best["common_name"]) == ("Rosa rubra", "rose rouge")
+    assert (best["genus"], best["family"], best["gbif"]) == ("Rosa", "Rosaceae", "301001")
+    assert best["model"] == "garden 2026.11"
+    run(*words, "-o", tmp_path / "a.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [line["rejection"]["verdict"] for line in lines] == ["suspect", "accepted"]
+    assert lines[0]["model"]["calibration_id"] == best["calibration_id"]
+
+
+def test_what_came_of_it_is_said_on_stderr(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    assert run(bundle, photos).stderr.endswith("\n29 of 30 photos answered, 1 suspect, 1 failed\n")
+    words = ("--group-by", "folder", "-o", tmp_path / "a.csv", "--embeddings", tmp_path / "a.npy")
+    assert run(bundle, photos, *words).stderr.endswith(
+        "\n1 of 1 observations (30 photos) answered, 0 suspect, photos that failed: 1; "
+        f"written: {tmp_path}/a.csv, {tmp_path}/a.npy\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--resume"], "--resume goes on with a file: name it with -o"),
+        (["--resume", "-o", "a.txt"], "a table cannot be resumed: choose --format csv, jsonl or"),
+        (["--embeddings", "a.parquet"], r"--embeddings must end in \.npy, got a\.parquet"),
+        (["--embeddings", "/no/such/a.npy"], "--embeddings /no/such/a.npy cannot be written: No"),
+        (["--group-by", "plant"], "plant is a column of a manifest, and .* is none"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    bundle: Path, photos: Path, words: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        run(bundle, photos, *words)

@@ -1,0 +1,445 @@
+"""`florilege predict`: the same answers as over HTTP, in every format, failures listed."""
+
+import csv
+import errno
+import io
+import json
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner, Result
+
+from florilege.data.layouts.folder import SUFFIXES
+from florilege.errors import DataError, SomeInputsFailed, UsageError
+from florilege.models.images.sniff import ENDINGS
+from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.answers.query import Ask
+from florilege.server.cli import app
+from florilege.server.predict import batch_run, formats, prediction
+from florilege.server.predict.photos import Observation, find_photos
+from florilege.server.predict.prediction import predict_all
+from tests.server import garden
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with photos at two depths, something else, and something hidden."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "more").mkdir()
+    (folder / ".cache").mkdir()
+    for index in range(4):
+        (folder / f"{index}.png").write_bytes(garden.photo(index))
+    (folder / "more" / "4.PNG").write_bytes(garden.photo(4))
+    (folder / ".cache" / "5.png").write_bytes(garden.photo(5))
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def run(bundle: Path, *words: str | Path, stdin: str = "") -> Result:
+    result = CliRunner().invoke(app, ["predict", str(bundle), *map(str, words)], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_predict_and_http_give_the_same_answer(
+    bundle: Path, photos: Path, client: TestClient
+) -> None:
+    words = ("--k", "2.5", "--include", "scores,rollup", "--format", "jsonl")
+    for found in lines(run(bundle, photos, *words)):
+        body = Path(found["path"]).read_bytes()
+        served = client.post("/v1/identify?k=2.5&include=scores,rollup", content=body).json()
+        assert {**found, "id": None} == {
+            **served, "id": None, "error": None,
+            "path": found["path"], "paths": [found["path"]], "observation": None,
+        }  # fmt: skip
+
+
+def test_folders_are_searched_in_order_and_what_is_skipped_is_said(
+    bundle: Path, photos: Path
+) -> None:
+    result = run(bundle, photos, "--format", "jsonl")
+    names = [str(Path(one["path"]).relative_to(photos)) for one in lines(result)]
+    assert names == ["0.png", "1.png", "2.png", "3.png", str(Path("more") / "4.PNG")]
+    assert "skipped 1 files" in result.stderr
+    assert "notes.txt" in result.stderr
+
+
+def test_a_list_is_read_from_standard_input(bundle: Path, photos: Path) -> None:
+    listed = f"{photos / '2.png'}\n\n{photos / '0.png'}\r\n"
+    found = lines(run(bundle, "-", "--format", "jsonl", stdin=listed))
+    assert [Path(one["path"]).name for one in found] == ["2.png", "0.png"]
+
+
+def test_a_named_file_is_tried_whatever_its_ending() -> None:
+    photos, skipped = find_photos(["a.txt", "b"], [])
+    assert (photos, skipped) == ([Observation((Path(name),)) for name in ("a.txt", "b")], [])
+
+
+def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Path) -> None:
+    words = ["predict", str(bundle), str(photos / "0.png"), str(photos / "notes.txt")]
+    words += [str(photos / "absent.png"), str(photos / "1.png"), "--format", "jsonl"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, SomeInputsFailed)
+    assert result.exception.exit_code == 6
+    assert "2 of 4" in str(result.exception)
+    found = lines(result)
+    assert [one["error"] and one["error"]["code"] for one in found] == [
+        *(None, "unsupported_image_type", "file_unreadable", None)
+    ]
+    assert found[1].keys() == found[0].keys()
+    assert found[1]["set"] is None
+    assert result.stderr.count("failed: ") == 2
+    assert f"failed: {photos / 'absent.png'}: No such file or directory" in result.stderr
+
+
+def test_csv_has_one_row_for_each_class_listed(bundle: Path, photos: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["predict", str(bundle), str(photos), str(photos / "absent"), "--format", "csv"]
+    )
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert list(rows[0]) == list(formats.COLUMNS)
+    expected = lines(run(bundle, photos, "--format", "jsonl"))
+    flat = [(one["path"], r["class_id"], r["score"]) for one in expected for r in one["results"]]
+    good = [(row["path"], row["class_id"], float(row["score"])) for row in rows[:-1]]
+    assert good == flat
+    assert rows[-1]["error"] == "file_unreadable"
+    assert rows[-1]["class_id"] == ""
+    assert {row["lambda"] for row in rows[:-1]} == {repr(expected[0]["set"]["lambda"])}
+
+
+def test_parquet_holds_the_rows_of_csv_with_types(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    target = tmp_path / "sets.parquet"
+    run(bundle, photos, "--format", "parquet", "-o", target)
+    table = parquet.read_table(target)
+    expected = list(csv.DictReader(io.StringIO(run(bundle, photos, "--format", "csv").stdout)))
+    assert table.column_names == list(formats.COLUMNS)
+    assert table.num_rows == len(expected)
+    assert [str(score) for score in table["score"].to_pylist()] == [r["score"] for r in expected]
+    assert table.schema.field("in_set").type == "bool"
+
+
+def test_the_table_names_photo_size_and_set(bundle: Path, photos: Path) -> None:
+    text = run(bundle, photos / "3.png", "--k", "1").stdout
+    assert "3.png" in text
+    assert "Papaver rhoeas 0." in text
+
+
+@pytest.mark.parametrize(("lang", "name"), [("fr", "coquelicot"), ("en", "poppy"), ("de", "poppy")])
+def test_the_table_adds_common_names_in_the_language_asked_for(
+    bundle: Path, photos: Path, lang: str, name: str
+) -> None:
+    text = run(bundle, photos / "3.png", "--k", "1", "--lang", lang).stdout
+    assert f"Papaver rhoeas ({name}) 0." in text
+
+
+def test_an_output_file_is_written_whole_or_not_at_all(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "sets.jsonl"
+    target.write_text("old")
+    with pytest.raises(UsageError, match="not calibrated"):
+        run(bundle, photos, "--k", "2.55", "-o", target, "--format", "jsonl")
+    assert target.read_text() == "old"
+    assert run(bundle, photos, "-o", target, "--format", "jsonl").stdout == ""
+    assert len(target.read_text().splitlines()) == 5
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["sets.jsonl", "sets.jsonl.run"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--k", "2.55"], "possible are 1, 1.1"),
+        (["--k", "nan"], "k: input should be a finite number, got nan"),
+        (["--include", "rollup,all"], "include: input should be 'scores', .*, got 'all'"),
+        (["--max-results", "0"], "max_results: .*, got 0"),
+        (["--lang", "../etc"], "lang: "),
+        (["--coverage", "0.9"], "coverage goes with rule=coverage"),
+        (["--format", "parquet"], "name a file with -o"),
+        (["-o", "/no/such/folder/x.csv"], "cannot be written: No such file or directory"),
+        (["-o", "/dev/null/x.csv"], "cannot be written: Not a directory"),
+        (["-o", "x" * 300], "cannot be written: File name too long; choose another path"),
+    ],
+)
+def test_a_flag_that_cannot_be_is_a_usage_error(
+    bundle: Path, photos: Path, words: list[str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(bundle, photos, *words)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "choice"),
+    [
+        *[("--rule", "best", "average_k"), ("--guarantee", "surely", "probability")],
+        *[("--format", "xml", "table"), ("--device", "tpu", "cuda")],
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(
+    bundle: Path, photos: Path, flag: str, value: str, choice: str
+) -> None:
+    result = run(bundle, photos, flag, value)
+    assert result.exit_code == 2
+    for word in (flag, value, choice):
+        assert word in result.stderr
+
+
+def test_an_output_that_is_a_folder_is_a_usage_error(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    for form in ("csv", "jsonl", "table"):
+        with pytest.raises(UsageError, match="is a folder; name a file"):
+            run(bundle, photos, "--format", form, "-o", tmp_path)
+
+
+def test_an_output_in_a_folder_that_is_read_only_is_refused_before_the_first_photo(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    monkeypatch.setattr(batch_run, "check_writable", Mock(side_effect=refused))
+    with pytest.raises(UsageError, match=r"x\.csv cannot be written: Read-only file system"):
+        run(bundle, photos, "-o", tmp_path / "x.csv")
+
+
+def test_the_endings_of_photos_are_those_of_data_sets(bundle: Path, tmp_path: Path) -> None:
+    for ending in ENDINGS:
+        (tmp_path / f"a{ending.upper()}").write_bytes(garden.photo(0))
+        (tmp_path / f"b{ending}").write_bytes(garden.photo(0))
+    assert {".jfif", ".jpe"} <= ENDINGS <= SUFFIXES
+    assert len(lines(run(bundle, tmp_path, "--format", "jsonl"))) == 2 * len(ENDINGS)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl", "parquet"])
+def test_a_name_that_is_no_utf_8_is_shown_with_its_bytes(
+    bundle: Path, tmp_path: Path, form: str
+) -> None:
+    named = tmp_path / os.fsdecode(b"caf\xe9.png")
+    try:
+        named.write_bytes(garden.photo(0))
+    except OSError:
+        pytest.skip("this file system takes UTF-8 alone")
+    (tmp_path / os.fsdecode(b"\xff.txt")).write_bytes(b"")
+    target = tmp_path / "sets"
+    assert r"\xff.txt" in run(bundle, tmp_path, "--format", form, "-o", target).stderr
+    assert rb"caf\xe9.png" in target.read_bytes().replace(rb"\\", b"\\")
+    listed = CliRunner().invoke(
+        app,
+        ["predict", str(bundle), "-", "--format", "jsonl"],
+        input=bytes(named) + b"\n" + bytes(named) + b"\0\n",
+    )
+    found = lines(listed)
+    assert found[0]["path"] == found[0]["id"] == rf"{tmp_path}/caf\xe9.png"
+    assert found[1]["error"] == {"code": "file_unreadable", "detail": "embedded null byte"}
+
+
+def test_a_name_that_is_too_long_is_a_listed_failure(bundle: Path, photos: Path) -> None:
+    words = ["predict", str(bundle), "x" * 300, str(photos / "0.png"), "--format", "jsonl"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, SomeInputsFailed)
+    assert [bool(one["error"]) for one in lines(result)] == [True, False]
+    assert "File name too long" in result.stderr
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_answers_keep_their_order_however_many_wait(
+    bundle: Path, photos: Path, threads: int
+) -> None:
+    pipeline = open_pipeline(bundle, device="cpu")
+    alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
+    for count in (1, 4, 5, 13):  # four a thread wait at most
+        asked = [Observation((photos / f"{number % 4}.png",)) for number in range(count)]
+        found = list(predict_all(pipeline, asked, Ask(), threads=threads))
+        assert [one.observation for one in found] == asked
+        assert [one.answer and one.answer.results for one in found] == [
+            alone[number % 4] for number in range(count)
+        ]
+
+
+def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction, "PORTION", 3)
+    done = list[str]()
+
+    def noted(name: str) -> None:
+        real = getattr(prediction, name)
+
+        def call(*given: Any) -> Any:
+            done.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(prediction, name, call)
+
+    noted("_look")
+    noted("_answer")
+    pipeline = open_pipeline(bundle, device="cpu")
+    paths = [*(photos / f"{number}.png" for number in range(4)), tmp_path / "none"]
+    for count, threads, size in ((31, 1, 3), (17, 1, 2), (15, 1, 1), (31, 2, 1)):
+        done.clear()
+        asked = [Observation((paths[number % 5],)) for number in range(count)]
+        found = list(predict_all(pipeline, asked, Ask(), threads=threads))
+        assert [one.observation for one in found] == asked
+        assert [one.problem is not None for one in found] == [
+            number % 5 == 4 for number in range(count)
+        ]
+        assert done.count("_look") == done.count("_answer") == count
+        if threads == 1:
+            assert done[: 2 * size] == ["_look"] * size + ["_answer"] * size
+
+
+def answer_of(pipeline: Pipeline, path: Path) -> Any:
+    (found,) = predict_all(pipeline, [Observation((path,))], Ask())
+    assert found.answer is not None
+    return found.answer.results
+
+
+def test_no_more_of_a_file_is_read_than_allowed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo = garden.photo(0)
+    monkeypatch.setattr("florilege.server.predict.prediction.MAX_BYTES", len(photo))
+    endless = [Path("/dev/zero")] if Path("/dev/zero").exists() else []
+    sizes = {tmp_path / "at": 0, tmp_path / "above": 1, tmp_path / "below": -1}
+    for path, more in sizes.items():
+        path.write_bytes((photo + b"x")[: len(photo) + more])
+    pipeline = open_pipeline(bundle, device="cpu")
+    asked = [Observation((path,)) for path in (*sizes, *endless)]
+    found = list(predict_all(pipeline, asked, Ask()))
+    codes = [one.problem and one.problem.code for one in found]
+    assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
+
+
+def test_ctrl_c_leaves_what_waits_undone(
+    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[bytes] = []
+    stopped = threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            stopped.set()  # now the photo under way may end
+            super().shutdown(wait=True)
+
+    class Slow:
+        real = open_pipeline(bundle, device="cpu")
+        record, lists = real.record, real.lists
+
+        def outputs(self, photo: bytes, *, features: bool) -> str:
+            begun.append(photo)
+            if len(begun) == 2:
+                assert stopped.wait(15)
+            return "what the network says"
+
+        def decide(self, rows: Sequence[Any], ask: Ask, name: str) -> Any:
+            return SimpleNamespace(answer=None)
+
+    monkeypatch.setattr("florilege.cores.ThreadPoolExecutor", Pool)
+    asked = [Observation((photos / "0.png",))] * 9
+    found = predict_all(cast(Pipeline, Slow()), asked, Ask(), threads=1)
+    next(found)
+    with pytest.raises(KeyboardInterrupt):
+        found.throw(KeyboardInterrupt)
+    assert len(begun) <= 2
+
+
+def test_an_output_that_is_a_pipe_or_a_device_is_not_replaced(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is not a regular file; name another"):
+        run(bundle, photos, "-o", pipe)
+    assert pipe.is_fifo()
+
+
+def test_nothing_to_answer_is_a_data_error(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no picture")
+    with pytest.raises(DataError, match=f"no photos found under {tmp_path}") as raised:
+        run(bundle, tmp_path)
+    assert raised.value.exit_code == 3
+    with pytest.raises(DataError, match="no photos found under standard input"):
+        run(bundle, "-")
+
+
+def test_a_file_that_may_not_be_read_is_a_listed_failure(
+    bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "folder.png"
+    pipe.mkdir()
+    (pipe / "a.png").write_bytes(b"")
+    (tmp_path / "dangling.png").symlink_to(tmp_path / "nowhere")
+    result = CliRunner().invoke(
+        app, ["predict", str(bundle), str(pipe), str(tmp_path / "dangling.png"), "--format", "csv"]
+    )
+    assert isinstance(result.exception, SomeInputsFailed)
+    codes = [row["error"] for row in csv.DictReader(io.StringIO(result.stdout))]
+    assert codes == ["unsupported_image_type", "file_unreadable"]
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Path:
+    """Seven photos of one plant; the 2nd and the 6th cannot be read."""
+    for number in range(7):
+        (tmp_path / f"{number}.png").write_bytes(garden.photo(number))
+    for number in (1, 5):
+        (tmp_path / f"{number}.png").write_text("no picture")
+    return tmp_path
+
+
+def test_photos_of_one_plant_are_answered_as_over_http(
+    bundle: Path, plant: Path, client: TestClient
+) -> None:
+    two = [str(plant / f"{number}.png") for number in (0, 2)]
+    (found,) = lines(run(bundle, *two, "--group-by", "folder", "--format", "jsonl"))
+    parts = [("images", Path(path).read_bytes()) for path in two]
+    served = client.post("/v1/identify", files=parts).json()
+    about = {"path": two[0], "paths": two, "observation": str(plant), "error": None}
+    assert {**found, "id": None} == {**served, "id": None, **about}
+    assert found["query"]["images"] == 2
+
+
+def test_an_answer_says_which_photos_of_the_plant_it_does_not_rest_on(
+    bundle: Path, plant: Path
+) -> None:
+    words = ["predict", str(bundle), str(plant), "--group-by", "folder", "--format", "jsonl"]
+    result = CliRunner().invoke(app, words)
+    assert str(result.exception) == "1 of 7 photos failed, each listed above"  # the 6th is unseen
+    (found,) = lines(result)
+    assert found["query"]["images"] == 4
+    assert len(found["paths"]) == 7
+    told = {warning["code"]: warning["detail"] for warning in found["warnings"]}
+    assert told["photo_failed"].startswith(f"{plant / '1.png'}: these bytes are not a picture")
+    assert told["photos_left_out"] == "the answer is made of the first 5 of 7 photos"
+    alone = [plant / f"{number}.png" for number in (0, 2, 3, 4)]
+    (same,) = lines(run(bundle, *alone, "--group-by", "folder", "--format", "jsonl"))
+    assert same["results"] == found["results"]
+
+
+def test_a_plant_without_any_usable_photo_has_no_answer(bundle: Path, plant: Path) -> None:
+    words = ["predict", str(bundle), str(plant / "1.png"), str(plant / "5.png")]
+    result = CliRunner().invoke(app, [*words, "--group-by", "folder", "--format", "csv"])
+    (row,) = csv.DictReader(io.StringIO(result.stdout))
+    assert (row["photos"], row["error"], row["rank"]) == ("2", "unsupported_image_type", "")
+    assert result.stderr.count("\nfailed: ") + 1 == 2
+    assert "0 of 1 observations (2 photos) answered" in result.stderr
+
+
+def test_the_table_names_the_first_photo_of_a_plant(bundle: Path, plant: Path) -> None:
+    words = [str(plant / f"{number}.png") for number in (0, 2, 3)]
+    assert "0.png and 2 more" in run(bundle, *words, "--group-by", "folder").stdout

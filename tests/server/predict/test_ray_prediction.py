@@ -1,0 +1,195 @@
+"""`florilege predict --ray` writes what the local run writes, whoever is killed on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from florilege.errors import UsageError
+from florilege.server.cli import app
+from florilege.server.predict.batch_settings import Batch
+from tests.server import garden
+
+ROOT = Path(__file__).parents[3]
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None,
+    reason="the extra `ray` is not installed",
+)
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some hundred photos in folders of four; one is suspect, one is none."""
+    folder = tmp_path_factory.mktemp("photos")
+    for index in range(120):
+        (folder / f"{index // 4:02}").mkdir(exist_ok=True)
+        photo = garden.photo(index % 11, blur=0.1, other=index % 7)
+        (folder / f"{index // 4:02}" / f"{index:03}.png").write_bytes(photo)
+    (folder / "00" / "003.png").write_bytes(garden.DULL)
+    (folder / "09" / "037.png").write_text("no picture")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manifest of photos that take some 20 ms each; the third is none."""
+    folder = tmp_path_factory.mktemp("slow")
+    for index in range(4):
+        (folder / f"{index}.png").write_bytes(garden.photo(index, side=600))
+    (folder / "none.png").write_text("no picture")
+    names = ["0.png", "1.png", "none.png", *(f"{index % 4}.png" for index in range(197))]
+    (folder / "slow.csv").write_text("\n".join(["path", *names]))
+    return folder / "slow.csv"
+
+
+@contextmanager
+def started(*what: Any) -> Iterator[subprocess.Popen[str]]:
+    """A run on Ray that is over when the block is, its pipes read to the end."""
+    with start(*what, "--ray", "--workers", "2") as job:
+        try:
+            yield job
+        finally:
+            job.kill()
+            job.communicate()
+
+
+def start(bundle: Path, photos: Path, output: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "florilege", "predict", str(bundle), photos.name]
+    return subprocess.Popen(
+        [*command, "-o", str(output), *flags],
+        cwd=photos.parent,  # so that paths are relative
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """What a run that came to its end said; one photo is none, so the code is 6."""
+    out, err = process.communicate()
+    assert process.returncode == 6, err
+    assert out == ""
+    return err
+
+
+def finished(output: Path) -> int:
+    journal = output.with_name(f"{output.name}.run")
+    return max(0, len(journal.read_text().splitlines()) - 1) if journal.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def _workers() -> list[int]:
+    """Processes of Ray that look at photos."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if each.read_bytes().startswith(b"ray::MapWorker"):
+                found.append(int(each.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("ending", "flags"),
+    [("csv", []), ("parquet", []), ("jsonl", ["--group-by", "folder", "--include", "scores"])],
+)
+def test_files_are_those_of_the_local_run(
+    ending: str, flags: list[str], bundle: Path, photos: Path, tmp_path: Path
+) -> None:
+    here, there = tmp_path / f"here.{ending}", tmp_path / f"there.{ending}"
+    features = [] if ending == "parquet" else ["--embeddings"]
+
+    def named(path: Path) -> list[str]:
+        return [*flags, *([*features, str(path.with_suffix(".npy"))] if features else [])]
+
+    said = ended(start(bundle, photos, here, *named(here)))
+    assert ended(
+        start(bundle, photos, there, "--ray", "--workers", "2", *named(there))
+    ).splitlines()[-2:] == [line.replace("here.", "there.") for line in said.splitlines()[-2:]]
+    assert there.read_bytes() == here.read_bytes()
+    if features:
+        np.testing.assert_array_equal(
+            np.load(there.with_suffix(".npy")), np.load(here.with_suffix(".npy"))
+        )
+
+
+@needs_ray
+def test_a_job_that_is_killed_goes_on_and_loses_nothing(
+    bundle: Path, slow: Path, tmp_path: Path
+) -> None:
+    whole, output = tmp_path / "whole.csv", tmp_path / "sets.csv"
+    ended(start(bundle, slow, whole))
+    before = set(_workers())
+    with started(bundle, slow, output) as job:
+        wait_for(lambda: finished(output) > 10)
+        job.kill()
+    kept = finished(output)
+    assert 10 < kept < 200
+    wait_for(lambda: set(_workers()) <= before)  # nobody works on for nothing
+    again = ended(start(bundle, slow, output, "--ray", "--workers", "2", "--resume"))
+    assert f"resuming after {kept}" in again
+    assert output.read_bytes() == whole.read_bytes()
+
+
+@needs_ray
+def test_killed_workers_lose_nothing(bundle: Path, slow: Path, tmp_path: Path) -> None:
+    whole, output = tmp_path / "whole.jsonl", tmp_path / "sets.jsonl"
+    ended(start(bundle, slow, whole))
+    before = set(_workers())
+    job = start(bundle, slow, output, "--ray", "--workers", "2")
+    wait_for(lambda: finished(output) > 10)
+    victims = set(_workers()) - before
+    assert len(victims) == 2
+    for victim in victims:
+        os.kill(victim, signal.SIGKILL)
+    assert finished(output) < 200
+    ended(job)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+@needs_ray
+def test_ctrl_c_ends_it_and_says_how_to_go_on(bundle: Path, slow: Path, tmp_path: Path) -> None:
+    output = tmp_path / "sets.csv"
+    with started(bundle, slow, output) as job:
+        wait_for(lambda: finished(output) > 10)
+        job.send_signal(signal.SIGINT)
+        _, err = job.communicate(timeout=90)
+    assert job.returncode == 130, err
+    assert "repeat the command with --resume" in err
+
+
+def test_flags_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--workers goes with --ray"):
+        Batch(workers=2)
+    with pytest.raises(ValueError, match="name a file"):
+        Batch(ray=True)
+
+
+def test_without_the_extra_it_says_how_to_get_it(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    words = ["predict", str(bundle), str(photos), "-o", str(tmp_path / "sets.csv"), "--ray"]
+    with pytest.raises(UsageError, match=r"pip install '\.\[ray\]'"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert not list(tmp_path.glob("sets.csv*"))

@@ -1,0 +1,82 @@
+"""What the server says on stderr."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from florilege.server.app import create_app
+from florilege.server.log_format import JsonLines, Lines
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.process import ServeProcess
+from tests.server.test_serve import ask
+
+
+def record(exc: bool = False) -> logging.LogRecord:
+    try:
+        raise ValueError("two\nlines") if exc else RuntimeError
+    except (ValueError, RuntimeError):
+        info = sys.exc_info() if exc else None
+    made = logging.LogRecord("florilege.server", logging.WARNING, "", 0, "sets of %d", (3,), info)
+    made.created, made.fields = 1.5, {"status": 503, "code": None}
+    return made
+
+
+def test_a_line_for_people_has_time_level_message_and_fields() -> None:
+    assert Lines().format(record()) == (
+        "1970-01-01T00:00:01.500+00:00 WARNING sets of 3 status=503 code=None"
+    )
+    assert "Traceback" in Lines().format(record(exc=True))
+
+
+def test_a_line_for_machines_is_one_object_and_one_line() -> None:
+    text = JsonLines().format(record(exc=True))
+    assert "\n" not in text
+    said = json.loads(text)
+    assert "Traceback" in said.pop("exception")
+    assert said == {
+        **{"time": "1970-01-01T00:00:01.500+00:00", "level": "warning", "message": "sets of 3"},
+        **{"status": 503, "code": None},
+    }
+
+
+@pytest.mark.parametrize("access_log", [False, True])
+def test_failures_leave_a_line_and_other_requests_only_where_wanted(
+    bundle: Path, caplog: pytest.LogCaptureFixture, access_log: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    app = create_app(Settings(bundle=bundle, access_log=access_log))
+    with TestClient(app) as client:
+        client.post(
+            "/v1/identify?k=2&lang=fr", files={"images": ("my-garden.png", garden.photo(0))}
+        )
+        client.get("/v1/classes/1001?lang=fr")
+        app.state.engine.drain()
+        client.get("/readyz", headers={"X-Request-Id": "probe-1", "User-Agent": "someone"})
+    said = [fields for each in caplog.records if (fields := getattr(each, "fields", None))]
+    assert [(one["route"], one["status"], one["code"]) for one in said] == [
+        *([("/v1/identify", 200, None), ("/v1/classes/{class_id:path}", 200, None)] * access_log),
+        ("/readyz", 503, "draining"),
+    ]
+    assert said[-1]["request_id"] == "probe-1"
+    for word in ("my-garden", "lang", "1001", "someone", "testclient", "127.0.0.1"):
+        assert word not in str(said)
+
+
+def test_the_flags_choose_form_and_level(bundle: Path) -> None:
+    with ServeProcess(bundle, "--log-format", "json", "--access-log") as served:
+        ask(served.port)
+        served.process.terminate()
+        served.process.wait(20)
+    said = [json.loads(line) for line in served.lines]
+    assert [one["message"] for one in said][1:] == [
+        *("request", "stopping: not ready any more, the port closes soon", "stopped")
+    ]
+    assert set(said[1]) == {
+        *("time", "level", "message"),
+        *("id", "request_id", "method", "route", "status", "code", "ms"),
+    }

@@ -1,0 +1,252 @@
+"""Another bundle, and other keys, while requests are being answered."""
+
+import http.client
+import json
+import logging
+import shutil
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from florilege.calibration.record import CalibrationRecord
+from florilege.models.bundle import open_bundle, replace_files
+from florilege.models.classes import ClassTable
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.counted import value
+from tests.server.gate import Gate
+from tests.server.http.test_api_keys import bearer, line
+from tests.server.process import ServeProcess
+from tests.server.running import Running, wait_for
+from tests.server.test_serve import ask, metrics
+
+PHOTO = garden.photo(0)
+
+
+@pytest.fixture
+def served(bundle: Path, tmp_path: Path) -> Path:
+    """A bundle of its own to change."""
+    return Path(shutil.copytree(bundle, tmp_path / "served"))
+
+
+def recalibrated(path: Path, calibration_id: str, **changes: Any) -> None:
+    record = CalibrationRecord.from_json(open_bundle(path).read("calibration.json"))
+    record = replace(record, calibration_id=calibration_id, **changes)
+    replace_files(path, {"calibration.json": record.to_json().encode()})
+
+
+def reload(running: Running) -> None:
+    """Tell the server, and wait until it has opened the bundle again."""
+    before = outcomes(running)
+    running.app.state.reloader.tell()
+    wait_for(lambda: outcomes(running) != before)
+
+
+def outcomes(running: Running) -> dict[str, float]:
+    names = ("swapped", "unchanged", "refused")
+    return {n: value(running.engine.metrics, "reloads_total", outcome=n) or 0.0 for n in names}
+
+
+def identify(running: Running, query: str = "") -> tuple[int, Any]:
+    return ask(running.port, f"/v1/identify{query}", PHOTO)
+
+
+def test_sighup_swaps_under_load_without_losing_a_request(served: Path) -> None:
+    with ServeProcess(served, "--threads", "2") as process:
+        first = ask(process.port, body=PHOTO)[1]["model"]["calibration_id"]
+        done = threading.Event()
+
+        def keep_asking(_: int) -> list[tuple[int, str]]:
+            answers = []
+            connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=20)
+            while not done.is_set():
+                connection.request("POST", "/v1/identify", PHOTO)
+                response = connection.getresponse()
+                answers.append(
+                    (response.status, json.loads(response.read())["model"]["calibration_id"])
+                )
+            connection.close()
+            return answers
+
+        with ThreadPoolExecutor(4) as pool:
+            asking = [pool.submit(keep_asking, number) for number in range(4)]
+            recalibrated(served, "second")
+            process.process.send_signal(signal.SIGHUP)
+            process.process.send_signal(signal.SIGHUP)  # two at once
+            wait_for(lambda: 'calibration_id="second"' in metrics(process.port))
+            time.sleep(0.1)
+            done.set()
+            answers = [one for each in asking for one in each.result()]
+        assert {status for status, _ in answers} == {200}
+        assert {calibration for _, calibration in answers} == {first, "second"}
+        assert f'calibration_id="{first}"' not in metrics(process.port)
+        assert ask(process.port, "/v1/model", None)[1]["model"]["calibration_id"] == "second"
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(20) == 0
+
+
+def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(
+    served: Path, tmp_path: Path
+) -> None:
+    store, logged = tmp_path / "store", tmp_path / "log"
+    settings = Settings(bundle=served, threads=1, feedback_store=store, score_log=logged)
+    with Running(settings) as running, ThreadPoolExecutor(1) as pool:
+        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+        first = gate.model.calibration_id
+        early = pool.submit(identify, running)
+        wait_for(lambda: len(gate.entered) == 1)
+        recalibrated(served, "second")
+        reload(running)
+        assert outcomes(running) == {"swapped": 1.0, "unchanged": 0.0, "refused": 0.0}
+        gate.opened.set()
+        old, new = early.result()[1], identify(running)[1]
+        assert [one["model"]["calibration_id"] for one in (old, new)] == [first, "second"]
+        for answer in (old, new):  # feedback names the calibration that answered
+            said = json.dumps({"request_id": answer["id"], "class_id": "1001"}).encode()
+            connection = running.connection()
+            connection.request("POST", "/v1/feedback", said, {"Content-Type": "application/json"})
+            assert connection.getresponse().status == 202
+            connection.close()
+        metric = "score_log_photos_total"
+        wait_for(lambda: value(running.engine.metrics, metric, outcome="written") == 1)
+    rows = [json.loads(text) for path in store.iterdir() for text in path.read_text().splitlines()]
+    told = [row["calibration_id"] for row in rows if "calibration_id" in row]
+    assert told == [first, "second"]
+
+
+def test_a_bundle_that_cannot_be_served_changes_nothing(
+    served: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Running(Settings(bundle=served)) as running:
+        replace_files(served, {}, without=["calibration.json"])
+        reload(running)
+        assert "garden 2026.11 stays: " in caplog.text
+        assert "florilege calibrate" in caplog.text
+        assert identify(running)[0] == 200
+        (served / "model.onnx").write_bytes(b"broken")
+        reload(running)
+        shutil.rmtree(served)
+        reload(running)
+        assert outcomes(running)["refused"] == 3
+        assert identify(running)[0] == 200
+
+
+def test_the_same_bundle_again_is_no_swap(served: Path) -> None:
+    with Running(Settings(bundle=served)) as running:
+        pipeline = running.engine.pipeline
+        reload(running)
+        assert outcomes(running)["unchanged"] == 1
+        assert running.engine.pipeline is pipeline
+
+
+def test_a_bundle_of_other_classes_is_served_and_the_log_says_so(
+    served: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with Running(Settings(bundle=served)) as running:
+        table = open_bundle(served).classes
+        renamed = ClassTable((replace(table[0], id="other"), *table.items[1:]))
+        replace_files(served, {"classes.json": renamed.to_json().encode()})
+        reload(running)
+        assert "classes: 1 new, 1 gone" in caplog.text
+        assert ask(running.port, "/v1/classes/other", None)[0] == 200
+
+
+def test_a_changed_path_is_noticed_where_one_looks(served: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(served, tmp_path / "other"))
+    recalibrated(other, "second")
+    current = tmp_path / "current"
+    current.symlink_to(served)
+    with Running(Settings(bundle=current, reload_every_s=0.05)) as running:
+        time.sleep(0.2)
+        assert sum(outcomes(running).values()) == 0  # nothing has changed yet
+        (tmp_path / "next").symlink_to(other)
+        (tmp_path / "next").replace(current)
+        wait_for(lambda: running.engine.pipeline.model.calibration_id == "second")
+        current.unlink()  # a moment without a bundle is no reason to complain
+        time.sleep(0.2)
+        assert outcomes(running) == {"swapped": 1.0, "unchanged": 0.0, "refused": 0.0}
+
+
+def test_sighup_reads_the_keys_again_and_a_bad_file_leaves_the_old_ones(
+    served: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text(line("a", "k1"))
+    with Running(Settings(bundle=served, keys_file=path)) as running:
+
+        def status(key: str) -> int:
+            connection = running.connection()
+            connection.request("GET", "/v1/model", headers=bearer(key))
+            try:
+                return connection.getresponse().status
+            finally:
+                connection.close()
+
+        assert [status("k1"), status("k2")] == [200, 403]
+        path.write_text(line("a", "k2"))
+        reload(running)
+        assert [status("k1"), status("k2")] == [403, 200]
+        path.write_text("nonsense")
+        running.app.state.reloader.tell()
+        wait_for(lambda: "the keys stay as they were" in caplog.text)
+        assert [status("k1"), status("k2")] == [403, 200]
+
+
+def test_keys_and_lists_that_change_are_noticed_where_one_looks(
+    served: Path, tmp_path: Path
+) -> None:
+    keys, listed = tmp_path / "keys", tmp_path / "here"
+    keys.write_text(line("a", "k1") + line("b", "k2"))
+    listed.write_text("1001\n1002\n")
+    settings = Settings(
+        bundle=served, keys_file=keys, lists=(f"here={listed}",), reload_every_s=0.05
+    )
+    with Running(settings) as running:
+
+        def get(path: str, key: str) -> tuple[int, Any]:
+            connection = running.connection()
+            connection.request("GET", path, headers=bearer(key))
+            response = connection.getresponse()
+            status, document = response.status, json.loads(response.read())
+            connection.close()
+            return status, document
+
+        assert get("/v1/model", "k2")[0] == 200
+        keys.write_text(line("a", "k1"))  # b is revoked
+        wait_for(lambda: get("/v1/model", "k2")[0] == 403)
+        session, model = running.engine.pipeline.session, running.engine.pipeline.model
+        listed.write_text("1003\n1004\n1005\n")
+        wait_for(lambda: get("/v1/model", "k1")[1]["lists"][0]["classes"] == 3)
+        connection = running.connection()
+        connection.request("POST", "/v1/identify?list=here&include=scores", PHOTO, bearer("k1"))
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        assert {each["class_id"] for each in answer["results"]} == {"1003", "1004", "1005"}
+        assert (running.engine.pipeline.session, running.engine.pipeline.model) == (session, model)
+        listed.write_text("9999\n")  # no class: what was there stays
+        wait_for(lambda: outcomes(running)["refused"] == 1)
+        assert get("/v1/model", "k1")[1]["lists"][0]["classes"] == 3
+
+
+def test_sighup_reads_a_changed_list_again_although_the_bundle_is_the_same(
+    served: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    listed = tmp_path / "here"
+    listed.write_text("1001\n1002\n")
+    with Running(Settings(bundle=served, lists=(str(listed),))) as running:
+        reload(running)
+        assert outcomes(running)["unchanged"] == 1
+        listed.write_text("1003\n")
+        reload(running)
+        assert outcomes(running)["swapped"] == 1
+        assert "its lists have changed" in caplog.text
+        answer = identify(running, "?list=here&include=scores")[1]
+        assert [each["class_id"] for each in answer["results"]] == ["1003"]

@@ -1,0 +1,138 @@
+"""Class counts from anything that counts, and numbers that are refused."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Subset
+
+from florilege.training.losses.arguments import (
+    check_batch,
+    check_k,
+    check_parameters,
+    class_weights,
+    count_classes,
+    working,
+)
+
+SPLIT = SimpleNamespace(labels=np.array([0, 2, 1, 2]))
+DOUBLED = SimpleNamespace(targets=[0, 0, 2, 1, 2, 2, 1])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [1, 1, 2],
+        (1, 1, 2),
+        np.array([1, 1, 2]),
+        np.array([1.0, 1.0, 2.0]),
+        torch.tensor([1, 1, 2]),
+        np.array([1, 1, 2], dtype=np.uint16),
+        {0: 1, 2: 2, 1: 1},
+        {np.int64(0): 1, 2: 2, 1: 1},
+        SPLIT,
+        SimpleNamespace(targets=[0, 2, 1, 2]),
+        SimpleNamespace(split=lambda name: {"train": SPLIT}[name], classes=["a", "b", "c"]),
+        SimpleNamespace(labels=torch.tensor([0, 2, 1, 2], dtype=torch.uint8)),
+        Subset(DOUBLED, [0, 2, 3, 5]),  # type: ignore[arg-type]
+        Subset(Subset(DOUBLED, [6, 5, 3, 2, 0]), [1, 2, 3, 4]),  # type: ignore[arg-type]
+    ],
+    ids=[
+        *("list", "tuple", "array", "floats", "tensor", "short", "dict", "numpy dict"),
+        *("split", "torchvision", "data set", "bytes", "subset", "subset of a subset"),
+    ],
+)
+def test_class_counts_come_from_anything_that_counts(given: Any) -> None:
+    counts = count_classes(given)
+    assert counts.tolist() == [1, 1, 2]
+    assert counts.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([3, 0, 1], r"got none for \[1\]"),
+        ({0: 3, 2: 1}, r"got none for \[1\]"),
+        (SimpleNamespace(split=lambda _: SPLIT, classes=[1, 2, 3, 4]), r"got none for \[3\]"),
+        (Subset(DOUBLED, [0, 2]), r"got none for \[1\]"),  # type: ignore[arg-type]
+        (Subset(DOUBLED, [0, 3]), r"got none for \[2\]"),  # type: ignore[arg-type]
+        ([1.5, 2.0], "whole numbers"),
+        ([float("inf"), 2.0], "whole numbers"),
+        (torch.tensor([float("nan"), 2.0]), "whole numbers"),
+        (["1", "2"], "whole numbers"),
+        ([1, None], "whole numbers"),
+        ([[1, 2], [3]], "whole numbers"),
+        ({0: 3, -1: 5}, "class indices, got -1"),
+        ({"rose": 3}, "class indices, got 'rose'"),
+        ({0.0: 3}, "class indices, got 0.0"),
+        ({}, "must have shape"),
+        (SimpleNamespace(labels=[0.5, 1.0]), "labels of the data set must be integers"),
+        (SimpleNamespace(targets=["rose"]), "labels of the data set must be integers"),
+        (SimpleNamespace(labels=[0, -1]), "labels of the data set must be at least 0, got -1"),
+        ([[1, 2]], "must have shape"),
+        ([], "must have shape"),
+        ("many", "must be a list"),
+        (7, "must be a list"),
+    ],
+)
+def test_counts_that_leave_a_class_without_a_margin_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        count_classes(given)
+
+
+def test_numbers_become_float64_weights_and_tensors_keep_their_type() -> None:
+    weights = class_weights([0.1, 1])
+    assert weights is not None
+    assert weights.dtype == torch.float64
+    whole = class_weights(torch.tensor([2, 1]))
+    assert whole is not None
+    assert whole.dtype == torch.float64
+    assert whole.tolist() == [2.0, 1.0]
+    kept = class_weights(torch.ones(2))
+    assert kept is not None
+    assert kept.dtype == torch.float32
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, 1.5, float("nan"), True, "3", None])
+def test_a_k_that_is_no_positive_whole_number_is_refused(k: Any) -> None:
+    with pytest.raises(ValueError, match="k must be an integer of at least 1"):
+        check_parameters(k=k)
+
+
+def test_a_k_must_leave_a_class_to_compare_with() -> None:
+    check_k(4, 5)
+    check_k(np.int64(4), 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"k must be in \[1, 4\] for 5 classes, got 5"):
+        check_k(5, 5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1])
+def test_a_number_outside_its_range_is_refused_by_name(value: float) -> None:
+    with pytest.raises(ValueError, match="tau must be finite and positive"):
+        check_parameters(tau=value)
+    with pytest.raises(ValueError, match=r"alpha must be finite and at least 0"):
+        check_parameters(alpha=value)
+
+
+@pytest.mark.parametrize("value", ["1", None, True, torch.tensor(2.3), [1.0], 1j])
+def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(ValueError, match="tau must be a number, got"):
+        check_parameters(tau=value)
+    with pytest.raises(ValueError, match="alpha must be a number, got"):
+        check_parameters(alpha=value)
+
+
+def test_zero_is_not_positive_but_at_least_zero() -> None:
+    check_parameters(alpha=0.0)
+    check_parameters(alpha=np.float32(0.5))
+    with pytest.raises(ValueError, match=r"epsilon .* got 0"):
+        check_parameters(epsilon=0.0)
+
+
+def test_logits_must_be_a_floating_point_matrix() -> None:
+    with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\)"):
+        check_batch(torch.zeros(3), torch.tensor([1]))
+    with pytest.raises(ValueError, match="logits must be floating point"):
+        working(torch.ones(2, 2, dtype=torch.int64))

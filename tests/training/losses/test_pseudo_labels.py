@@ -1,0 +1,105 @@
+"""Exactly the largest entries, ties in order, and fair shares between groups."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from florilege.training.losses import pseudo_labels
+from florilege.training.losses.pseudo_labels import (
+    candidate_count,
+    largest,
+    nearby,
+    reaching,
+    select,
+    share,
+)
+from tests.training.losses.batches import TOUCHY
+
+values = st.lists(st.sampled_from(TOUCHY) | st.floats(-3, 3), min_size=1, max_size=60)
+
+
+def by_hand(keys: Sequence[float], count: int) -> list[int]:
+    return sorted(sorted(range(len(keys)), key=lambda i: (-keys[i], i))[:count])
+
+
+def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -> list[int]:
+    found = select(keys, torch.tensor(count), count if at_most is None else at_most, **given)
+    indices: list[int] = found.indices[found.kept].tolist()
+    return indices
+
+
+@given(values, st.integers(0, 70))
+@settings(max_examples=150, deadline=None)
+def test_the_largest_are_those_of_a_full_sort_with_ties_in_order(
+    keys: list[float], count: int
+) -> None:
+    found = largest(torch.tensor(keys, dtype=torch.float64), count)
+    assert found.tolist() == by_hand(keys, count)
+
+
+@pytest.mark.parametrize("count", [1, 3, 17, 200])
+@pytest.mark.parametrize("levels", [1, 2, 50, 100_000])
+@pytest.mark.parametrize("way", [reaching, nearby])
+def test_many_keys_with_few_levels_are_chosen_in_order(
+    count: int,
+    levels: int,
+    way: Callable[[Tensor, int], Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pseudo_labels, "reaching", way)  # on a CPU either way must do
+    keys = torch.randint(levels, (5003,), generator=torch.Generator().manual_seed(1)).float()
+    keys[::7], keys[-1] = -torch.inf, levels  # the last lies in no whole chunk
+    assert largest(keys, count).tolist() == by_hand(keys.tolist(), count)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_largest_are_found_where_no_other_comes_near(count: int) -> None:
+    keys = torch.zeros(40 * count)
+    keys[:count] = torch.arange(1.0, count + 1)  # each in a chunk of its own
+    assert largest(keys, count).tolist() == list(range(count))
+
+
+def test_what_is_minus_infinite_is_never_chosen() -> None:
+    keys = torch.tensor([-torch.inf, 1.0, -torch.inf])
+    assert chosen(keys, 3) == [1]
+    assert select(keys, torch.tensor(3), 3).total == 1
+
+
+@given(values, st.integers(0, 70), st.integers(0, 20))
+@settings(max_examples=150, deadline=None)
+def test_fewer_may_be_chosen_than_were_looked_at(keys: list[float], count: int, more: int) -> None:
+    expected = [i for i in by_hand(keys, count) if keys[i] > -torch.inf]
+    assert chosen(torch.tensor(keys, dtype=torch.float64), count, count + more) == expected
+
+
+@given(st.lists(values, min_size=1, max_size=4), st.integers(0, 80))
+@settings(max_examples=100, deadline=None)
+def test_shares_are_those_of_one_sort_over_all_groups(
+    groups: list[list[float]], count: int
+) -> None:
+    everything = [(-value, g) for g, group in enumerate(groups) for value in sorted(group)[::-1]]
+    kept = [entry for entry in sorted(everything)[:count] if entry[0] < torch.inf]
+    expected = [sum(g == group for _, group in kept) for g in range(len(groups))]
+    tensors = [torch.tensor(group, dtype=torch.float64) for group in groups]
+    bound, above, ties = share(tensors, torch.tensor(count))
+    assert (above + ties).tolist() == expected
+    assert above.tolist() == [int((group > bound).sum()) for group in tensors]
+
+
+@pytest.mark.parametrize(
+    ("average_k", "rows", "count"),
+    [(1, 7, 0), (5, 256, 1024), (2.3, 5, 7), (1.1, 5, 1), (1.1, 4, 0), (1.5, 1, 1), (2.1, 15, 17)],
+)
+def test_the_count_is_rounded_half_up_in_decimals(average_k: float, rows: int, count: int) -> None:
+    assert candidate_count(average_k, rows) == count
+
+
+def test_recent_values_compete_and_are_counted_first_in_a_tie() -> None:
+    keys, recent = torch.tensor([3.0, 1.0, 2.0]), [torch.tensor([5.0, 2.0])]
+    assert chosen(keys, 3, recent=recent) == [0]
+    assert select(keys, torch.tensor(3), 3, recent=recent).total == 1

@@ -1,0 +1,84 @@
+"""Assume negative, positive BCE and expected positives."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from florilege.training.losses import (
+    ExpectedPositive,
+    assume_negative,
+    expected_positive,
+    positive_bce,
+)
+from tests.training.losses import oracles
+from tests.training.losses.batches import Batch, batches
+
+
+@given(batches())
+@settings(max_examples=60, deadline=None)
+def test_the_binary_losses_are_their_formulas(batch: Batch) -> None:
+    expected = [oracles.assume_negative(s, y) for s, y in batch.rows]
+    value = assume_negative(batch.scores, batch.labels)
+    assert value.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    expected = [oracles.positive_bce(s, y) for s, y in batch.rows]
+    value = positive_bce(batch.scores, batch.labels)
+    assert value.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@given(batches())
+@settings(max_examples=40, deadline=None)
+def test_expected_positive_is_its_formula_with_one_over_the_classes_as_beta(batch: Batch) -> None:
+    rows, classes = batch.scores.shape
+    targets = torch.nn.functional.one_hot(batch.labels, classes).tolist()
+    expected = oracles.expected_positive(
+        batch.scores.tolist(), targets, 1.5, 1 / classes, [1.0] * classes
+    )
+    value = expected_positive(batch.scores, batch.labels, average_k=1.5)
+    assert value.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    total = ExpectedPositive(average_k=1.5, reduction="sum")(batch.scores, batch.labels)
+    torch.testing.assert_close(total, value * rows)
+
+
+def test_the_two_sides_of_assume_negative_weigh_the_same() -> None:
+    scores = torch.zeros(1, 101, dtype=torch.float64, requires_grad=True)
+    torch.autograd.backward(assume_negative(scores, torch.tensor([7])).sum())
+    assert scores.grad is not None
+    assert scores.grad[0, 7].item() == pytest.approx(-0.5)
+    assert scores.grad.sum().item() == pytest.approx(0)
+
+
+def test_the_constraint_pulls_the_expected_size_towards_k() -> None:
+    for average_k, direction in ((1.0, 1), (4.0, -1)):
+        scores = torch.zeros(2, 5, dtype=torch.float64, requires_grad=True)
+        torch.autograd.backward(
+            expected_positive(scores, torch.tensor([0, 0]), average_k=average_k)
+        )
+        assert scores.grad is not None
+        assert (scores.grad[:, 1:] * direction > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"average_k": 0.5}, "average_k must be finite and at least 1"),
+        ({"average_k": float("nan")}, "average_k must be finite"),
+        ({"average_k": 5.5}, r"average_k must be in \[1, 5\], got 5.5"),
+        ({"beta": -1.0}, "beta must be finite and at least 0"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        expected_positive(torch.zeros(1, 5), torch.tensor([0]), **parameters)  # type: ignore[arg-type]
+
+
+def test_a_fractional_k_keeps_float64_whatever_the_default_type() -> None:
+    scores, targets = torch.randn(4, 5, dtype=torch.float64), [[1.0, 0, 0, 0, 0]] * 4
+    expected = oracles.expected_positive(scores.tolist(), targets, 2.3, 0.5, [1.0] * 5)
+    for default in (torch.float32, torch.bfloat16):
+        torch.set_default_dtype(default)
+        try:
+            labels = torch.zeros(4, dtype=torch.int64)
+            value = expected_positive(scores, labels, average_k=2.3, beta=0.5)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert value.item() == pytest.approx(expected, rel=1e-13)

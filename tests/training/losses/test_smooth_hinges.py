@@ -1,0 +1,186 @@
+"""The smooth top-k loss and the top-k probabilities: exact at any temperature."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Generator, Tensor
+
+from florilege.training.losses import SmoothTopK, cross_entropy, smooth_top_k, top_k_probabilities
+from tests.training.losses import oracles
+from tests.training.losses.batches import Batch, batches
+
+TEMPERATURES = [10.0, 1.0, 0.1, 0.01, 1e-3, 1e-4]
+
+
+def gradient(scores: Tensor, labels: Tensor, k: int, tau: float) -> Tensor:
+    leaf = scores.clone().requires_grad_()
+    torch.autograd.backward(smooth_top_k(leaf, labels, k=k, tau=tau).sum())
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+@given(batches(), st.sampled_from(TEMPERATURES), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(max_examples=150, deadline=None)
+def test_float64_is_the_enumeration_of_all_sets(batch: Batch, tau: float, margin: float) -> None:
+    expected = [oracles.smooth_top_k(s, y, batch.k, tau, margin) for s, y in batch.rows]
+    value = smooth_top_k(batch.scores, batch.labels, k=batch.k, tau=tau, margin=margin)
+    torch.testing.assert_close(
+        value, torch.tensor(expected, dtype=torch.float64), rtol=1e-11, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+@pytest.mark.parametrize("tau", [10.0, 1.0, 0.1, 0.02])
+def test_the_gradient_is_that_of_finite_differences(k: int, tau: float) -> None:
+    scores = torch.randn(4, 6, dtype=torch.float64, generator=Generator().manual_seed(k))
+    scores[1] = torch.tensor([1.0, 1, 1, 1, 0, 0])
+    labels = torch.tensor([0, 2, 5, 3])
+    assert torch.autograd.gradcheck(
+        lambda s: smooth_top_k(s, labels, k=k, tau=tau), scores.requires_grad_()
+    )
+
+
+def near_ties(scores: Tensor) -> Tensor:
+    near = 4 + 1e-6 * scores[:, :30]
+    return torch.cat([near, scores[:, 30:]], dim=1)
+
+
+KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "ordinary": lambda s: s,
+    "wide": lambda s: 5 * s,
+    "all tied": torch.zeros_like,
+    "near ties": near_ties,
+    "one-hot": lambda s: 10 * (torch.arange(s.shape[1]) == 3).float().expand_as(s),
+    "masked": lambda s: s.masked_fill(s[:1] < 0, -torch.inf),
+    "coarse": lambda s: (4 * s).round() / 4,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("classes", [100, 1000])
+def test_a_float32_gradient_is_within_a_millionth_of_k_of_float64(kind: str, classes: int) -> None:
+    generator = Generator().manual_seed(classes)
+    scores = KINDS[kind](torch.randn(6, classes, generator=generator))
+    open_classes = torch.isfinite(scores[0]).nonzero().flatten()
+    labels = open_classes[torch.randint(len(open_classes), (6,), generator=generator)]
+    labels[0] = scores[0].argmax()
+    for k in (1, 2, 5, 10, 20):
+        for tau in TEMPERATURES:
+            single = gradient(scores, labels, k, tau)
+            double = gradient(scores.double(), labels, k, tau)
+            assert torch.isfinite(single).all()
+            assert (single - double).abs().max() < 1e-6 / k
+            torch.testing.assert_close(
+                smooth_top_k(scores, labels, k=k, tau=tau).double(),
+                smooth_top_k(scores.double(), labels, k=k, tau=tau),
+                rtol=1e-6,
+                atol=1e-6 * tau,
+            )
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "all tied"])
+def test_a_hundred_thousand_classes_keep_that_precision(kind: str) -> None:
+    scores = KINDS[kind](torch.randn(2, 100_000, generator=Generator().manual_seed(1)))
+    labels = torch.tensor([7, 99_999])
+    for k, tau in ((1, 1.0), (5, 0.1), (20, 10.0), (20, 1e-4)):
+        error = gradient(scores, labels, k, tau) - gradient(scores.double(), labels, k, tau)
+        assert error.abs().max() < 1e-6 / k
+
+
+def test_the_gradient_of_a_class_surely_in_the_set_does_not_blow_up() -> None:
+    scores = torch.cat([torch.full((1, 30), 3.0), torch.zeros(1, 70)], dim=1)
+    scores[0, :30] += 1e-7 * torch.arange(30)
+    assert gradient(scores, torch.tensor([50]), 5, 1e-4).abs().max() <= 1 / 5 + 1e-6
+
+
+@given(batches(extreme=False), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_tau_to_zero_is_the_scaled_hinge_of_berrada(batch: Batch, shift: int) -> None:
+    expected = [oracles.scaled_top_k_hinge(s, y, batch.k) for s, y in batch.rows]
+    value = smooth_top_k(batch.scores, batch.labels, k=batch.k, tau=1e-7)
+    torch.testing.assert_close(
+        value, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-5
+    )
+
+
+def test_k_one_tau_one_without_margin_is_cross_entropy_with_its_gradient() -> None:
+    scores = torch.randn(6, 9, dtype=torch.float64)
+    labels = torch.arange(6)
+    ours, theirs = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+    torch.autograd.backward(smooth_top_k(ours, labels, k=1, tau=1, margin=0).sum())
+    torch.autograd.backward(cross_entropy(theirs, labels).sum())
+    torch.testing.assert_close(
+        smooth_top_k(scores, labels, k=1, tau=1, margin=0), cross_entropy(scores, labels)
+    )
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_a_row_with_too_few_open_classes_gives_zero() -> None:
+    scores = torch.tensor([[1.0, 2.0, -torch.inf, -torch.inf], [1.0, 2.0, 3.0, 4.0]])
+    slope = gradient(scores, torch.tensor([0, 0]), 3, 0.5)
+    value = smooth_top_k(scores, torch.tensor([0, 0]), k=3, tau=0.5)
+    assert value[0] == 0
+    assert not slope[0].any()
+    assert value[1].item() == pytest.approx(oracles.smooth_top_k([1, 2, 3, 4], 0, 3, 0.5))
+
+
+def test_many_soft_targets_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.rand(3, 6, dtype=torch.float64)
+    whole = smooth_top_k(scores, targets, k=2)
+    monkeypatch.setattr("florilege.training.losses.smooth_hinges.MIXTURE_ROWS", 4)
+    torch.testing.assert_close(smooth_top_k(scores, targets, k=2), whole)
+    assert torch.autograd.gradcheck(lambda s: smooth_top_k(s, targets, k=2), scores)
+
+
+@given(batches(extreme=False))
+@settings(max_examples=60, deadline=None)
+def test_top_k_probabilities_are_their_enumeration_and_sum_to_k(batch: Batch) -> None:
+    expected = [oracles.top_k_probabilities(s, batch.k) for s in batch.scores.tolist()]
+    value = top_k_probabilities(batch.scores, k=batch.k)
+    torch.testing.assert_close(
+        value, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-12
+    )
+    assert ((value >= 0) & (value <= 1)).all()
+    torch.testing.assert_close(value.sum(1), torch.full_like(value[:, 0], batch.k))
+
+
+def test_a_higher_temperature_evens_the_probabilities() -> None:
+    scores = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
+    expected = oracles.top_k_probabilities([0.5, 0.25, 0.0, -0.25], 2)
+    value = top_k_probabilities(scores, k=2, temperature=4)
+    torch.testing.assert_close(value, torch.tensor([expected], dtype=torch.float64))
+
+
+def test_one_class_of_a_thousand_has_the_probability_that_softmax_gives_it() -> None:
+    scores = torch.randn(4, 1000)
+    torch.testing.assert_close(top_k_probabilities(scores, k=1), scores.softmax(1))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"tau": 0.0}, "tau must be finite and positive, got 0"),
+        ({"tau": float("nan")}, "tau must be"),
+        ({"margin": -1.0}, "margin must be finite and at least 0"),
+        ({"k": 0}, "k must be"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SmoothTopK(**parameters)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        smooth_top_k(torch.zeros(1, 4), torch.tensor([0]), **parameters)  # type: ignore[arg-type]
+
+
+def test_probabilities_refuse_scores_that_are_no_matrix() -> None:
+    with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\), got \(4,\)"):
+        top_k_probabilities(torch.zeros(4), k=2)
+
+
+def test_probabilities_refuse_a_k_that_takes_every_class() -> None:
+    with pytest.raises(ValueError, match=r"k must be in \[1, 3\]"):
+        top_k_probabilities(torch.zeros(1, 4), k=4)

@@ -1,0 +1,164 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from florilege.models.backbones import build
+from florilege.training.config import OptimiserConfig, ScheduleConfig
+from florilege.training.optimisation.optimizer import make_optimiser, rate_share, set_rate
+
+
+def _settings(config: OptimiserConfig) -> dict[str, tuple[float, float]]:
+    """Weight decay and rate multiplier of each parameter by name."""
+    network = build("tiny", 3, "two_head")
+    optimiser = make_optimiser(network, config)
+    names = {id(p): name for name, p in network.named_parameters()}
+    return {
+        names[id(parameter)]: (group["weight_decay"], group["multiplier"])
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+    }
+
+
+def test_every_parameter_is_trained_once() -> None:
+    assert set(_settings(OptimiserConfig())) == {
+        name for name, _ in build("tiny", 3, "two_head").named_parameters()
+    }
+
+
+def test_biases_and_normalisation_are_not_decayed_unless_asked() -> None:
+    found = _settings(OptimiserConfig(weight_decay=0.1))
+    assert found["backbone.layers.0.0.weight"][0] == 0.1  # convolution
+    assert found["head.sccp.weight"][0] == 0.1
+    assert found["backbone.layers.0.1.weight"][0] == 0.0  # batch norm
+    assert found["head.sccp.bias"][0] == 0.0
+    everything = _settings(OptimiserConfig(weight_decay=0.1, decay_all=True))
+    assert {decay for decay, _ in everything.values()} == {0.1}
+
+
+def test_the_multi_label_head_has_its_own_rate() -> None:
+    found = _settings(OptimiserConfig(multi_label_rate=10.0))
+    faster = {name for name, (_, multiplier) in found.items() if multiplier == 10.0}
+    assert faster == {"head.multi_label.weight", "head.multi_label.bias"}
+
+
+def test_the_rate_is_set_group_by_group() -> None:
+    network = build("tiny", 3, "two_head")
+    config = OptimiserConfig(multi_label_rate=10.0)
+    optimiser = make_optimiser(network, config)
+    set_rate(optimiser, 0.02)
+    for group in optimiser.param_groups:
+        assert group["lr"] == 0.02 * group["multiplier"]
+
+
+def test_one_step_is_nesterov_momentum_by_hand() -> None:
+    layer = nn.Linear(1, 1, bias=False)
+    layer.weight.data.fill_(1.0)
+    config = OptimiserConfig(learning_rate=0.1, momentum=0.5, weight_decay=0.2)
+    optimiser = make_optimiser(layer, config)
+    weight, velocity = 1.0, 0.0
+    for step in range(3):
+        set_rate(optimiser, 0.1)
+        optimiser.zero_grad()
+        layer(torch.tensor([[2.0]])).sum().backward()
+        optimiser.step()
+        gradient = 2.0 + 0.2 * weight
+        velocity = gradient if step == 0 else 0.5 * velocity + gradient
+        weight -= 0.1 * (gradient + 0.5 * velocity)
+        torch.testing.assert_close(layer.weight.item(), weight, rtol=1e-5, atol=1e-6)
+
+
+def test_one_step_of_adamw_is_its_formula_by_hand() -> None:
+    layer = nn.Linear(1, 1, bias=False)
+    layer.weight.data.fill_(1.0)
+    config = OptimiserConfig.model_validate({"name": "adamw", "weight_decay": 0.2})
+    optimiser = make_optimiser(layer, config)
+    weight, mean, square = 1.0, 0.0, 0.0
+    for step in range(1, 4):
+        set_rate(optimiser, 0.1)
+        optimiser.zero_grad()
+        (layer(torch.tensor([[2.0]])) ** 2).sum().backward()
+        optimiser.step()
+        gradient = 8.0 * weight
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        moment, scale = mean / (1 - 0.9**step), math.sqrt(square / (1 - 0.999**step))
+        weight -= 0.1 * (0.2 * weight + moment / (scale + 1e-8))
+        torch.testing.assert_close(layer.weight.item(), weight, rtol=1e-5, atol=1e-6)
+
+
+def test_each_block_below_the_head_has_its_share_of_the_rate_of_the_one_above() -> None:
+    found = _settings(OptimiserConfig(layer_decay=0.5, multi_label_rate=3.0))
+    rates = {name: multiplier for name, (_, multiplier) in found.items()}
+    assert rates["head.sccp.weight"] == 1.0
+    assert rates["head.multi_label.bias"] == 3.0
+    for layer in range(5):  # tiny has five
+        assert rates[f"backbone.layers.{layer}.0.weight"] == 0.5 ** (5 - layer)
+        assert rates[f"backbone.layers.{layer}.1.bias"] == 0.5 ** (5 - layer)
+
+
+def test_what_is_not_trained_is_not_given_to_the_optimiser() -> None:
+    network = build("tiny", 3, "linear")
+    network.train_only(1)
+    given = make_optimiser(network, OptimiserConfig()).param_groups
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    found = {names[id(parameter)] for group in given for parameter in group["params"]}
+    assert {name.rpartition(".")[0] for name in found} == {
+        "backbone.layers.4.0", "backbone.layers.4.1", "head",
+    }  # fmt: skip
+
+
+def _shares(schedule: ScheduleConfig, *, steps: int, epochs: int) -> list[float]:
+    return [
+        rate_share(schedule, step=step, steps_per_epoch=steps, epochs=epochs)
+        for step in range(steps * epochs)
+    ]
+
+
+def test_the_cosine_is_the_written_formula_at_every_step() -> None:
+    found = _shares(ScheduleConfig(name="cosine"), steps=4, epochs=3)
+    assert found == pytest.approx([(1 + math.cos(math.pi * t / 12)) / 2 for t in range(12)])
+
+
+def test_the_cosine_ends_at_its_final_share() -> None:
+    schedule = ScheduleConfig(name="cosine", final=0.2)
+    assert rate_share(schedule, step=12, steps_per_epoch=4, epochs=3) == pytest.approx(0.2)
+    assert rate_share(schedule, step=6, steps_per_epoch=4, epochs=3) == pytest.approx(0.6)
+
+
+def test_a_warm_up_rises_in_equal_parts_to_one() -> None:
+    schedule = ScheduleConfig(name="cosine", warmup_epochs=1.0)
+    found = _shares(schedule, steps=4, epochs=3)
+    assert found[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert found[4:] == pytest.approx([(1 + math.cos(math.pi * t / 8)) / 2 for t in range(8)])
+
+
+def test_steps_fall_at_their_milestones_exactly() -> None:
+    schedule = ScheduleConfig(name="step", milestones=(1.0, 2.0), factor=0.1)
+    found = _shares(schedule, steps=3, epochs=3)
+    assert found == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
+
+
+def test_a_milestone_may_lie_within_an_epoch() -> None:
+    schedule = ScheduleConfig(name="step", milestones=(0.5,), factor=0.5)
+    assert _shares(schedule, steps=4, epochs=1) == [1, 1, 0.5, 0.5]
+
+
+def test_the_rates_of_the_paper_on_cifar_fall_after_150_and_225_epochs() -> None:
+    schedule = ScheduleConfig(name="step", milestones=(150, 225), factor=0.1)
+    at = {
+        epoch: rate_share(schedule, step=epoch * 704, steps_per_epoch=704, epochs=300)
+        for epoch in (0, 149, 150, 224, 225, 299)
+    }
+    assert at == pytest.approx({0: 1, 149: 1, 150: 0.1, 224: 0.1, 225: 0.01, 299: 0.01})
+
+
+def test_constant_stays_at_one_after_its_warm_up() -> None:
+    schedule = ScheduleConfig(name="constant", warmup_epochs=0.5)
+    assert _shares(schedule, steps=4, epochs=2) == [0.5, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_a_warm_up_longer_than_the_run_only_rises() -> None:
+    schedule = ScheduleConfig(name="cosine", warmup_epochs=5)
+    found = _shares(schedule, steps=2, epochs=2)
+    assert found == [0.1, 0.2, 0.3, 0.4]

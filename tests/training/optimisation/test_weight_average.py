@@ -1,0 +1,57 @@
+import torch
+from torch import nn
+
+from florilege.training.optimisation.weight_average import averaged, share_kept
+
+
+def _network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+
+def test_the_average_is_that_of_a_plain_loop() -> None:
+    network, decay = _network(), 0.7
+    average = averaged(network, decay)
+    expected: dict[str, torch.Tensor] = {}
+    for step in range(30):
+        with torch.no_grad():
+            for number, value in enumerate(network.state_dict().values()):
+                if value.is_floating_point():
+                    value += torch.randn(
+                        value.shape, generator=torch.Generator().manual_seed(99 * step + number)
+                    )
+        average.update_parameters(network)
+        kept = min(decay, (1 + step) / (10 + step)) if step else 0.0
+        for key, value in network.state_dict().items():
+            exact = value.double()
+            expected[key] = kept * expected[key] + (1 - kept) * exact if step else exact
+    for key, value in average.module.state_dict().items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value.double(), expected[key], rtol=1e-5, atol=1e-6)
+
+
+def test_statistics_of_batch_norm_are_averaged_and_counters_copied() -> None:
+    network = _network()
+    average = averaged(network, 0.5)
+    for _ in range(40):
+        network(torch.randn(8, 3))
+        average.update_parameters(network)
+    ours, theirs = average.module.state_dict(), network.state_dict()
+    assert int(ours["1.num_batches_tracked"]) == int(theirs["1.num_batches_tracked"]) == 40
+    assert not torch.equal(ours["1.running_mean"], theirs["1.running_mean"])
+
+
+def test_the_first_step_is_copied_and_what_stays_fixed_stays_the_same() -> None:
+    network = _network()
+    average = averaged(network, 0.99)
+    network.state_dict()["0.weight"].add_(1)
+    for _ in range(5):
+        average.update_parameters(network)
+        ours, theirs = average.module.state_dict(), network.state_dict()
+        assert torch.equal(ours["0.weight"], theirs["0.weight"])
+
+
+def test_the_share_rises_to_the_decay() -> None:
+    shares = [share_kept(0.9, steps) for steps in range(1, 200)]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (2 / 11, 0.9)

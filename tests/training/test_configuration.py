@@ -1,0 +1,358 @@
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from florilege.errors import UsageError
+from florilege.models.images import Preprocess
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import (
+    from_plain,
+    merge,
+    parse_override,
+    read_yaml,
+    resolve,
+    to_yaml,
+)
+from florilege.training.recipes import RECIPES
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "settings.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_flags_win_over_file_over_recipe_over_defaults(tmp_path: Path) -> None:
+    file = _file(tmp_path, "recipe: demo\nepochs: 7\nseed: 5\noptimiser: {momentum: 0.8}\n")
+    config = resolve(
+        {"data": "x", "epochs": 3, "seed": None}, overrides=["augment.flip=0.25"], config=file
+    )
+    recipe = RECIPES["demo"]
+    assert config.epochs == 3  # flag over file over recipe
+    assert config.seed == 5  # file over default; the flag was not given
+    assert config.augment.flip == 0.25  # --set over recipe
+    assert config.optimiser.momentum == 0.8  # file, beside the recipe's other settings
+    assert config.optimiser.learning_rate == recipe.settings["optimiser"]["learning_rate"]
+    assert config.device == TrainConfig(data="x").device  # default
+    assert config.data == "x"  # flag over the recipe's own data
+
+
+def test_a_recipe_flag_wins_over_the_recipe_of_a_file(tmp_path: Path) -> None:
+    file = _file(tmp_path, "recipe: demo\n")
+    config = resolve({"recipe": "cifar100-avg-k5", "data": "x"}, config=file)
+    assert (config.recipe, config.backbone) == ("cifar100-avg-k5", "densenet40_40")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_resolved_configuration_is_itself_a_valid_file(recipe: str, tmp_path: Path) -> None:
+    config = resolve({"recipe": recipe, "data": "some/folder"})
+    file = _file(tmp_path, to_yaml(config))
+    assert resolve({}, config=file) == config
+
+
+def test_another_loss_name_drops_the_parameters_of_the_recipes_loss() -> None:
+    given = {"recipe": "cifar100-avg-k5", "data": "x", "loss": "cross_entropy"}
+    config = resolve(given, overrides=["loss.k=2"])
+    assert config.loss == {"name": "cross_entropy", "k": 2}
+
+
+def test_a_parameter_may_be_set_before_the_name_of_its_loss() -> None:
+    given = {"recipe": "cifar100-avg-k5", "data": "x"}
+    config = resolve(given, overrides=["loss.gamma=1", "loss.name=focal"])
+    assert config.loss == {"name": "focal", "gamma": 1}
+
+
+def test_a_parameter_of_the_default_loss_may_be_set_without_naming_it() -> None:
+    config = resolve({"data": "x"}, overrides=["loss.label_smoothing=0.5"])
+    assert config.loss == {"name": "cross_entropy", "label_smoothing": 0.5}
+
+
+def test_the_same_loss_name_keeps_them() -> None:
+    recipe = "cifar100-avg-k5"
+    given = {"recipe": recipe, "data": "x", "loss": "two_head_average_k"}
+    config = resolve(given, overrides=["loss.alpha=2"])
+    assert config.loss == {**RECIPES[recipe].settings["loss"], "alpha": 2}
+
+
+def test_merging_goes_down_into_nested_settings_and_changes_neither_side() -> None:
+    below: dict[str, Any] = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+    above: dict[str, Any] = {"a": {"c": {"f": 4}}, "e": None}
+    assert merge(below, above) == {"a": {"b": 1, "c": {"d": 2, "f": 4}}, "e": None}
+    assert below == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a=1", 1),
+        ("a=1e-4", 1e-4),
+        ("a=2E3", 2000.0),
+        ("a=true", True),
+        ("a=null", None),
+        ("a=[1, 2e1]", [1, 20.0]),
+        ("a=three", "three"),
+        ("a=x=y", "x=y"),
+    ],
+)
+def test_overrides_are_read_as_yaml_and_numbers_as_numbers(text: str, value: object) -> None:
+    assert parse_override(text) == {"a": value}
+    assert type(parse_override(text)["a"]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["alpha", "=1", "loss.=1", ".alpha=1", ""])
+def test_an_override_without_a_name_or_a_value_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--set takes name=value"):
+        parse_override(text)
+
+
+def test_an_override_that_is_no_yaml_is_refused() -> None:
+    with pytest.raises(UsageError, match="the value is not YAML"):
+        parse_override("a=[1")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "epoch=3",
+            r"unknown setting epoch; allowed: data, recipe, back.*; did you mean epochs\?",
+        ),
+        ("lr=3", r"setting lr; allowed: data.*; did you mean optimiser.learning_rate\?"),
+        ("optimizer.lr=3", r"setting optimizer; allowed: data.*; did you mean optimiser\?"),
+        ("validation.avrage_k=3", "unknown setting validation.avrage_k; allowed: metric, k, pat"),
+        ("zzz=3", "unknown setting zzz; allowed: data, recipe"),
+        (
+            "optimiser.rate=3",
+            r"optimiser.rate; allowed: na.*; did you mean optimiser.learning_rate or .*\?",
+        ),
+        ("optimiser=3", "optimiser must hold settings by name, got 3"),
+        ("epochs=many", "epochs must be a whole number >= 0, got 'many'"),
+        ("epochs=2.5", "epochs must be a whole number >= 0, got 2.5"),
+        ("epochs=true", "epochs must be a whole number >= 0, got True"),
+        ("optimiser.nesterov=1", "optimiser.nesterov must be true or false, or null, got 1"),
+        (
+            "optimiser.momentum=high",
+            r"optimiser.momentum must be a number in \[0, 1\), or null, got 'h",
+        ),
+        ("schedule.milestones=3", "schedule.milestones must be a list of numbers, got 3"),
+        ("backbone=null", "backbone must be text, got None"),
+        ("loss=focal", "loss must be settings by name, got 'focal'"),
+        ("batch_size=1", "batch_size must be a whole number >= 2, got 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_its_full_name(override: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve({"data": "flora"}, overrides=[override])
+
+
+def test_numbers_are_read_in_the_type_of_the_setting() -> None:
+    config = resolve(
+        {"data": "x"},
+        overrides=["epochs=3.0", "optimiser.momentum=0", "optimiser.nesterov=false"],
+    )
+    assert (type(config.epochs), type(config.optimiser.momentum)) == (int, float)
+
+
+@pytest.mark.parametrize(
+    ("given", "side"),
+    [
+        ({}, 48),
+        ({"image_size": 224}, 224),
+        ({"recipe": "small-photos"}, 96),
+        ({"backbone": "vit_b_32"}, 64),
+        ({"backbone": "inception_v3"}, 75),
+    ],
+)
+def test_the_data_suggest_their_own_picture_size_where_nobody_says_one(
+    given: dict[str, Any], side: int
+) -> None:
+    assert resolve({"data": "flora:train=40", **given}).image_size == side
+
+
+def test_data_of_any_size_leave_the_default(tmp_path: Path) -> None:
+    assert resolve({"data": str(tmp_path)}).image_size == 224
+    assert resolve({"data": "no/such/folder"}).image_size == 224
+
+
+LITE0: dict[str, Any] = {"backbone": "timm:tf_efficientnet_lite0"}
+HALF = (0.5, 0.5, 0.5)
+
+
+def test_the_network_says_how_it_wants_pictures_where_nobody_else_does() -> None:
+    wanted = Preprocess(
+        image_size=224, crop_fraction=0.875, resample="bicubic", mean=HALF, std=HALF
+    )
+    assert resolve({"data": "x", **LITE0}).preprocess == wanted
+    said = ["image_size=96", "crop_fraction=1", "mean=[0, 0, 0.5]", "std=[1, 1, 2]"]
+    config = resolve({"data": "x", **LITE0}, overrides=[*said, "resample=bilinear"])
+    assert config.preprocess == Preprocess(image_size=96, mean=(0, 0, 0.5), std=(1, 1, 2))
+
+
+def test_null_is_what_the_network_wants_too() -> None:
+    nulls = [f"{field.name}=null" for field in fields(Preprocess)]
+    assert resolve({"data": "x", **LITE0}, overrides=nulls) == resolve({"data": "x", **LITE0})
+
+
+def test_data_of_one_size_are_taken_whole_and_otherwise_as_the_network_wants() -> None:
+    found = resolve({"data": "flora:train=40", **LITE0}).preprocess
+    assert found == Preprocess(image_size=48, resample="bicubic", mean=HALF, std=HALF)
+    larger = resolve({"data": "flora:train=40", "image_size": 96, **LITE0}).preprocess
+    assert (larger.image_size, larger.crop_fraction) == (96, 1.0)
+
+
+def test_cifar_has_its_own_mean_and_deviation_for_a_network_without_weights(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cifar-100-python").mkdir()
+    for name in ("train", "test", "meta"):
+        (tmp_path / "cifar-100-python" / name).touch()
+    cifar = {"data": f"{tmp_path}:noise=0.2"}
+    own = Preprocess(image_size=32, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
+    assert resolve({**cifar, "backbone": "densenet40_40"}).preprocess == own
+    assert resolve({**cifar, "weights": str(tmp_path)}).preprocess == own  # a run of ours
+    assert resolve(cifar, overrides=["mean=[0, 0, 0]"]).mean == (0, 0, 0)
+    for others in ("pretrained", "weights.pt"):
+        assert resolve({**cifar, "weights": others}).mean == Preprocess(image_size=32).mean
+
+
+def test_only_pretrained_weights_of_torchvision_say_how_they_want_pictures() -> None:
+    given = {"data": "x", "backbone": "efficientnet_b0"}
+    assert resolve(given).preprocess == Preprocess(image_size=224)
+    found = resolve({**given, "weights": "pretrained"}).preprocess
+    assert found == Preprocess(image_size=224, crop_fraction=224 / 256, resample="bicubic")
+
+
+@pytest.mark.parametrize(("word", "weights"), [("imagenet", "pretrained"), ("none", None)])
+def test_weights_have_other_words(word: str, weights: str | None) -> None:
+    config = resolve({"recipe": "plantnet-avg-k5", "data": "x", "weights": word})
+    assert config.weights == weights
+
+
+def test_settings_on_disk_hold_the_numbers_of_the_pictures() -> None:
+    plain = yaml.safe_load(to_yaml(resolve({"data": "x", **LITE0})))
+    assert plain["image_size"] == 224
+    assert plain["crop_fraction"] == 0.875
+    assert plain["mean"] == plain["std"] == [0.5, 0.5, 0.5]
+    assert plain["resample"] == "bicubic"
+
+
+def test_the_settings_of_an_older_run_mean_what_they_meant() -> None:
+    plain = yaml.safe_load(to_yaml(resolve({"data": "x"})))
+    older = {key: value for key, value in plain.items() if key not in ("mean", "std", "resample")}
+    older |= {"backbone": "efficientnet_b0", "weights": "imagenet", "image_size": 96}
+    config = from_plain(older)
+    assert config.preprocess == Preprocess(image_size=96)
+    assert config.weights == "pretrained"
+    assert from_plain(yaml.safe_load(to_yaml(config))).preprocess == config.preprocess
+
+
+def test_an_unknown_backbone_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match=r"no backbone 'timm:resnet19'; .* timm:resnet18"):
+        resolve({"data": "x", "backbone": "timm:resnet19"})
+
+
+def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"no recipe .fast.; `florilege recipes` lists"):
+        resolve({"data": "flora", "recipe": "fast"})
+
+
+def test_data_must_come_from_somewhere() -> None:
+    with pytest.raises(UsageError, match="no data given: add --data"):
+        resolve({})
+
+
+def test_the_demo_brings_its_own_data() -> None:
+    assert resolve({"recipe": "demo"}).data.startswith("flora")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a: [1", "is not YAML"), ("- 1", "must hold settings by name, got a list")],
+)
+def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_yaml(_file(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*no\.yaml: No such file"):
+        read_yaml(tmp_path / "no.yaml")
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
+    assert read_yaml(_file(tmp_path, "")) == {}
+
+
+def test_yaml_holds_plain_values_only() -> None:
+    plain = yaml.safe_load(to_yaml(resolve({"recipe": "cifar100-avg-k5", "data": "x"})))
+    assert plain["schedule"]["milestones"] == [150.0, 225.0]
+    assert from_plain(plain).schedule.milestones == (150.0, 225.0)
+
+
+# The optimiser, and names of yesterday ------------------------------------------------------
+
+
+def test_adamw_has_defaults_of_its_own_and_they_are_written_down() -> None:
+    config = resolve({"data": "x"}, overrides=["optimiser.name=adamw"])
+    plain = yaml.safe_load(to_yaml(config))["optimiser"]
+    assert (plain["learning_rate"], plain["weight_decay"]) == (1e-3, 0.05)
+    assert (plain["momentum"], plain["nesterov"]) == (None, None)
+    assert from_plain(yaml.safe_load(to_yaml(config))) == config
+
+
+def test_what_is_given_beside_adamw_wins_in_any_order() -> None:
+    given = ["optimiser.learning_rate=3e-4", "optimiser.name=adamw", "optimiser.weight_decay=0"]
+    optimiser = resolve({"data": "x"}, overrides=given).optimiser
+    assert (optimiser.learning_rate, optimiser.weight_decay) == (3e-4, 0)
+
+
+def test_another_optimiser_drops_the_rates_of_the_one_below_but_not_the_rest(
+    tmp_path: Path,
+) -> None:
+    recipe = {"recipe": "demo"}  # 0.1 for sgd, and three times that for one head
+    optimiser = resolve(recipe, overrides=["optimiser.name=adamw"]).optimiser
+    assert (optimiser.learning_rate, optimiser.multi_label_rate) == (1e-3, 3.0)
+    file = _file(tmp_path, to_yaml(resolve(recipe)))
+    again = resolve({}, overrides=["optimiser.name=adamw"], config=file).optimiser
+    assert again == optimiser
+    same = resolve({}, overrides=["optimiser.name=sgd"], config=file).optimiser
+    assert same.learning_rate == 0.1
+
+
+@pytest.mark.parametrize("setting", ["momentum=0.9", "nesterov=true"])
+def test_momentum_is_not_for_adamw(setting: str) -> None:
+    name = setting.partition("=")[0]
+    message = f"optimiser.{name} must be left out: it is for sgd, got"
+    with pytest.raises(UsageError, match=message):
+        resolve({"data": "x"}, overrides=["optimiser.name=adamw", f"optimiser.{setting}"])
+
+
+def test_average_k_of_the_validation_is_read_as_its_k(tmp_path: Path) -> None:
+    assert resolve({"data": "x"}, overrides=["validation.average_k=2"]).validation.k == 2
+    old = _file(tmp_path, "validation: {average_k: 2.5, patience: 4}")
+    assert resolve({"data": "x"}, config=old).validation.k == 2.5
+    newer = resolve({"data": "x"}, overrides=["validation.k=4"], config=old).validation
+    assert (newer.k, newer.patience) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["validation.metric=top_k", "validation.k=2.5"], "k must be a whole number for top_k"),
+        (["class_weight_power=1", "loss.weight=[1, 2]"], "both weight classes: give one"),
+        (["unfreeze=2"], "leaves the other blocks as they start and needs weights"),
+        (["unfreeze=2", "freeze=backbone", "weights=w"], "unfreeze=2 do not go together"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve({"data": "x"}, overrides=overrides)
+
+
+def test_the_last_blocks_are_given_as_a_number_or_all() -> None:
+    given = {"data": "x", "weights": "w"}
+    assert resolve(given | {"unfreeze": "2"}).unfreeze == 2  # a flag hands over text
+    assert resolve(given, overrides=["unfreeze=all"]).unfreeze == "all"

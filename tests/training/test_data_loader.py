@@ -1,0 +1,143 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from florilege.cores import cores
+from florilege.data.sources import open_dataset
+from florilege.models.images import Preprocess, load
+from florilege.training.config import TrainConfig
+from florilege.training.data_loader import (
+    Batch,
+    EvaluationBatches,
+    Sources,
+    TrainingBatches,
+    iterate,
+    open_sources,
+    split_batches,
+)
+from florilege.training.pictures import Pictures
+from tests.training.small import small_config, write_photos
+
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked, Python 3.12 on
+    ),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),  # few cores
+]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"), train=7, val=3)
+
+
+def _sources(config: TrainConfig) -> Sources:
+    return open_sources(open_dataset(config.data), config)
+
+
+def _epoch(config: TrainConfig, *, epoch: int = 0, first: int = 0) -> list[Batch]:
+    sources = _sources(config)
+    batches = TrainingBatches(sources.training, config, epoch=epoch, first=first)
+    return list(iterate(batches, workers=sources.workers, pin=False))
+
+
+def _same(one: list[Batch], other: list[Batch]) -> bool:
+    return len(one) == len(other) and all(
+        torch.equal(a.images, b.images) and torch.equal(a.rows, b.rows)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def test_an_epoch_visits_every_row_once_with_its_label(photos: Path) -> None:
+    batches = _epoch(small_config(photos))
+    rows = torch.cat([batch.rows for batch in batches])
+    labels = torch.cat([batch.labels for batch in batches])
+    assert sorted(rows.tolist()) == list(range(21))
+    assert torch.equal(labels, rows.div(7, rounding_mode="floor"))
+    assert [len(batch.rows) for batch in batches] == [8, 8, 5]
+    assert all(batch.images.shape[1:] == (16, 16, 3) for batch in batches)
+    assert all(batch.images.dtype == torch.uint8 for batch in batches)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workers": 2},
+        {"workers": 1, "cache_mb": 0},
+        {"workers": 0, "cache_mb": 0},
+        {"workers": 5, "cache_mb": 0},  # more than batches
+    ],
+)
+def test_batches_do_not_depend_on_workers_or_memory(photos: Path, changes: dict[str, Any]) -> None:
+    assert _same(_epoch(small_config(photos)), _epoch(small_config(photos, **changes)))
+
+
+def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(photos: Path) -> None:
+    config = small_config(photos)
+    assert _same(_epoch(config, epoch=3)[2:], _epoch(config, epoch=3, first=2))
+
+
+def test_another_epoch_shows_the_same_picture_otherwise(photos: Path) -> None:
+    config = small_config(photos)
+    views = []
+    for epoch in (0, 1):
+        for batch in _epoch(config, epoch=epoch):
+            views += [view for view, row in zip(batch.images, batch.rows, strict=True) if row == 4]
+    assert len(views) == 2
+    assert not torch.equal(views[0], views[1])
+
+
+def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
+    # networks with dropout draw from it: what prepares pictures must not change their numbers
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    for changes in ({}, {"workers": 1, "cache_mb": 0}):
+        _epoch(small_config(photos, **changes))
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_evaluation_goes_through_all_rows_in_order_as_the_server_sees_them(photos: Path) -> None:
+    config = small_config(photos, crop_fraction=0.8, resample="bicubic")
+    sources = _sources(config)
+    split = sources.validation.split
+    preprocess = Preprocess(image_size=16, crop_fraction=0.8, resample="bicubic")
+    batches = list(iterate(EvaluationBatches(sources.validation, 4), workers=0, pin=False))
+    assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(9))
+    for batch in batches:
+        for view, row in zip(batch.images, batch.rows.tolist(), strict=True):
+            np.testing.assert_array_equal(view.numpy(), load(split.read(row), preprocess))
+
+
+@pytest.mark.parametrize(
+    ("cache_mb", "training", "validation"),
+    [(0, False, False), (2, False, False), (3, False, True), (15, False, True), (17, True, True)],
+)
+def test_what_fits_is_kept_and_what_does_not_is_read_again(
+    photos: Path, cache_mb: int, training: bool, validation: bool
+) -> None:
+    # 9 of 300 x 300 take 2.3 MB; 21 of 425 x 567, as large as they may get, 14.5 MB more
+    sources = _sources(small_config(photos, image_size=300, cache_mb=cache_mb))
+    assert isinstance(sources.training, Pictures)
+    assert isinstance(sources.validation, Pictures)
+    assert (sources.training.kept is not None) == training
+    assert (sources.validation.kept is not None) == validation
+
+
+@pytest.mark.parametrize(("cache_mb", "workers"), [(1024, 0), (0, max(1, cores() - 1))])
+def test_pictures_in_memory_need_no_workers_and_others_all_cores_but_one(
+    photos: Path, cache_mb: int, workers: int
+) -> None:
+    assert _sources(small_config(photos, workers=None, cache_mb=cache_mb)).workers == workers
+    assert _sources(small_config(photos, workers=3, cache_mb=cache_mb)).workers == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"), [(8, [4, 4]), (10, [4, 4, 2]), (9, [4, 5]), (3, [3]), (1, [1]), (5, [5])]
+)
+def test_a_last_single_row_joins_the_batch_before(rows: int, sizes: list[int]) -> None:
+    batches = split_batches(np.arange(rows), 4)
+    assert [len(batch) for batch in batches] == sizes
+    np.testing.assert_array_equal(np.concatenate(batches), np.arange(rows))

@@ -1,0 +1,285 @@
+"""Several processes train one network: as one would, with one writer, through a death."""
+
+import csv
+import hashlib
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError, UsageError
+from florilege.models.export import PictureNetwork
+from florilege.training.configuration import from_plain
+from florilege.training.data_loader import EvaluationBatches, TrainingBatches, open_sources
+from florilege.training.distributed import ALONE, Ranks, Votes, together
+from florilege.training.history import best_row
+from florilege.training.objective import make_objective
+from florilege.training.rng import order
+from florilege.training.run_folder import RunFolder
+from florilege.training.train import build_network, train_run
+from tests.training.several import LOSSES, even, random
+from tests.training.small import plain_network, small_config, write_photos
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the runs that ``tests.training.several`` describes."""
+    folder = tmp_path_factory.mktemp("several")
+    command = [sys.executable, "-m", "tests.training.several", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=110)
+    return folder
+
+
+def _said(several: Path, name: str, rank: int) -> str:
+    return (several / f"{name}.{rank}.txt").read_text()
+
+
+def _codes(several: Path, name: str) -> list[int]:
+    return [int(code) for code in (several / f"{name}.codes").read_text().split()]
+
+
+def _last(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(run / "last.pt", weights_only=True)
+    return content
+
+
+def _metrics(run: Path) -> list[list[float | str]]:
+    with (run / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    words = ("val_best_head", "val_best_score_kind")
+    return [[v if k in words else float(v) for k, v in r.items() if k != "seconds"] for r in rows]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_four_processes_train_what_one_does(
+    several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setattr("florilege.training.train.build_network", plain_network)
+    train_run(even(several / "photos", loss), tmp_path / "alone", say=lambda _: None)
+    alone, four = _last(tmp_path / "alone"), _last(several / loss)
+    for part in ("network", "average", "loss"):
+        torch.testing.assert_close(four[part], alone[part], rtol=0, atol=1e-6)
+    for ours, theirs in zip(_metrics(several / loss), _metrics(tmp_path / "alone"), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+    assert alone["position"]["processes"] == 1
+    assert four["position"]["processes"] == 4
+
+
+def test_only_the_first_process_speaks_and_writes(several: Path) -> None:
+    assert _codes(several, "role") == [0, 0, 0, 0]
+    assert "epoch 2/2" in _said(several, "role", 0)
+    assert [_said(several, "role", rank) for rank in (1, 2, 3)] == ["", "", ""]
+    assert len(list((several / "role/events").iterdir())) == 1
+
+
+def test_when_a_process_dies_the_others_say_so_and_a_resumed_run_has_the_same_bits(
+    several: Path,
+) -> None:
+    first, killed, last = _codes(several, "killed")
+    assert (first, killed, last) == (1, -signal.SIGKILL, 1)
+    for rank in (0, 2):
+        assert f"error: process {rank} has lost the others of its run" in _said(
+            several, "killed", rank
+        )
+    assert float((several / "killed.seconds").read_text()) < 60
+    assert "continuing after 1 epochs and 6 steps" in _said(several, "resumed", 0)
+    whole, cut = several / "whole", several / "cut"
+    best = {
+        hashlib.sha256((run / "best.safetensors").read_bytes()).digest() for run in (whole, cut)
+    }
+    assert len(best) == 1
+    one, other = _last(whole), _last(cut)
+    for part in ("network", "average", "optimiser", "loss", "random"):
+        torch.testing.assert_close(other[part], one[part], rtol=0, atol=0)
+    assert _metrics(whole) == _metrics(cut)
+
+
+def test_all_validate_with_the_batch_norms_that_are_kept(several: Path) -> None:
+    config = random(several / "photos")
+    network = build_network(config, "linear", 3)
+    network.load_state_dict(load_file(several / "whole/best.safetensors"))
+    found = open_sources(open_dataset(config.data), config).validation
+    images = torch.stack([torch.from_numpy(found.read(row)) for row in range(len(found))])
+    wanted = config.preprocess
+    with torch.no_grad():
+        logits = PictureNetwork(network, wanted.mean, wanted.std).eval()(images)
+    expected = F.cross_entropy(logits, torch.from_numpy(found.split.labels)).item()
+    row = best_row(RunFolder(several / "whole"))
+    assert row["val_log_loss_linear"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_processes_given_different_things_end_with_one_message(several: Path) -> None:
+    assert _codes(several, "differing") == [2, 2]
+    said = _said(several, "differing", 0)
+    assert said.startswith(
+        "error: in process 1 loss is {'name': 'noised_top_k', 'k': 1}, in process"
+    )
+    assert "; batch_size is 7, in process 0 10; " in said
+    assert _said(several, "differing", 1) == ""
+    assert not (several / "differing/config.yaml").exists()
+
+
+def test_another_number_of_processes_goes_on_and_says_so(
+    several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florilege.training.train.build_network", plain_network)
+    shutil.copytree(several / "role", tmp_path / "run")
+    config = from_plain(even(several / "photos", "role").to_plain() | {"epochs": 3})
+    said: list[str] = []
+    train_run(config, tmp_path / "run", resume=True, say=said.append)
+    assert said[1].startswith("it was trained by 4 processes so far and is by 1 now: the result is")
+    assert _last(tmp_path / "run")["position"]["processes"] == 1
+
+
+# Without a second process ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"), train=7, val=3)
+
+
+def test_parts_of_batches_are_the_batches_of_one_process(photos: Path) -> None:
+    config = small_config(photos, batch_size=9)  # 9 and 12: a rest of 3 is too few for 4 processes
+    sources = open_sources(open_dataset(config.data), config)
+    parts = [TrainingBatches(sources.training, config, Ranks(r, 4), epoch=1) for r in range(4)]
+    assert [[len(rows) for rows in part.batches] for part in parts] == [[3, 3], [2, 3]] + [
+        [2, 3]
+    ] * 2
+    together = [np.concatenate([part.batches[n] for part in parts]) for n in range(2)]
+    np.testing.assert_array_equal(np.concatenate(together), order(config.seed, 1, 21))
+    labels = sources.training.split.labels
+    assert all(part[1].whole.tolist() == labels[together[1]].tolist() for part in parts)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 21])
+def test_every_validation_picture_is_taken_once(photos: Path, rows: int) -> None:
+    pictures = open_sources(open_dataset(str(photos)), small_config(photos)).training
+    parts = [EvaluationBatches(pictures, 4, np.arange(rows), Ranks(rank, 3)) for rank in range(3)]
+    rounds = {part.rounds for part in parts}
+    assert rounds == {max(len(part) for part in parts)}
+    turns = [part.batches[n] for n in range(rounds.pop()) for part in parts if n < len(part)]
+    np.testing.assert_array_equal(np.concatenate(turns), np.arange(rows))
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_the_mean_over_processes_of_weighted_losses_is_the_loss_of_the_step(power: float) -> None:
+    objective = make_objective(
+        "focal", {"ignore_index": 2}, head="auto", class_counts=[5, 1, 2], class_weight_power=power
+    )
+    logits = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).double()
+    labels = torch.tensor([0, 0, 1, 1, 0, 2, 2, 0, 1])
+    batches, rows = (labels[:5], labels[5:]), torch.arange(9)
+    found = torch.zeros(())
+    for rank in range(3):
+        shares = objective.shares(batches, soft=False, ranks=Ranks(rank, 3))
+        for share, batch in zip(shares, (rows[:5], rows[5:]), strict=True):
+            part = batch.tensor_split(3)[rank]
+            found = found + share * objective.loss_fn(logits[part], labels[part]) / 3
+    torch.testing.assert_close(found, objective.loss_fn(logits, labels))
+
+
+def test_sums_are_multiplied_by_the_processes_whose_mean_is_taken() -> None:
+    ranks, counts = Ranks(1, 4), [2, 2]
+    total = {"reduction": "sum"}
+    plain = make_objective("cross_entropy", total, head="auto", class_counts=counts)
+    coupled = make_objective("expected_positive", total, head="auto", class_counts=counts)
+    labels = [torch.tensor([0, 1, 0, 1])] * 2
+    assert plain.shares(labels, soft=False, ranks=ranks) == [4, 4]
+    assert coupled.shares(labels, soft=False, ranks=ranks) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "changes", "error", "message"),
+    [
+        (5, {}, UsageError, "batch_size must be at least 10, two pictures for each of 5 proc"),
+        (12, {}, DataError, "has 21 training pictures, at least 24 are needed"),
+        (
+            2,
+            {"accumulate": 2, "loss": {"name": "two_head_average_k", "candidates": "local"}},
+            UsageError,
+            "loss.candidates=local with recent batches differs from process to process",
+        ),
+    ],
+)
+def test_what_does_not_go_with_several_processes_is_refused(
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    changes: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    monkeypatch.setattr(
+        "florilege.training.train.together", lambda _: nullcontext(_Pretended(0, count))
+    )
+    with pytest.raises(error, match=message):
+        train_run(small_config(photos, **changes), tmp_path / "run")
+
+
+class _Pretended(Ranks):
+    """The first of processes that are not there."""
+
+    def _exchange(self, value: Any, error: Exception | None, _group: Any = None) -> list[Any]:
+        if error is not None:
+            raise error
+        return [value] * self.count
+
+
+def test_the_first_process_that_differs_is_named_with_what_differs() -> None:
+    ranks = _Reporting(0, 3)
+    with pytest.raises(UsageError, match=r"in process 2 seed is 7, in process 0 0\. Start every"):
+        ranks.check_same({"seed": 0, "epochs": 2})
+
+
+class _Reporting(Ranks):
+    """Its processes report what they were given."""
+
+    def all(self, value: Any) -> list[Any]:
+        return [value, dict(value), {**value, "seed": 7}]
+
+
+def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with (
+        pytest.raises(UsageError, match="has 1, so --nproc-per-node must be at most that"),
+        together(torch.device("cuda")),
+    ):
+        pass
+
+
+def test_processes_that_do_not_find_each_other_are_told_where_they_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with (
+        pytest.raises(
+            UsageError, match=r"does not find the others at \?:\?: start all with torchr"
+        ),
+        together(torch.device("cpu")),
+    ):
+        pass
+
+
+def test_alone_nothing_waits_and_errors_are_as_ever() -> None:
+    assert (ALONE.all(3), ALONE.gather(3), ALONE.in_turn(lambda: 4)) == ([3], [3], 4)
+    assert list(Votes(ALONE).cast(True, False)) == [True, False]
+    with pytest.raises(KeyError), ALONE.agreeing():
+        raise KeyError

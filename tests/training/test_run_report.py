@@ -1,0 +1,66 @@
+import re
+from xml.etree import ElementTree
+
+from florilege.training.run_report import report_html
+from tests.training.small import metrics_row, small_config
+
+PAGE = report_html(
+    "run <1>",
+    small_config("flora"),
+    [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)],
+)
+READ = PAGE.replace("&nbsp;", " ")
+
+
+def test_the_page_names_the_run_and_its_best_epoch() -> None:
+    assert "Training run run &lt;1&gt;" in PAGE
+    assert "Best of 3 epochs: epoch 2, average-2 accuracy on validation 75.0 % with" in READ
+
+
+def test_the_table_holds_every_head_and_k_of_the_best_epoch() -> None:
+    assert "<th>K = 1</th><th>K = 2</th>" in READ
+    assert "<td>SCCP, softmax</td><td>30.0 %</td><td>75.0 %</td>" in READ
+    assert "<td>multi-label, softmax</td><td>10.0 %</td><td>20.0 %</td>" in READ
+
+
+def test_the_settings_are_there_in_full() -> None:
+    assert "learning_rate: 0.05" in PAGE
+    assert "name: two_head_average_k" in PAGE
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    addresses = set(re.findall(r"https?://[^\s\"'<>]+", PAGE))
+    assert all(address.startswith("http://www.w3.org/") for address in addresses)  # names of SVG
+    assert not re.search(r"<(script|link|img|iframe)\b", PAGE)
+
+
+def letters(page: str) -> list[set[str | None]]:
+    """What is written in each drawing, which must be well-formed."""
+    drawings = [ElementTree.fromstring(found) for found in re.findall("(?s)<svg.*?</svg>", page)]
+    texts = "{http://www.w3.org/2000/svg}text"
+    return [{element.text for element in drawing.iter(texts)} for drawing in drawings]
+
+
+def test_each_curve_is_a_drawing_with_names_on_its_axes() -> None:
+    accuracy, loss, log_loss, rate = letters(PAGE)
+    assert {"average-2 accuracy, %", "epoch", "SCCP, softmax", "multi-label, softmax"} <= accuracy
+    assert {"training loss", "epoch"} <= loss
+    assert {"log-loss", "SCCP", "multi-label"} <= log_loss
+    assert "learning rate" in rate
+
+
+def test_the_classes_taught_are_drawn_where_the_loss_tells_them() -> None:
+    taught = [{**metrics_row(1, 0.5), "train_set_size": 4.9}, metrics_row(2, 0.75)]
+    *_, last = letters(report_html("run", small_config("flora"), taught))
+    assert "classes taught to a picture" in last
+
+
+def test_the_same_run_gives_the_same_page() -> None:
+    rows = [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)]
+    assert report_html("run <1>", small_config("flora"), rows) == PAGE
+
+
+def test_a_run_without_epochs_has_a_page_too() -> None:
+    page = report_html("run", small_config("flora"), [])
+    assert "No epoch was trained." in page
+    assert "<svg" not in page

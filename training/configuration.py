@@ -1,0 +1,213 @@
+"""From flags, environment, a file and a recipe to one ``TrainConfig``.
+
+In order of precedence: flags, the environment (click passes both on as flags), ``--config``, the
+recipe, the picture size of the data where it is known, what the network wants its pictures to be,
+and the defaults of ``florilege.training.config``.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from florilege.data.sources import own_pictures
+from florilege.data.training_split import add_options
+from florilege.errors import UsageError
+from florilege.models.backbones import own_preprocess, side_taken
+from florilege.suggestions import meant
+from florilege.training.config import ADAMW, DEFAULT_LOSS, TrainConfig, complaint
+from florilege.training.recipes import RECIPES, Recipe
+
+Plain = dict[str, Any]
+
+_NAMES: Final = ("loss.name", "optimiser.name")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads ``1e-4`` as text; people mean the number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def resolve(
+    flags: Mapping[str, Any], *, overrides: Iterable[str] = (), config: Path | None = None
+) -> TrainConfig:
+    """Merge all sources into one checked configuration.
+
+    Args:
+        flags: Top-level settings from the command line or the environment; None means "not
+            given". ``loss`` is the name of a loss.
+        overrides: ``--set`` values such as ``loss.alpha=1.0``.
+        config: A YAML file of settings.
+
+    Raises:
+        UsageError: An unknown key or recipe, a value out of range, or an unreadable file.
+    """
+    given = {key: value for key, value in flags.items() if value is not None}
+    if "loss" in given:
+        given["loss"] = {"name": given["loss"]}
+    written = read_yaml(config) if config else {}
+    explicit = merge(written, given)
+    # names go first: after their parameters they would drop them
+    for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
+        explicit = merge(explicit, parse_override(override))
+    usual = "frozen" if explicit.get("freeze") else "default"
+    name = str(explicit.get("recipe", usual))
+    recipe = find_recipe(name)
+    below = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
+    merged = merge(below, explicit)
+    if "data" not in merged and recipe.place:
+        raise UsageError(f"no data given: add --data {recipe.data}; {recipe.place}")
+    if recipe.options and isinstance(source := merged.get("data"), str):
+        merged["data"] = add_options(source, recipe.options)
+    return _with_preprocess(from_plain(merged))
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        UsageError: There is none; the message names the nearest ones.
+    """
+    if name not in RECIPES:
+        raise UsageError(
+            f"there is no recipe {name!r}; `florilege recipes` lists all {len(RECIPES)}"
+            f"{meant(name, RECIPES)}"
+        )
+    return RECIPES[name]
+
+
+def _with_preprocess(config: TrainConfig) -> TrainConfig:
+    """Fill in how pictures become the input, where nobody says it: by the data, then the network.
+
+    The pictures of data that have a size are taken whole. Their mean and deviation are those of a
+    network that starts from nothing or from one of ours; other weights know their own.
+    """
+    try:
+        wanted = asdict(own_preprocess(config.backbone, config.weights))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if own := own_pictures(config.data):
+        wanted |= {"image_size": side_taken(config.backbone, own.side), "crop_fraction": 1.0}
+        ours = config.weights is None or Path(config.weights).is_dir()
+        if ours and own.mean is not None:
+            wanted |= {"mean": own.mean, "std": own.std}
+    unsaid = {name: value for name, value in wanted.items() if getattr(config, name) is None}
+    return config.model_copy(update=unsaid)
+
+
+def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
+    """Build the configuration from nested dicts, as ``config.yaml`` holds them.
+
+    Raises:
+        UsageError: An unknown key, or a value that its setting does not take.
+    """
+    if "data" not in plain:
+        raise UsageError("no data given: add --data (a folder, a manifest, or flora)")
+    try:
+        return TrainConfig.model_validate(_today(plain))
+    except ValidationError as error:
+        raise UsageError(complaint(error)) from error
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
+    """Nested merge in which ``above`` wins.
+
+    Another loss there drops the parameters ``below``, another optimiser the settings that have
+    defaults of their own for each.
+
+    Example:
+        >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+        {'a': {'b': 3, 'c': 2}}
+    """
+    merged, above = _today(below), _today(above)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            other_loss = key == "loss" and value.get("name", old.get("name")) != old.get("name")
+            if key == "optimiser" and value.get("name") not in (None, old.get("name", "sgd")):
+                old = {name: kept for name, kept in old.items() if name not in ADAMW}
+            merged[key] = dict(value) if other_loss else merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _today(plain: Mapping[str, Any]) -> Plain:
+    """Today's names of settings: ``validation.k`` was ``validation.average_k``."""
+    part = plain.get("validation")
+    if not (isinstance(part, Mapping) and "average_k" in part):
+        return dict(plain)
+    renamed = {"k" if key == "average_k" else key: value for key, value in part.items()}
+    return {**plain, "validation": renamed}
+
+
+def parse_override(text: str) -> Plain:
+    """Turn ``a.b=c`` into ``{"a": {"b": c}}``, ``c`` read as YAML.
+
+    Raises:
+        UsageError: There is no name or no ``=``.
+
+    Example:
+        >>> parse_override("loss.alpha=1e-1")
+        {'loss': {'alpha': 0.1}}
+    """
+    name, separator, value = text.partition("=")
+    parts = name.strip().split(".")
+    if not separator or not all(parts):
+        raise UsageError(f"--set takes name=value such as loss.alpha=1.0, got {text!r}")
+    try:
+        plain: Any = yaml.load(value, _Loader)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set {text!r}: the value is not YAML: {error}") from error
+    for part in reversed(parts):
+        plain = {part: plain}
+    assert isinstance(plain, dict)
+    return plain
+
+
+def parse_values(text: str) -> list[Any]:
+    """Values separated by commas, each read as YAML.
+
+    Raises:
+        yaml.YAMLError: They are not YAML.
+
+    Example:
+        >>> parse_values("1e-1, sgd, [10, 20]")
+        [0.1, 'sgd', [10, 20]]
+    """
+    values: list[Any] = yaml.load(f"[{text}]", _Loader)
+    return values
+
+
+def read_yaml(path: Path) -> Plain:
+    """Read a settings file.
+
+    Raises:
+        UsageError: It cannot be read, is not YAML, or holds no mapping.
+    """
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not YAML: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} must hold settings by name, got a {type(content).__name__}")
+    return content
+
+
+def to_yaml(config: TrainConfig) -> str:
+    """The text of ``config.yaml``: every setting, readable by :func:`read_yaml`."""
+    return yaml.safe_dump(config.to_plain(), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,183 @@
+"""Batches for training and for validation.
+
+A batch depends on (seed, epoch, rows) alone, not on the number of workers or on where a resumed
+run starts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+
+from florilege.data.dataset import Dataset
+from florilege.models.images import load
+from florilege.training.augment import DRAWS, augment
+from florilege.training.config import TrainConfig
+from florilege.training.distributed import ALONE, Ranks
+from florilege.training.frozen.feature_store import Features
+from florilege.training.pictures import (
+    Pictures,
+    decode_for_training,
+    keep_all,
+    prepared,
+    training_side,
+    unreadable,
+)
+from florilege.training.rng import order, uniforms
+
+
+class Batch(NamedTuple):
+    """Some pictures."""
+
+    images: Tensor  # uint8, (batch, height, width, 3)
+    labels: Tensor  # int64, (batch,)
+    rows: Tensor  # their rows in the split, int64, (batch,)
+    whole: Tensor  # labels of the batch over all processes, of which this is a part, int64
+    problems: tuple[str, ...]  # what could not be read; if any, the batch must not be used
+
+
+class EvaluationBatches(TorchDataset[Batch]):
+    """Pictures of a split, all in order or ``rows``, unchanged; each batch made when asked for.
+
+    Several processes take a batch each in turn.
+    """
+
+    def __init__(
+        self,
+        pictures: Pictures | Features,
+        batch_size: int,
+        rows: NDArray[np.int64] | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.pictures = pictures
+        rows = np.arange(len(pictures)) if rows is None else rows
+        batches = np.split(rows, range(batch_size, len(rows), batch_size))
+        self.rounds = -(-len(batches) // ranks.count)
+        self.batches = self.whole = batches[ranks.rank :: ranks.count]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Batch:
+        rows = self.batches[index]
+        found: list[Any] = [self.pictures.read(row) for row in rows.tolist()]
+        problems = tuple(item for item in found if isinstance(item, str))
+        views = [] if problems else self.views(rows, found)
+        return Batch(
+            images=torch.from_numpy(np.stack(views)) if views else torch.empty(0),
+            labels=torch.from_numpy(self.pictures.split.labels[rows]),
+            rows=torch.from_numpy(rows),
+            whole=torch.from_numpy(self.pictures.split.labels[self.whole[index]]),
+            problems=problems,
+        )
+
+    def views(self, _rows: NDArray[np.int64], found: list[Any]) -> list[Any]:
+        """What the network sees of these pictures."""
+        return found
+
+
+class TrainingBatches(EvaluationBatches):
+    """The batches of one epoch, or this process's part of each, pictures changed at random.
+
+    Args:
+        pictures: Decoded by ``decode_for_training``; or features, which stay as they are.
+        config: Size, seed, batch size over all processes, and augmentation.
+        ranks: The processes that share each batch.
+        epoch: From 0.
+        first: Batches of this epoch that are already done.
+    """
+
+    def __init__(
+        self,
+        pictures: Pictures | Features,
+        config: TrainConfig,
+        ranks: Ranks = ALONE,
+        *,
+        epoch: int,
+        first: int = 0,
+    ) -> None:
+        super().__init__(pictures, config.batch_size)
+        self.config, self.epoch = config, epoch
+        rows = order(config.seed, epoch, len(pictures))
+        self.whole = split_batches(rows, config.batch_size, 2 * ranks.count)[first:]
+        self.batches = [ranks.part(batch) for batch in self.whole]
+
+    def views(self, rows: NDArray[np.int64], found: list[Any]) -> list[Any]:
+        """Each at the size of the input, changed at random by the numbers drawn for its row."""
+        if isinstance(self.pictures, Features):
+            return found
+        size, changes = self.config.preprocess.image_size, self.config.augment
+        draws = uniforms(self.config.seed, self.epoch, rows, DRAWS).tolist()
+        return [augment(one, size, changes, drawn) for one, drawn in zip(found, draws, strict=True)]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where batches come from during a run."""
+
+    training: Pictures | Features  # pictures at the size random crops need
+    validation: Pictures | Features  # pictures as the server would see them
+    workers: int  # processes that prepare batches; 0 prepares them in the loop
+
+    def blank(self, image_size: int) -> Tensor:
+        """Two inputs of the network that show nothing."""
+        if isinstance(self.training, Features):
+            return torch.zeros(2, self.training.values.shape[1])
+        return torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
+
+
+def open_sources(
+    dataset: Dataset, config: TrainConfig, ranks: Ranks = ALONE, *, on_gpu: bool = False
+) -> Sources:
+    """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept.
+
+    Each of several processes keeps its own, with its share of the cores. Changing pictures at
+    random is left to workers too where a GPU would wait for it.
+
+    Raises:
+        DataError: Pictures that are decoded now cannot be read; the message names them.
+    """
+    train, val = dataset.split("train"), dataset.split("val")
+    preprocess = config.preprocess
+    side = training_side(preprocess.image_size, config.augment.min_area)
+    training = Pictures(train, partial(decode_for_training, side=side))
+    validation = Pictures(val, partial(load, preprocess=preprocess))
+    readers = ranks.cores if config.workers is None else config.workers
+    room = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
+    if room >= 0:
+        validation = keep_all(validation, workers=readers)
+    if room >= len(train) * 4 * side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
+        training = keep_all(training, workers=readers)
+    spare = 0 if training.kept is not None and not on_gpu else max(1, ranks.cores - 1)
+    return Sources(training, validation, spare if config.workers is None else config.workers)
+
+
+def iterate(batches: EvaluationBatches, *, workers: int, pin: bool) -> Iterator[Batch]:
+    """The batches in order, prepared ahead by ``workers`` processes.
+
+    Raises:
+        DataError: A picture cannot be read; the message names it.
+    """
+    for batch in prepared(batches, workers=min(workers, len(batches)), pin=pin):
+        if batch.problems:
+            raise unreadable(batch.problems, batches.pictures.split.name)
+        yield batch
+
+
+def split_batches(
+    rows: NDArray[np.int64], batch_size: int, fewest: int = 2
+) -> list[NDArray[np.int64]]:
+    """Cut ``rows`` into batches; fewer than ``fewest`` rows left over join the last batch.
+
+    Batch normalisation cannot learn from a single picture, in none of the processes.
+    """
+    cuts = list(range(batch_size, len(rows), batch_size))
+    if cuts and len(rows) - cuts[-1] < fewest:
+        cuts.pop()
+    return np.split(rows, cuts)

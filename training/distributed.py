@@ -1,0 +1,265 @@
+"""The processes that train one network together, one a device, and what they tell each other.
+
+``torchrun`` starts them and numbers them by rank. The first alone writes and speaks; gradients are
+averaged by ``DistributedDataParallel``. A run without ``torchrun`` is ``ALONE``.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+import torch
+import typer
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from florilege.cores import cores
+from florilege.errors import FlorilegeError, UsageError
+
+Value = TypeVar("Value")
+
+_MEET: Final = timedelta(minutes=10)
+"""How long a process waits for the others to start, for their part of a gradient or a message."""
+_PREPARE: Final = timedelta(days=7)
+"""How long it waits for what the first prepares alone, such as features of all photos."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those of its run."""
+
+    rank: int = 0
+    count: int = 1
+    on_this_machine: int = 1
+    messages: dist.ProcessGroup | None = None  # over the network of the machines, not of GPUs
+    patient: dist.ProcessGroup | None = None  # the same, for waiting as long as `_PREPARE`
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no others."""
+        return self.count == 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes and speaks."""
+        return self.rank == 0
+
+    @property
+    def cores(self) -> int:
+        """Cores of this machine for this process."""
+        return max(1, cores() // self.on_this_machine)
+
+    def part(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """This process's share of a batch; sizes differ by one at most."""
+        return np.array_split(rows, self.count)[self.rank]
+
+    def all(self, value: Value) -> list[Value]:
+        """The values of all processes, in the order of the ranks.
+
+        Raises:
+            typer.Exit: Another process came here with an error, which it says itself.
+        """
+        return self._exchange(value, None)
+
+    def of_first(self, make: Callable[[], Value]) -> Value:
+        """What ``make`` gives in the first process, where alone it is called."""
+        value = make() if self.first else None
+        return cast(Value, self.all(value)[0])
+
+    def gather(self, value: Value) -> list[Value]:
+        """The values of all processes in the first; nothing in the others."""
+        if self.alone:
+            return [value]
+        received: list[Any] | None = [None] * self.count if self.first else None
+        dist.gather_object(value, received, dst=0, group=self.messages)
+        return received or []
+
+    @contextmanager
+    def agreeing(self, *, patiently: bool = False) -> Iterator[None]:
+        """End all processes if one has an error in the block; the first of those says it.
+
+        Blocks do not nest. ``patiently`` where a process may be busy there for hours.
+        """
+        error: Exception | None = None
+        try:
+            yield
+        except typer.Exit:
+            raise  # the others have ended already
+        except Exception as found:
+            if self.alone or _is_of_the_group(found):
+                raise
+            error = found
+        self._exchange(None, error, self.patient if patiently else None)
+
+    def _exchange(
+        self, value: Value, error: Exception | None, group: dist.ProcessGroup | None = None
+    ) -> list[Value]:
+        if self.alone:
+            return [value]
+        received: list[Any] = [None] * self.count
+        code = None if error is None else getattr(error, "exit_code", 1)
+        dist.all_gather_object(received, (code, value), group=group or self.messages)
+        codes = {rank: code for rank, (code, _) in enumerate(received) if code is not None}
+        if error is not None and self.rank == min(codes):
+            raise error
+        if codes:
+            raise typer.Exit(min(codes.items())[1])
+        return [value for _, value in received]
+
+    def in_turn(self, make: Callable[[], Value]) -> Value:
+        """What ``make`` gives, made by the first process before the others.
+
+        They find what it has left on the disk.
+        """
+        made: Value
+        for turn in (self.first, not self.first):
+            with self.agreeing(patiently=True):
+                if turn:
+                    made = make()
+        return made
+
+    def check_same(self, facts: Mapping[str, object]) -> None:
+        """Refuse to begin with processes that were given different things.
+
+        Raises:
+            UsageError: Names the first process that differs from rank 0, and in what.
+        """
+        ours, *others = self.all(facts)
+        for rank, theirs in enumerate(others, start=1):
+            names = [name for name in ours if theirs.get(name) != ours[name]]
+            if names:
+                listed = "; ".join(
+                    f"{name} is {theirs.get(name)!r}, in process 0 {ours[name]!r}" for name in names
+                )
+                raise UsageError(
+                    f"in process {rank} {listed}. Start every process with the same command, the "
+                    "same data and the same versions, and --out on a disk all machines share"
+                )
+
+    def averaging(self, model: nn.Module) -> nn.Module:
+        """``model`` with gradients that are means over the processes."""
+        return model if self.alone else DistributedDataParallel(model)
+
+    def exchanging(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+        """For a backward pass of ``model``: gradients are exchanged in the ``last`` of a step."""
+        if isinstance(model, DistributedDataParallel) and not last:
+            return model.no_sync()
+        return nullcontext()
+
+    def seed(self, seed: int, step: int) -> None:
+        """Let each process draw numbers of its own that depend on seed, step and rank alone.
+
+        So a checkpoint need not hold them. Alone, the state of torch's generator goes on.
+        """
+        if not self.alone:
+            drawn = np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)
+            torch.manual_seed(int(drawn[0]))
+
+    def spread_buffers(self, *models: nn.Module) -> None:
+        """Give every process the statistics of batch norms that the first has."""
+        if self.alone:
+            return
+        for model in dict.fromkeys(models):
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+
+
+ALONE: Final = Ranks()
+
+
+class Votes:
+    """Yes or no to some questions: what any process says, all know one call later.
+
+    The answers travel while the next step is computed, so nobody waits for them. A single process
+    knows its own at once.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self._under_way: tuple[Tensor, dist.Work] | None = None
+
+    def cast(self, *votes: bool) -> Sequence[bool]:
+        """Whether anybody said yes; all processes call it equally often."""
+        if self.ranks.alone:
+            return votes
+        before, ballot = self._under_way, torch.tensor(votes, dtype=torch.int32)
+        work = dist.all_reduce(ballot, dist.ReduceOp.MAX, self.ranks.messages, async_op=True)
+        self._under_way = ballot, work
+        if before is None:
+            return [False] * len(votes)
+        before[1].wait()
+        return [bool(vote) for vote in before[0]]
+
+
+@contextmanager
+def together(device: torch.device) -> Iterator[Ranks]:
+    """The processes that ``torchrun`` has started, connected while the block runs; or ``ALONE``.
+
+    Args:
+        device: Kind of device; each process on a machine takes a GPU of its own.
+
+    Raises:
+        UsageError: They do not find each other, or there are more of them than GPUs.
+        FlorilegeError: Another process has ended or can no longer be reached.
+    """
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        yield ALONE
+        return
+    ranks = _connected(device, count)
+    try:
+        yield ranks
+    except (RuntimeError, ValueError) as error:
+        if not _is_of_the_group(error):
+            raise
+        raise FlorilegeError(
+            f"process {ranks.rank} has lost the others of its run: one has ended, and said why if "
+            "it could, or cannot be reached. Everything up to the last checkpoint is safe: repeat "
+            "the command with --resume"
+        ) from error
+    dist.destroy_process_group()
+
+
+def _connected(device: torch.device, count: int) -> Ranks:
+    rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    on_gpu = device.type == "cuda"
+    if on_gpu and local >= torch.cuda.device_count():
+        raise UsageError(
+            f"process {rank} finds no GPU for itself: this machine has "
+            f"{torch.cuda.device_count()}, so --nproc-per-node must be at most that"
+        )
+    if on_gpu:
+        torch.cuda.set_device(local)
+    try:
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, timeout=_MEET)
+        messages, patient = (
+            cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=each))
+            for each in (_MEET, _PREPARE)
+        )
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
+        raise UsageError(
+            f"process {rank} of {count} does not find the others at {where}: start all with "
+            f"torchrun, see docs/training.md ({' '.join(str(error).split())[:200]})"
+        ) from error
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return Ranks(rank, count, on_this_machine=here, messages=messages, patient=patient)
+
+
+def is_first() -> bool:
+    """Whether this process speaks: it is alone or the first of those started together."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _is_of_the_group(error: Exception) -> bool:
+    """Whether it says that a message between processes failed; gloo has no type of its own."""
+    words = ("gloo", "NCCL", "pair closure")
+    said = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return said or isinstance(error, dist.DistError)

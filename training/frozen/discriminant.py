@@ -1,0 +1,84 @@
+"""Linear discriminant analysis of kept features.
+
+The head of a loss follows the labels it has seen; the discriminant knows the classes by their means
+and one covariance alone, which wrong labels hardly move.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from florilege.training.frozen.feature_store import Features
+
+ROWS_AT_ONCE: Final = 4096
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer: logits are ``features @ weight.T + bias``."""
+
+    weight: Tensor  # (classes, dimensions)
+    bias: Tensor  # (classes,)
+
+    def logits(self, features: Tensor) -> NDArray[np.float32]:
+        """Logits of ``features``, ``(batch, dimensions)``."""
+        found: NDArray[np.float32] = (features @ self.weight.T + self.bias).numpy()
+        return found
+
+    def plus(self, other: "Linear", share: float) -> "Linear":
+        """The sum of this layer and a share of another."""
+        return Linear(self.weight + share * other.weight, self.bias + share * other.bias)
+
+    def times(self, factor: float) -> "Linear":
+        """This layer with its logits multiplied."""
+        return Linear(factor * self.weight, factor * self.bias)
+
+
+class Discriminant:
+    r"""The Gaussian classifier with a mean for each class and one covariance for all.
+
+    .. math:: \log p(c \mid x) = \mu_c^T \Sigma^{-1} x - \mu_c^T \Sigma^{-1} \mu_c / 2
+              + \log \pi_c + \text{const}
+
+    Args:
+        features: Of the training pictures.
+        classes: How many there are. One without a picture has the mean of all and half a picture.
+
+    References:
+        Hastie, Tibshirani and Friedman, "The elements of statistical learning", 4.3.
+    """
+
+    def __init__(self, features: Features, classes: int) -> None:
+        labels, dimensions = features.split.labels, features.values.shape[1]
+        counts = np.bincount(labels, minlength=classes).astype(np.float64)
+        sums, squares = np.zeros((classes, dimensions)), np.zeros((dimensions, dimensions))
+        for rows in blocks_of(len(features)):
+            values = features.values[features.rows[rows]].astype(np.float64)
+            np.add.at(sums, labels[rows], values)
+            squares += values.T @ values
+        overall = sums.sum(0) / len(features)
+        self.means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], overall)
+        between = (self.means * counts[:, None]).T @ self.means
+        self.covariance = (squares - between) / len(features)
+        self.log_prior = np.log(np.maximum(counts, 0.5) / len(features))
+
+    def layer(self, shrinkage: float) -> Linear:
+        """The classifier as a linear layer, float32.
+
+        Args:
+            shrinkage: Share of the covariance replaced by that of independent features, in (0, 1].
+        """
+        variances = np.maximum(np.diag(self.covariance), 1e-12)
+        shrunk = (1 - shrinkage) * self.covariance + shrinkage * np.diag(variances)
+        weight = np.linalg.solve(shrunk, self.means.T).T  # (classes, dimensions)
+        bias = self.log_prior - (weight * self.means).sum(1) / 2
+        return Linear(torch.from_numpy(weight).float(), torch.from_numpy(bias).float())
+
+
+def blocks_of(rows: int) -> list[NDArray[np.int64]]:
+    """Rows in parts of at most ``ROWS_AT_ONCE``."""
+    return np.split(np.arange(rows), range(ROWS_AT_ONCE, rows, ROWS_AT_ONCE))

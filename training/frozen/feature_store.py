@@ -1,0 +1,139 @@
+"""Features kept on disk by photo: computed once for a network, read by any number of runs.
+
+The folder of a network holds ``features.f32``, a row of float32 for each photo, and ``photos.id``,
+the 16 bytes that identify each. Both only grow, the features first: an interruption costs no more
+than the rows being written.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from florilege.data.dataset import Split
+from florilege.errors import BundleError, UsageError
+from florilege.files import held
+from florilege.models.images import Preprocess
+
+ID_BYTES: Final = 16
+ROWS_AT_ONCE: Final = 4096
+
+
+def photo_id(content: bytes) -> bytes:
+    """A hash of a photo's bytes, so that its features outlast its name, label and split."""
+    return hashlib.blake2b(content, digest_size=ID_BYTES).digest()
+
+
+def folder_name(name: str, backbone: nn.Module, preprocess: Preprocess) -> str:
+    """Where the features of a network belong: its name, and a hash of its weights and its input."""
+    found = hashlib.sha256(preprocess.to_json().encode())
+    for key, value in backbone.state_dict().items():
+        found.update(key.encode())
+        found.update(value.cpu().contiguous().numpy().tobytes())
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+    return f"{plain}-{found.hexdigest()[:16]}"
+
+
+class FeatureStore:
+    """The kept features of one network.
+
+    Args:
+        folder: Made when something is added.
+        dimensions: Numbers a photo.
+    """
+
+    def __init__(self, folder: Path, dimensions: int) -> None:
+        self.folder, self.dimensions = folder, dimensions
+        self._values, self._ids = folder / "features.f32", folder / "photos.id"
+        self.row_of = self._read()
+
+    def _read(self) -> dict[bytes, int]:
+        """The row of each photo; what an interruption left half written does not count."""
+        if not self._ids.is_file() or not self._values.is_file():
+            return {}
+        ids = self._ids.read_bytes()
+        rows = min(len(ids) // ID_BYTES, self._values.stat().st_size // (4 * self.dimensions))
+        return {ids[row * ID_BYTES : (row + 1) * ID_BYTES]: row for row in range(rows)}
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Keep other processes from adding while the block runs; the folder is made.
+
+        Raises:
+            UsageError: Another process is adding, or the folder cannot be made.
+        """
+        with ExitStack() as stack:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(held(self.folder))
+            except OSError as error:
+                raise UsageError(
+                    f"cannot keep features in {self.folder}: {error.strerror}; name another folder "
+                    "with --features"
+                ) from error
+            yield
+
+    def add(self, ids: Sequence[bytes], values: NDArray[np.float32]) -> None:
+        """Keep photos that are not there yet, ``values`` being ``(photos, dimensions)``.
+
+        Raises:
+            BundleError: They cannot be written, as on a full disk; those kept before stay.
+        """
+        rows = len(self.row_of)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write_at(self._values, 4 * self.dimensions * rows, values.astype("<f4").tobytes())
+            _write_at(self._ids, ID_BYTES * rows, b"".join(ids))
+        except OSError as error:
+            raise BundleError(
+                f"cannot keep features in {self.folder}: {error.strerror or error}. {rows} photos "
+                "are kept: make room, or name another folder with --features"
+            ) from error
+        self.row_of.update({photo: rows + index for index, photo in enumerate(ids)})
+
+    def values(self) -> NDArray[np.float32]:
+        """All rows, ``(photos, dimensions)``, memory-mapped."""
+        shape = (len(self.row_of), self.dimensions)
+        return np.memmap(self._values, dtype="<f4", mode="r", shape=shape)
+
+
+def _write_at(path: Path, start: int, content: bytes) -> None:
+    """Write from byte ``start`` on; what stood there was left by an interruption."""
+    with path.open("r+b" if path.exists() else "wb") as file:
+        file.truncate(start)
+        file.seek(start)
+        file.write(content)
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of a split by row: what a head is trained on in place of pictures."""
+
+    split: Split
+    values: NDArray[np.float32]  # (photos kept, dimensions), memory-mapped
+    rows: NDArray[np.int64]  # the row of ``values`` of each picture, (len(split),)
+    hashes: Sequence[bytes] = ()  # `photo_hash` of each picture
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, row: int) -> NDArray[np.float32]:
+        """The features of one picture, ``(dimensions,)``."""
+        features: NDArray[np.float32] = self.values[self.rows[row]]
+        return features
+
+    def spread(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each dimension, float32; 1 where nothing varies."""
+        blocks = np.split(self.rows, range(ROWS_AT_ONCE, len(self), ROWS_AT_ONCE))
+        mean = sum(self.values[rows].sum(0, dtype=np.float64) for rows in blocks) / len(self)
+        squares = sum(np.square(self.values[rows] - mean).sum(0) for rows in blocks)
+        deviation = np.sqrt(squares / len(self))
+        deviation[deviation < 1e-6] = 1.0
+        return torch.tensor(mean).float(), torch.tensor(deviation).float()

@@ -1,0 +1,324 @@
+"""ROLE: a classifier and the estimated labels of all training images teach each other."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from florilege.errors import UsageError
+from florilege.training.losses.all_reduce import from_ranks, over_ranks, ranks
+from florilege.training.losses.arguments import (
+    check_batch,
+    check_parameters,
+    is_integer,
+    whole,
+    working,
+)
+from florilege.training.losses.base import Loss, first_derivative_only, mean_over_ranks
+from florilege.training.losses.label_estimates import Estimates, Observed, observe
+from florilege.training.losses.single_positive import (
+    SOFTPLUS_LIMIT,
+    expected_positive,
+    label_term,
+    surplus,
+)
+
+
+def role(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    estimates: Tensor,
+    average_k: float = 5.0,
+    reg_weight: float = 1.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    r"""ROLE (regularised online label estimation): classifier and estimates teach each other.
+
+    With :math:`\theta` the estimates of this batch's images and :math:`\bar\sigma` a
+    probability taken as given:
+
+    .. math::
+        \ell &= \tfrac12 \big(h(z, \theta) + h(\theta, z)\big) \\
+        h(a, b) &= \frac{1}{|B|} \sum_i \Big(-\log \sigma(a_{i y_i})
+            + \sum_j \mathrm{BCE}\big(a_{ij}; \bar\sigma(b_{ij})\big)\Big)
+            + \frac{\lambda}{L} \Big(\frac{1}{|B|} \sum_{i,j} \sigma(a_{ij}) - K\Big)^2
+
+    Each half is ``expected_positive`` plus a term for agreeing with the other. The loss needs a
+    number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch.
+
+    Args:
+        logits: The scores :math:`z`.
+        estimates: Logits :math:`\theta` of the estimated labels, ``(batch, classes)``.
+        average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``.
+        reg_weight: :math:`\lambda`, at least 0.
+
+    Returns:
+        A scalar with gradients to both ``logits`` and ``estimates``; a second derivative is
+        refused. A masked class (``-inf``) makes it infinite: the two sides never agree there.
+
+    References:
+        Cole et al., "Multi-label learning from single positive labels", CVPR 2021, eq. 10 and
+        11, times the number of classes, so that ``reg_weight=1`` is the default beta of
+        ``expected_positive``; [A] section 4.6. The ``lambda`` that [S] tunes for this loss is
+        not defined there; we read it as ``reg_weight``.
+
+    Example:
+        >>> import torch
+        >>> zeros = torch.zeros(2, 4)
+        >>> role(zeros, torch.tensor([0, 1]), estimates=zeros, average_k=2)
+        tensor(3.4657)
+    """
+    check_parameters(average_k=average_k, reg_weight=reg_weight)
+    if estimates.shape != logits.shape:
+        raise ValueError(
+            f"estimates must have the shape of the logits {tuple(logits.shape)}, "
+            f"got {tuple(estimates.shape)}"
+        )
+    settings = (labels, average_k, reg_weight, weight, ignore_index)
+    ours, theirs = working(logits), working(estimates)
+    p, q = torch.sigmoid(ours.detach()), torch.sigmoid(theirs.detach())
+    return (half(ours, p, q.to(p), *settings) + half(theirs, q, p.to(q), *settings)) / 2
+
+
+def half(
+    scores: Tensor,
+    own: Tensor,
+    taught: Tensor,
+    labels: Tensor,
+    average_k: float,
+    reg_weight: float,
+    weight: Tensor | None,
+    ignore_index: int,
+) -> Tensor:
+    """The loss of one side while the other is taken as given, a scalar.
+
+    Args:
+        scores: The logits that learn.
+        own: Their sigmoid.
+        taught: Probabilities of the other side.
+    """
+    observed, kept = label_term(scores, labels, weight, ignore_index)
+    entropy, positives = _Agreement.apply(scores, own, taught)
+    agreement = mean_over_ranks(entropy.where(kept > 0, 0.0), kept)
+    excess = surplus(positives, kept, average_k, scores.shape[1])
+    result: Tensor = observed + agreement + reg_weight / scores.shape[1] * excess.square()
+    return result
+
+
+class _Agreement(torch.autograd.Function):
+    """Per row, the binary cross-entropy to ``taught``, and the sum of ``own``."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(own, taught)
+        entropy = F.softplus(scores, threshold=SOFTPLUS_LIMIT).sum(1)
+        return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, of_entropy: Tensor, of_sum: Tensor) -> tuple[Tensor, None, None]:
+        own, taught = ctx.saved_tensors
+        gradient = torch.addcmul(own, own, own, value=-1).mul_(of_sum.unsqueeze(1))
+        return gradient.addcmul_(own - taught, of_entropy.unsqueeze(1)), None, None
+
+
+class Role(Loss, function=role):
+    """Module of :func:`florilege.training.losses.role`, with the estimates of all training images.
+
+    The estimates stay in the memory of the CPU, or in a file, whatever ``.to()`` says; only the
+    rows of a batch are copied. The backward pass of a loss updates them, once: one step of
+    gradient descent on the second half, at their own rate. Rows whose step is not finite stay as
+    they are; the others are updated even if a gradient scaler skips the step of the network.
+    ``state_dict`` holds the estimates themselves, not a copy. Under ``torch.distributed`` every
+    rank holds those of all images, and the loss is that of the batch over all ranks.
+
+    In ``eval`` mode nothing is updated and no ``row_index`` is needed: without one the value is
+    the part of the loss that needs no estimate, that of ``expected_positive``.
+
+    Args:
+        rows: Training images, at least 1.
+        classes: Number of classes; None takes it from the first batch.
+        theta_lr: Step of an estimate along its own image's gradient, at least 0; it does not
+            depend on batch size, loss scaling or the rate of the network. [A] and Cole et al. tie
+            it to the optimiser of the network; an image is seen once an epoch, so its estimates
+            then hardly move.
+        dtype: Type of the stored estimates, ``"float32"`` or ``"float16"``.
+        memory_map: File to keep them in instead of memory, in a folder that exists; an existing
+            file is replaced. A pickled or deep copy keeps them in memory again.
+        seed: Seed of their initial values.
+    """
+
+    coupled: ClassVar[bool] = True
+    takes_rows: ClassVar[bool] = True
+
+    average_k: float
+    reg_weight: float
+    rows: int
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        classes: int | None = None,
+        theta_lr: float = 1.0,
+        dtype: str = "float32",
+        memory_map: str | Path | None = None,
+        seed: int = 0,
+        **given: Any,
+    ) -> None:
+        super().__init__(**given)
+        check_parameters(rows=rows, theta_lr=theta_lr, dtype=dtype)
+        _check_storage(classes, memory_map, seed)
+        self.rows = rows
+        self.classes = classes
+        self.theta_lr = theta_lr
+        self.dtype = dtype
+        self.memory_map = None if memory_map is None else Path(memory_map)
+        self.seed = seed
+        self.estimates = None if classes is None else self._allocate(classes)
+
+    def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor | None = None) -> Tensor:
+        """Loss of the batch; logits and labels as in :func:`role`.
+
+        Args:
+            row_index: Position of each image in the training set, int64 ``(batch,)``; not
+                needed in ``eval`` mode.
+
+        Raises:
+            ValueError: Tensors that do not fit, or a position outside the training set.
+            UsageError: Several processes train together and would share one ``memory_map``.
+        """
+        labels = whole(labels)
+        if row_index is None:
+            return self.total(self._without_estimates(logits, labels), labels)
+        self._refuse_a_shared_file()
+        check_batch(logits, labels.masked_fill(labels == self.ignore_index, 0))
+        where, seen = self._locate(row_index, logits), observe(labels, self.ignore_index)
+        if self.estimates is None:
+            self.estimates = self._allocate(logits.shape[1])
+        scores = working(logits)
+        theta = self.estimates.read(where, seen).to(scores)
+        settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
+        p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
+        classifier = half(scores, p, q, *settings)
+        if not (classifier.requires_grad and self.training):
+            return self.total((classifier + half(theta, q, p, *settings).detach()) / 2, labels)
+        estimator = half(theta.requires_grad_(), q, p, *settings)
+        (slope,) = torch.autograd.grad(estimator, theta)
+        kept = int(over_ranks(torch.tensor(len(seen.kept))))
+        step = slope.mul_(-self.theta_lr * kept / 2 / ranks())  # of each image's own gradient
+        moves = from_ranks((where, seen, step.cpu()))
+        loss = _ThenMove.apply((classifier + estimator.detach()) / 2, partial(self._move, moves))
+        return self.total(loss, labels)
+
+    def _move(self, moves: Sequence[tuple[Tensor, Observed, Tensor]]) -> None:
+        """Step the estimates of the images of all processes: each keeps those of all images."""
+        if self.estimates is not None:
+            for where, seen, step in moves:
+                self.estimates.add(where, seen, step)
+
+    def _refuse_a_shared_file(self) -> None:
+        if self.memory_map is not None and ranks() > 1:
+            raise UsageError(
+                f"loss.memory_map: {ranks()} processes would write into one file; leave it out, or "
+                "use one process"
+            )
+
+    def _without_estimates(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.training:
+            raise ValueError("row_index must be given while training, got None")
+        return expected_positive(
+            logits,
+            labels,
+            average_k=self.average_k,
+            beta=self.reg_weight / logits.shape[-1],
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+        )
+
+    def _locate(self, row_index: Tensor, logits: Tensor) -> Tensor:
+        """The positions on the CPU, all inside the training set."""
+        where = row_index.detach().cpu()
+        if where.dtype != torch.int64 or where.shape != logits.shape[:1]:
+            raise ValueError(
+                f"row_index must be int64 of shape ({logits.shape[0]},), "
+                f"got {where.dtype} {tuple(where.shape)}"
+            )
+        if where.numel() and not 0 <= int(where.min()) <= int(where.max()) < self.rows:
+            raise ValueError(
+                f"row_index must be in [0, {self.rows - 1}], "
+                f"got {int(where.min())} to {int(where.max())}"
+            )
+        if self.classes is not None and logits.shape[1] != self.classes:
+            raise ValueError(f"logits must have {self.classes} classes, got {logits.shape[1]}")
+        return where
+
+    def _allocate(self, classes: int) -> Estimates:
+        self.classes = classes
+        with torch.inference_mode(False):  # tensors made in that mode can never be written to
+            return Estimates(
+                self.rows,
+                classes,
+                dtype=getattr(torch, self.dtype),
+                memory_map=self.memory_map,
+                seed=self.seed,
+            )
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """The estimates, as part of ``state_dict``."""
+        if self.estimates is None:
+            return {}
+        return {"logits": self.estimates.logits, "seen": self.estimates.seen}
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        """Restore the estimates of a checkpoint.
+
+        Raises:
+            ValueError: They are for another number of images or classes.
+        """
+        if not state:
+            self.estimates = None
+            return
+        rows, classes = state["logits"].shape
+        if rows != self.rows or self.classes not in (None, classes):
+            raise ValueError(
+                f"estimates must have shape ({self.rows}, {self.classes}), got {(rows, classes)}"
+            )
+        self.estimates = self.estimates or self._allocate(classes)
+        self.estimates.logits.copy_(state["logits"])
+        self.estimates.seen.copy_(state["seen"])
+
+
+class _ThenMove(torch.autograd.Function):
+    """Leaves the loss as it is and updates the estimates in the backward pass, once."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, move: Callable[[], None]) -> Tensor:
+        ctx.move = move
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        move, ctx.move = ctx.move, None
+        if move is not None:
+            move()
+        return grad, None
+
+
+def _check_storage(classes: int | None, memory_map: str | Path | None, seed: int) -> None:
+    if classes is not None:
+        check_parameters(classes=classes)
+    if not is_integer(seed):
+        raise ValueError(f"seed must be an integer, got {seed!r}")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must have at most 64 bits, got {seed}")
+    if memory_map is not None and not Path(memory_map).parent.is_dir():
+        raise ValueError(f"memory_map must lie in an existing folder, got {memory_map}")
+    if memory_map is not None and Path(memory_map).is_dir():
+        raise ValueError(f"memory_map must be a file, got the folder {memory_map}")

@@ -1,0 +1,169 @@
+"""Binary losses for one observed positive; they differ in what they assume of other classes."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from florilege.training.losses.all_reduce import over_ranks
+from florilege.training.losses.arguments import (
+    check_average_k,
+    check_batch,
+    check_parameters,
+    checked,
+    whole,
+    working,
+)
+from florilege.training.losses.base import ExampleLoss, Loss, check_weight, mean_over_ranks, mix
+
+SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
+
+
+def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
+    r"""Assume negative: the label is positive, every other class negative with less weight.
+
+    .. math::
+        \ell(z, y) = -\log \sigma(z_y) - \frac{1}{L-1} \sum_{j \ne y} \log(1 - \sigma(z_j))
+
+    The plainest multi-label loss. It denies that an image may look like several classes;
+    ``expected_positive`` and ``two_head_average_k`` do not.
+
+    References:
+        [A] eq. 5, the weighted form ("WAN") of Cole et al., "Multi-label learning from single
+        positive labels", CVPR 2021, times the number of classes.
+
+    Example:
+        >>> import torch
+        >>> assume_negative(torch.zeros(1, 4), torch.tensor([2]))
+        tensor([1.3863])
+    """
+    scores, labels = checked(logits, labels)
+    negatives = max(1, scores.shape[1] - 1)
+    if labels.is_floating_point():
+        targets = labels.to(scores.dtype)
+        refusals = (targets.sum(1, keepdim=True) - targets) / negatives
+        return mix(_softplus(-scores), targets) + (refusals * _softplus(scores)).sum(1)
+    others = scores.scatter(1, labels.unsqueeze(1), -torch.inf)
+    return _positive(scores, labels) + _softplus(others).sum(1) / negatives
+
+
+def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
+    r"""Binary cross-entropy of the label alone; it says nothing about the other classes.
+
+    .. math:: \ell(z, y) = -\log \sigma(z_y)
+
+    On its own it is minimal where every class is positive: it is a part of other losses, and a
+    lower bound in comparisons.
+
+    References:
+        [A] eq. 6.
+
+    Example:
+        >>> import torch
+        >>> positive_bce(torch.zeros(1, 4), torch.tensor([2]))
+        tensor([0.6931])
+    """
+    return _positive(*checked(logits, labels))
+
+
+def expected_positive(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    average_k: float = 5.0,
+    beta: float | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    r"""Expected positive regularisation: K classes are positive on average over the batch.
+
+    .. math::
+        \ell = -\frac{1}{|B|} \sum_i \log \sigma(z_{i y_i}) + \beta (\hat K - K)^2,
+        \quad \hat K = \frac{1}{|B|} \sum_{i,j} \sigma(z_{ij})
+
+    Which classes are positive is left open, so mass may spread evenly over all of them;
+    ``two_head_average_k`` names them.
+
+    Args:
+        average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``, may
+            be fractional.
+        beta: Weight of the constraint, at least 0; None is one over the number of classes, as
+            [S] reports: 0.01 on CIFAR-100, 0.001 on Pl@ntNet-300K.
+
+    Returns:
+        A scalar; float32 for half-precision logits. Under ``torch.distributed`` the batch is that
+        of all ranks: each gets the whole loss, and the mean of their gradients is its gradient.
+
+    References:
+        [A] eq. 8. With the default beta it is the loss of Cole et al., CVPR 2021, times the
+        number of classes.
+
+    Example:
+        >>> import torch
+        >>> expected_positive(torch.zeros(2, 4), torch.tensor([0, 1]), average_k=3, beta=0.5)
+        tensor(1.1931)
+    """
+    check_parameters(average_k=average_k, beta=0 if beta is None else beta)
+    scores = working(logits)
+    observed, kept = label_term(logits, labels, weight, ignore_index)
+    excess = surplus(torch.sigmoid(scores).sum(1), kept, average_k, scores.shape[1])
+    strength = 1 / scores.shape[1] if beta is None else beta
+    return observed + strength * excess.square()
+
+
+def label_term(
+    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """Weighted mean of ``positive_bce``, a scalar, and 1 for each counted row, ``(batch,)``."""
+    check_weight(weight, logits)
+    scores, labels = working(logits), whole(labels)
+    if labels.is_floating_point():
+        check_batch(logits, labels)
+        weighted = labels if weight is None else labels * weight.to(labels)
+        values = _positive(scores, weighted)
+        kept = torch.ones_like(values)
+        return mean_over_ranks(values, kept), kept
+    counted = labels != ignore_index
+    safe = check_batch(logits, labels.masked_fill(~counted, 0))
+    kept = counted.to(scores.dtype)
+    shares = kept if weight is None else kept * weight.to(kept)[safe]
+    values = _positive(scores, safe).where(counted, 0.0)
+    return mean_over_ranks(shares * values, shares), kept
+
+
+def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> Tensor:
+    """Mean number of positive classes over the counted rows, minus K; 0 without such rows."""
+    check_average_k(average_k, classes)
+    mean = mean_over_ranks(positives.where(kept > 0, 0.0), kept)
+    counted = over_ranks(kept.sum())
+    return mean - average_k * (counted > 0).to(mean.dtype)  # a bool would give the default type
+
+
+def _positive(scores: Tensor, labels: Tensor) -> Tensor:
+    if labels.is_floating_point():
+        return mix(_softplus(-scores), labels)
+    return _softplus(-scores.gather(1, labels.unsqueeze(1)).squeeze(1))
+
+
+def _softplus(values: Tensor) -> Tensor:
+    return F.softplus(values, threshold=SOFTPLUS_LIMIT)
+
+
+class AssumeNegative(ExampleLoss, function=assume_negative):
+    """Module of :func:`assume_negative`."""
+
+
+class PositiveBce(ExampleLoss, function=positive_bce):
+    """Module of :func:`positive_bce`."""
+
+
+class ExpectedPositive(Loss, function=expected_positive):
+    """Module of :func:`expected_positive`."""
+
+    coupled: ClassVar[bool] = True
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Loss of the batch, a scalar."""
+        options = {"weight": self.weight, "ignore_index": self.ignore_index}
+        return self.total(self.function(logits, labels, **self.arguments(), **options), labels)

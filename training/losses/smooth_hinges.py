@@ -1,0 +1,127 @@
+"""The smooth top-k loss of Berrada et al., and top-k probabilities from the same sums."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from florilege.training.losses.arguments import (
+    check_k,
+    check_matrix,
+    check_parameters,
+    checked,
+    working,
+)
+from florilege.training.losses.base import ExampleLoss, with_gradient
+from florilege.training.losses.symmetric_polynomials import subsets
+
+MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
+
+
+def smooth_top_k(
+    logits: Tensor, labels: Tensor, *, k: int = 5, tau: float = 1.0, margin: float = 1.0
+) -> Tensor:
+    r"""Smooth top-k loss: the top-k hinge with both maxima softened at temperature tau.
+
+    .. math::
+        \ell(s, y) = \tau \log \sum_{|A| = k} e^{\left(\alpha [y \notin A]
+            + \frac1k \sum_{j \in A} s_j\right) / \tau}
+          - \tau \log \sum_{|A| = k,\, A \ni y} e^{\frac{1}{k\tau} \sum_{j \in A} s_j}
+
+    Computed as :math:`\tau\,\mathrm{softplus}\big((\alpha + (s_{[k]} - s_y)/k)/\tau
+    + \log c_k - \log c_{k-1}\big)` with :math:`s_{[k]}` the k-th largest *other* score: the
+    first bracket is the hard hinge, the logarithms of the module ``symmetric`` soften it.
+
+    Use it when images carry wrong or ambiguous labels and k is fixed; the gradient reaches
+    every class. Its twin ``noised_top_k`` softens a calibrated hinge and touches few classes.
+    A second derivative is refused. Half-precision logits near 20 are spaced 0.02 (float16) or
+    0.125 (bfloat16): below tau = 0.1 that rounding dominates.
+
+    Args:
+        logits: ``-inf`` masks a class; a row with fewer than k finite others gives 0.
+        labels: Soft targets cost one evaluation per positive target and receive no gradient.
+        k: Size of the set, ``1 <= k < classes``.
+        tau: Temperature, positive. [B] uses 1.0 on CIFAR-100 and 0.1 on ImageNet.
+        margin: :math:`\alpha`, at least 0; k = 1, tau = 1, margin = 0 is cross-entropy.
+
+    References:
+        [B] eq. 9 and 10. Eq. 8, not [N] eq. 4, is the limit tau to 0: scores divided by k, the
+        margin not. The row for this loss in [N] table 1 lacks :math:`A \ni y` in its second
+        sum. The authors' code switches to the hard hinge far from the margin; this does not.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[3.0, 1.0, 0.5, -1.0]])
+        >>> smooth_top_k(logits, torch.tensor([1]), k=2, tau=0.01)
+        tensor([0.7500])
+    """
+    scores, labels = checked(logits, labels, k=k, tau=tau, margin=margin)
+    evaluate = _mixture if labels.is_floating_point() else _value_and_gradient
+    values, gradient = evaluate(scores, labels, k, tau, margin)
+    return with_gradient(scores, values, gradient)
+
+
+def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> Tensor:
+    r"""Probability that each class belongs to the top k.
+
+    .. math:: p_j = \sum_{|A| = k,\, A \ni j} \prod_{i \in A} e^{s_i / T} \Big/
+        \sum_{|A| = k} \prod_{i \in A} e^{s_i / T}
+
+    Args:
+        k: Size of the set, ``1 <= k < classes``.
+        temperature: :math:`T`, positive. [B] predicts at 1 whatever the loss was trained at.
+
+    Returns:
+        Shape ``(batch, classes)``, in ``[0, 1]``, summing to k; float32 for half-precision
+        logits; no gradient.
+
+    References:
+        [B] appendix C; :math:`\sigma_i` in eq. 64 to 66 should be :math:`\sigma_k`.
+
+    Example:
+        >>> import torch
+        >>> top_k_probabilities(torch.zeros(1, 4), k=2)
+        tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
+    """
+    check_k(k, check_matrix(logits))
+    check_parameters(temperature=temperature)
+    with torch.no_grad():
+        expanded = subsets(working(logits), k, 1 / temperature)
+        return expanded.inclusion(1.0, 0.0).clamp_(0, 1)
+
+
+class SmoothTopK(ExampleLoss, function=smooth_top_k):
+    """Module of :func:`smooth_top_k`."""
+
+
+@torch.no_grad()
+def _value_and_gradient(
+    scores: Tensor, labels: Tensor, k: int, tau: float, margin: float
+) -> tuple[Tensor, Tensor]:
+    """Losses ``(rows,)`` and their gradients ``(rows, classes)``, from the same expansion.
+
+    The argument of the softplus is a small difference of large numbers when tau is small, so
+    whatever has one value per row is computed in float64.
+    """
+    index = labels.unsqueeze(1)
+    others = subsets(scores.scatter(1, index, -torch.inf), k, 1 / (k * tau))
+    lead = others.anchor.double() - scores.gather(1, index).squeeze(1).double()
+    argument = (margin + lead / k) / tau + others.log_ratio()
+    pull = (torch.sigmoid(argument) / k).to(scores.dtype).unsqueeze(1)
+    gradient = others.inclusion(1.0, -1.0).mul_(pull).scatter_(1, index, -pull)
+    values = tau * F.softplus(argument, threshold=40.0)
+    return values.to(scores.dtype), gradient
+
+
+@torch.no_grad()
+def _mixture(
+    scores: Tensor, targets: Tensor, k: int, tau: float, margin: float
+) -> tuple[Tensor, Tensor]:
+    """``sum_c t_c loss(., c)`` over the positive targets, a bounded number at a time."""
+    values, gradient = torch.zeros_like(scores[:, 0]), torch.zeros_like(scores)
+    for pairs in torch.split((targets != 0).nonzero(), MIXTURE_ROWS):
+        rows, labels = pairs.unbind(1)
+        share = targets[rows, labels].to(scores.dtype)
+        value, slope = _value_and_gradient(scores[rows], labels, k, tau, margin)
+        values.index_add_(0, rows, share * value)
+        gradient.index_add_(0, rows, slope.mul_(share.unsqueeze(1)))
+    return values, gradient

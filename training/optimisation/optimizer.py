@@ -1,0 +1,92 @@
+"""SGD and AdamW: weight decay and share of the rate of each parameter, the rate at each step."""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from florilege.models.backbones.layer_groups import block_of, blocks
+from florilege.training.config import OptimiserConfig, ScheduleConfig
+
+
+def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
+    """The optimiser over what is trained of the network; no loss has weights of its own.
+
+    Every group carries ``multiplier``, its share of the learning rate; :func:`set_rate` applies
+    it. Biases and normalisation weights (all tensors of one dimension) are not decayed unless
+    ``decay_all``. With ``layer_decay`` the last block of the backbone has that share of the rate
+    of the head, the block below it that share of its, and so on.
+    """
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    depths = _depths(network)
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        decay = config.weight_decay if config.decay_all or parameter.ndim > 1 else 0.0
+        multiplier = config.multi_label_rate if name.startswith("head.multi_label.") else 1.0
+        multiplier *= config.layer_decay ** depths.get(name, 0)
+        groups.setdefault((decay, multiplier), []).append(parameter)
+    described: list[dict[str, Any]] = [
+        {"params": members, "weight_decay": decay, "multiplier": multiplier}
+        for (decay, multiplier), members in groups.items()
+    ]
+    if config.name == "adamw":
+        return torch.optim.AdamW(described, lr=config.learning_rate)
+    return torch.optim.SGD(
+        described,
+        lr=config.learning_rate,
+        momentum=config.momentum or 0.0,
+        nesterov=bool(config.nesterov),
+    )
+
+
+def _depths(network: nn.Module) -> dict[str, int]:
+    """How many blocks below the head each parameter of the backbone is, by its name; from 1."""
+    backbone = getattr(network, "backbone", None)
+    if not isinstance(backbone, nn.Module):
+        return {}
+    count = len(blocks(backbone))
+    return {f"backbone.{name}": count - block for name, block in block_of(backbone).items()}
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group its share of the learning rate ``rate``."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate * group["multiplier"]
+
+
+def rate_share(schedule: ScheduleConfig, *, step: int, steps_per_epoch: int, epochs: int) -> float:
+    """The factor on the peak learning rate during step ``step``.
+
+    ``cosine`` falls along half a cosine from the end of the warm-up to the last step, ``step``
+    is multiplied by ``factor`` at each milestone, ``constant`` stays at 1. The warm-up rises in
+    equal parts and reaches 1 at its last step.
+
+    Args:
+        schedule: The shape of the curve.
+        step: Steps done before this one, at least 0.
+        steps_per_epoch: Steps of an epoch, at least 1.
+        epochs: Epochs of the whole run.
+
+    Returns:
+        A factor in [0, 1].
+
+    Example:
+        >>> halving = ScheduleConfig(name="step", milestones=(1.0, 2.0), factor=0.5)
+        >>> [rate_share(halving, step=s, steps_per_epoch=2, epochs=3) for s in range(6)]
+        [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+    """
+    warmup = round(schedule.warmup_epochs * steps_per_epoch)
+    if step < warmup:
+        return (step + 1) / warmup
+    match schedule.name:
+        case "step":
+            passed = sum(step >= round(at * steps_per_epoch) for at in schedule.milestones)
+            return float(schedule.factor**passed)
+        case "cosine":
+            left = max(1, epochs * steps_per_epoch - warmup)
+            done = min(1.0, (step - warmup) / left)
+            return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * done)) / 2
+        case _:
+            return 1.0

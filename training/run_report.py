@@ -1,0 +1,155 @@
+"""``report.html``: the curves and settings of a run in one file that opens anywhere."""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from florilege.calibration.calibrate.html_page import (
+    Markup,
+    drawing,
+    page,
+    percent,
+    preformatted,
+    section,
+    side_by_side,
+    table,
+    words,
+)
+from florilege.calibration.calibrate.plot_style import BLUE, GREEN, OCHRE, RUST, STYLE, panel
+from florilege.training.checkpoint import write
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import to_yaml
+from florilege.training.history import Row
+from florilege.training.run_folder import RunFolder
+from florilege.training.validation_metric import metric_of
+
+_LINES: Final = ((GREEN, "-", "o"), (RUST, "--", "s"), (BLUE, "-.", "^"), (OCHRE, ":", "D"))
+_HEADS: Final = ("linear", "cosine", "multi_label", "sccp")
+_ACCURACY: Final = re.compile(
+    rf"val_average_(?P<k>[\d.]+)_(?P<head>{'|'.join(_HEADS)})_(?P<kind>\w+)"
+)
+
+
+def write_report(folder: RunFolder, config: TrainConfig, history: Sequence[Row]) -> None:
+    """Write ``report.html`` into the run folder."""
+    write(folder.report, report_html(folder.path.name, config, history).encode())
+
+
+def report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
+    """The page: summary, table of the best epoch, curves, settings.
+
+    Args:
+        name: Name of the run.
+        config: Its settings.
+        history: One row per epoch, as in ``metrics.csv``; may be empty.
+    """
+    sections = [section("Settings", preformatted(to_yaml(config)))]
+    if history:
+        sections = [
+            section("In short", *_summary(history)),
+            section("Average-K accuracy at the best epoch", _table(_best(history))),
+            section("Epoch by epoch", side_by_side(*_curves(history))),
+            *sections,
+        ]
+    else:
+        sections.insert(0, words("No epoch was trained."))
+    return page(f"Training run {name}", sections)
+
+
+def _best(history: Sequence[Row]) -> Row:
+    return max(history, key=lambda row: float(row["val_score"]))
+
+
+def _summary(history: Sequence[Row]) -> Iterator[Markup]:
+    best = _best(history)
+    minutes, seconds = divmod(round(float(history[-1]["seconds"])), 60)
+    yield words(
+        f"Best of {len(history)} epochs: epoch {best['epoch']}, {metric_of(best)} "
+        f"on validation {percent(float(best['val_score']))} with the "
+        f"{_words(best['val_best_head'])} head and {best['val_best_score_kind']} scores. Trained "
+        f"for {minutes} min {seconds} s."
+    )
+    yield words(
+        "The thresholds were set on the same validation pictures. The fair figure is that of "
+        "florilege evaluate on the test split, which draws a page like this one with --report."
+    )
+
+
+def _accuracies(row: Row) -> dict[str, dict[float, str]]:
+    """The columns of average-K accuracy, by head and score in words, then by K."""
+    found = dict[str, dict[float, str]]()
+    for match in filter(None, map(_ACCURACY.fullmatch, row)):
+        choice = f"{_words(match['head'])}, {match['kind']}"
+        found.setdefault(choice, {})[float(match["k"])] = match[0]
+    return found
+
+
+def _choice(column: str) -> str:
+    """A head, or a head and a score, in words."""
+    head = next((name for name in _HEADS if column.startswith(name)), column)
+    kind = column.removeprefix(head).removeprefix("_")
+    return ", ".join(filter(None, (_words(head), kind)))
+
+
+def _table(row: Row) -> Markup:
+    found = _accuracies(row)
+    sizes = sorted({k for columns in found.values() for k in columns})
+    return table(
+        ("head, score", *(f"K = {k:g}" for k in sizes)),
+        (
+            (choice, *(percent(float(row[columns[k]])) for k in sizes))
+            for choice, columns in found.items()
+        ),
+    )
+
+
+def _curves(history: Sequence[Row]) -> Iterator[Markup]:
+    def column(name: str) -> list[float]:
+        return [float(row.get(name, "nan")) for row in history]
+
+    metric = metric_of(history[-1])
+    accuracy = {
+        _choice(name.removeprefix(metric.prefix)): [100 * share for share in column(name)]
+        for name in history[0]
+        if name.startswith(metric.prefix)
+    }
+    losses = [name for name in history[0] if name.startswith("val_log_loss_")]
+    log_loss = {_words(name.removeprefix("val_log_loss_")): column(name) for name in losses}
+    epochs = column("epoch")
+    for up, curves, caption in (
+        (f"{metric}, %", accuracy, "On validation, by head and kind of score."),
+        ("training loss", {"": column("train_loss")}, "Mean over the pictures of each epoch."),
+        ("log-loss", log_loss, "On validation: minus the log of the true class's softmax."),
+        ("learning rate", {"": column("learning_rate")}, "At the end of each epoch."),
+    ):
+        yield drawing(_drawn(up, epochs, curves), caption)
+    if any("train_set_size" in row for row in history):
+        yield drawing(
+            _drawn("classes taught to a picture", epochs, {"": column("train_set_size")}),
+            "The label and the candidates of the batch that were taught as further labels, mean "
+            "over the pictures of each epoch.",
+        )
+
+
+@mpl.rc_context(STYLE)
+def _drawn(up: str, epochs: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Figure:
+    figure, axes = panel("epoch", up)
+    for (colour, line, marker), (label, values) in zip(
+        itertools.cycle(_LINES), curves.items(), strict=False
+    ):
+        axes.plot(epochs, values, color=colour, linestyle=line, label=label,
+                  marker=marker if len(epochs) <= 20 else None, markersize=4)  # fmt: skip
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.ticklabel_format(axis="y", useOffset=False)
+    if len(curves) > 1:
+        figure.legend(loc="outside upper left", ncols=2, fontsize=9, borderaxespad=0.2)
+    return figure
+
+
+def _words(name: object) -> str:
+    return {"multi_label": "multi-label", "sccp": "SCCP"}.get(str(name), str(name))

@@ -1,0 +1,90 @@
+"""The runs of a sweep, one at a time on each device."""
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+import torch
+
+from florilege.errors import FlorilegeError
+from florilege.terminal import say
+from florilege.training.config import TrainConfig
+from florilege.training.device import choose
+from florilege.training.train import TrainResult, train_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A run to train, or to continue."""
+
+    index: int
+    name: str  # said before each of its lines
+    config: TrainConfig
+    folder: Path
+
+    def __call__(self) -> TrainResult | str:
+        """What became of it: a result, or why it failed."""
+        try:
+            return train_run(self.config, self.folder, resume=True, say=self._say)
+        except Exception as error:  # out of memory, for one, is a plain RuntimeError
+            known = isinstance(error, FlorilegeError)
+            return str(error) if known else f"{type(error).__name__}: {error}"
+
+    def _say(self, line: str) -> None:
+        say(f"[{self.name}] {line}")
+
+
+def devices(wanted: str) -> list[str]:
+    """The GPUs by number; a single nameless device where there are none or ``cpu`` is wanted.
+
+    Raises:
+        UsageError: ``wanted`` is ``cuda``, and there is no GPU.
+    """
+    if not choose(wanted, "fp32").on_gpu or torch.cuda.device_count() == 1:
+        return [""]
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return shown.split(",") if shown else [str(i) for i in range(torch.cuda.device_count())]
+
+
+def outcomes(jobs: Sequence[Job], on: Sequence[str]) -> Iterator[tuple[Job, TrainResult | str]]:
+    """Each job with what became of it, as they end.
+
+    On a single device they run in this process, on several in a process each.
+
+    Raises:
+        FlorilegeError: A process died.
+        KeyboardInterrupt: The user stopped it; what runs has been saved.
+    """
+    if len(on) == 1:
+        yield from ((job, job()) for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    free: Queue[str] = context.Queue()
+    for device in on:
+        free.put(device)
+    waiting, running = deque(jobs), dict[Future[TrainResult | str], Job]()
+    with ProcessPoolExecutor(len(on), context, _take_device, (free,)) as pool:
+        while waiting or running:
+            while waiting and len(running) < len(on):  # no queue: it would outlive a Ctrl-C
+                job = waiting.popleft()
+                running[pool.submit(job)] = job
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                try:
+                    yield running.pop(future), future.result()
+                except BrokenProcessPool as error:
+                    raise FlorilegeError(
+                        "a process that trained was killed, perhaps for want of memory; repeat "
+                        "the command with --resume"
+                    ) from error
+
+
+def _take_device(free: "Queue[str]") -> None:
+    """Let this process see one GPU alone."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = free.get()

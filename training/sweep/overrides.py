@@ -1,0 +1,47 @@
+"""In what a run departs from its recipe, so that nobody takes its figures for those of print."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from florilege.data.training_split import parse_options
+from florilege.training.config import TrainConfig
+from florilege.training.configuration import resolve
+from florilege.training.recipes import RECIPES
+from florilege.training.recipes.cost import cost_of
+from florilege.training.sweep.sweep_record import OWN
+
+
+def otherwise(config: TrainConfig, learned_from: int) -> list[str]:
+    """What differs from the recipe of a run and may change its figures, such as ``epochs=4``.
+
+    Other data than those of print are known by how many photos they have to learn from.
+
+    Options of the data count, such as ``noise=0.2`` where the recipe has none. Where the data lie,
+    the seed and what a resumed run may change do not, apart from the number of epochs.
+    """
+    place, _ = parse_options(config.data)
+    asked = _values(resolve({"recipe": config.recipe, "data": place}))
+    found = _values(config)
+    names = dict.fromkeys([*found, *asked])
+    changes = [f"{name}={found.get(name)}" for name in names if found.get(name) != asked.get(name)]
+    cost = cost_of(RECIPES[config.recipe])
+    if cost is not None and (printed := cost.pictures // asked["epochs"]) != learned_from:
+        changes.append(f"{learned_from:,} photos to learn from instead of {printed:,}")
+    return changes
+
+
+def _values(config: TrainConfig) -> dict[str, Any]:
+    """Settings by their dotted names, and options of the data."""
+    plain = {name: value for name, value in config.to_plain().items() if name not in OWN}
+    _, options = parse_options(plain.pop("data"))
+    del plain["recipe"]
+    return dict(_flat(plain)) | asdict(options)
+
+
+def _flat(plain: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in plain.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value

@@ -1,0 +1,49 @@
+"""The curves of a sweep; needs matplotlib, the extra ``report``."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from florilege.calibration.calibrate.plot_style import BLUE, GREEN, STYLE, panel
+from florilege.training.sweep.sweep_record import Mean
+
+_LINES: Final = (
+    ("average_k", GREEN, "o", "-", "K on average"),
+    ("top_k", BLUE, "s", "--", "exactly K, the K best"),
+)
+
+
+@mpl.rc_context(STYLE)
+def accuracy_over_k(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], title: str) -> Figure:
+    """Average-K and top-K accuracy on test over K, means over seeds with 95 % intervals.
+
+    Args:
+        tested: Means by rule, K and figure, as
+            `florilege.training.sweep.sweep_record.Record.tested` gives them.
+        title: What was swept, and how many seeds there are.
+    """
+    figure, axes = panel("K", "sets of test photos with the truth")
+    for rule, colour, marker, line, label in _LINES:
+        by_k = tested.get(rule, {})
+        means = [figures["hit_rate"] for figures in by_k.values()]
+        halves = [mean.half or 0.0 for mean in means]
+        axes.errorbar(
+            list(by_k),
+            [mean.mean for mean in means],
+            halves,
+            color=colour,
+            marker=marker,
+            linestyle=line,
+            markersize=4,
+            capsize=3,
+            label=label,
+        )
+    axes.set_xticks(sorted({k for by_k in tested.values() for k in by_k}))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_title(title)
+    spread = any(mean.half for mean in means)
+    axes.legend(loc="lower right", title="mean and 95 % interval" if spread else None)
+    return figure

@@ -1,0 +1,193 @@
+"""What a sweep knows: its runs, what val says of each, the setting chosen, what test says of that.
+
+All of it stands in ``results.json``, written again after each run, so that a sweep goes on after an
+interruption at any point.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, Literal, Self
+
+from florilege.calibration.intervals import student_half
+from florilege.errors import BundleError, UsageError
+from florilege.files import write_atomic
+from florilege.training.config import TrainConfig
+from florilege.training.run_folder import MAY_CHANGE
+from florilege.training.sweep.grid import Point
+
+FILE: Final = "results.json"
+OWN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
+"""Settings of a run that are no part of what was asked of a sweep."""
+
+
+@dataclass(kw_only=True)
+class RunRecord:
+    """One run: a setting with a seed."""
+
+    changes: dict[str, Any]  # the setting, by dotted names
+    seed: int
+    run: str  # its folder, inside that of the sweep
+    status: Literal["waiting", "finished", "failed"] = "waiting"
+    error: str | None = None  # why it failed
+    accuracy: float | None = None  # of its best epoch on val
+    best_epoch: int | None = None
+    head: str | None = None  # the head that reached it
+    score_kind: str | None = None
+    seconds: float | None = None
+    test: list[dict[str, Any]] | None = None  # figures of its best weights, by rule and K
+
+    def __str__(self) -> str:
+        """In words, such as ``loss.epsilon=0.1, seed 2``."""
+        return f"{Point(changes=self.changes)}, seed {self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """A mean over seeds."""
+
+    mean: float
+    half: float | None  # of the 95 % interval; None for a single seed
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Of one value or more."""
+        return cls(mean=fmean(values), half=student_half(values))
+
+    def __str__(self) -> str:
+        """In percent, such as ``97.35 ± 0.06``."""
+        spread = "" if self.half is None else f" ± {100 * self.half:.2f}"
+        return f"{100 * self.mean:.2f}{spread}"
+
+
+@dataclass(kw_only=True)
+class Record:
+    """A sweep."""
+
+    recipe: str
+    asked: dict[str, Any]  # over, seeds and the settings that all runs share
+    metric: str  # that chooses, such as "average-5 accuracy"
+    learned_from: int  # photos of train
+    runs: list[RunRecord] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[RunRecord]:
+        """The runs that did not end."""
+        return [run for run in self.runs if run.status == "failed"]
+
+    def of_points(self) -> list[list[RunRecord]]:
+        """The runs of each setting, in the order of the grid."""
+        found: dict[str, list[RunRecord]] = {}
+        for run in self.runs:
+            found.setdefault(json.dumps(run.changes), []).append(run)
+        return list(found.values())
+
+    def validated(self, runs: Sequence[RunRecord]) -> Mean | None:
+        """What val says of a setting; None where one of its seeds has failed."""
+        values = [run.accuracy for run in runs if run.accuracy is not None]
+        return Mean.of(values) if len(values) == len(runs) else None
+
+    def chosen(self) -> list[RunRecord]:
+        """The runs of the setting with the best mean on val, the first of equal ones.
+
+        A setting with a failed run is not chosen; empty where each has one.
+        """
+        means = [(self.validated(runs), runs) for runs in self.of_points()]
+        known = [(found.mean, runs) for found, runs in means if found is not None]
+        return max(known, key=lambda item: item[0])[1] if known else []
+
+    def tested(self) -> dict[str, dict[float, dict[str, Mean]]]:
+        """Means of the chosen setting on test: by rule, K and figure; empty before that."""
+        found: dict[str, dict[float, dict[str, list[float]]]] = {}
+        runs = self.chosen()
+        if not runs or any(run.test is None for run in runs):
+            return {}
+        for row in (row for run in runs for row in run.test or ()):
+            figures = found.setdefault(row["rule"], {}).setdefault(row["k"], {})
+            for name in FIGURES:
+                figures.setdefault(name, []).append(row[name])
+        return {
+            rule: {
+                k: {name: Mean.of(values) for name, values in figures.items()}
+                for k, figures in by_k.items()
+            }
+            for rule, by_k in found.items()
+        }
+
+    def to_plain(self) -> dict[str, Any]:
+        """For JSON: the record, and what follows from it."""
+        chosen = self.chosen()
+        settings = [
+            {
+                "changes": runs[0].changes,
+                "val": None if (found := self.validated(runs)) is None else asdict(found),
+                "chosen": runs == chosen,
+            }
+            for runs in self.of_points()
+        ]
+        test = [
+            {"rule": rule, "k": k, **{name: asdict(mean) for name, mean in figures.items()}}
+            for rule, by_k in self.tested().items()
+            for k, figures in by_k.items()
+        ]
+        return {**asdict(self), "settings": settings, "test": test}
+
+    def write(self, folder: Path) -> None:
+        """Write ``results.json``.
+
+        Raises:
+            BundleError: It cannot be written.
+        """
+        content = json.dumps(self.to_plain(), indent=1) + "\n"
+        try:
+            write_atomic(folder / FILE, content.encode())
+        except OSError as error:
+            raise BundleError(f"cannot write {folder / FILE}: {error.strerror}") from error
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """The record of a folder; None where no sweep has begun.
+
+        Raises:
+            BundleError: It is damaged.
+        """
+        path = folder / FILE
+        try:
+            plain = json.loads(path.read_bytes())
+            runs = [RunRecord(**run) for run in plain["runs"]]
+            return cls(**{name: plain[name] for name in _FACTS}, runs=runs)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise BundleError(f"{path} is damaged: {error!r}") from error
+
+    def check_same(self, asked: Mapping[str, Any]) -> None:
+        """Refuse to go on with a sweep that something else was asked of.
+
+        Raises:
+            UsageError: The message names what differs.
+        """
+        keys = dict.fromkeys([*self.asked, *asked])
+        changed = [key for key in keys if self.asked.get(key) != asked.get(key)]
+        if changed:
+            told = "; ".join(
+                f"{key} was {self.asked.get(key)!r}, now {asked.get(key)!r}" for key in changed
+            )
+            raise UsageError(
+                f"a resumed sweep keeps its settings, but {told}. Leave that out, or sweep into "
+                "another --out"
+            )
+
+
+_FACTS: Final = ("recipe", "asked", "metric", "learned_from")
+FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
+
+
+def asked_of(config: TrainConfig, points: Sequence[Point], seeds: Sequence[int]) -> dict[str, Any]:
+    """What is asked of a sweep, for JSON: the grid, the seeds and the settings of all runs."""
+    settings = {key: value for key, value in config.to_plain().items() if key not in OWN}
+    facts = {"over": list(map(str, points)), "seeds": list(seeds), **settings}
+    plain: dict[str, Any] = json.loads(json.dumps(facts))  # as it will be read again
+    return plain

@@ -1,0 +1,56 @@
+"""What the best weights of a run do on test, by the road of any bundle."""
+
+from pathlib import Path
+from typing import Any
+
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.calibration_settings import DEFAULT_KS
+from florilege.calibration.calibrate.evaluate import asked, evaluate_bundle
+from florilege.training.config import TrainConfig
+from florilege.training.export import export_run
+from florilege.training.run_folder import RunFolder
+from florilege.training.sweep.sweep_record import FIGURES
+
+RULES = ("average_k", "top_k")
+
+
+def tested(run: Path, bundle: Path, *, head: str, score_kind: str) -> list[dict[str, Any]]:
+    """Export a run, set its thresholds on val and measure them on test.
+
+    As in [A] eq. 17 sets may be empty (``min_size`` 0), and the head and the kind of score are
+    those that were best on val when the checkpoint was chosen.
+
+    Returns:
+        For the rules ``average_k`` and ``top_k`` and each K a row with ``rule``, ``k`` and
+        :data:`florilege.training.sweep.sweep_record.FIGURES`.
+
+    Raises:
+        BundleError, DataError: As `calibrate` and `evaluate`.
+    """
+    folder = RunFolder(run)
+    config = folder.read_config()
+    export_run(run, bundle)
+    calibrate_bundle(
+        bundle,
+        config.data,
+        device=config.device,
+        ks=sizes(config, classes=len(folder.read_classes())),
+        head=head,
+        score_kind=score_kind,
+        min_size=0,
+        rejection_method="none",
+    )
+    evaluation = evaluate_bundle(bundle, config.data, device=config.device)
+    rows = []
+    for found in evaluation.rules:
+        name, k = asked(found.point)
+        if found.point.rule in RULES and name == "k":
+            figures = {key: found.row.figures("evaluate")[key] for key in FIGURES}
+            rows.append({"rule": found.point.rule, "k": k, **figures})
+    return rows
+
+
+def sizes(config: TrainConfig, *, classes: int) -> list[float]:
+    """The K of a calibration and that of the run, as far as there are classes; ascending."""
+    wanted = {*DEFAULT_KS, float(config.validation.k)}
+    return sorted(min(k, classes - 1.0) for k in wanted if k < classes or k == config.validation.k)
