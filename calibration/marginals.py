@@ -18,6 +18,8 @@ LARGEST_K = 20
 CLAMP = 28.0
 """Logits this far above the k-th largest are certain members; exp(-28) is below 1e-12."""
 ROWS_AT_ONCE = 32
+HEAVY = 3
+"""Times k heaviest classes that are multiplied one by one."""
 
 Polynomials = NDArray[np.float64]
 """Shape ``(rows, nodes, degree + 1)``: coefficients of a product of ``1 + w t`` at each node."""
@@ -68,10 +70,48 @@ def _weights(logits: NDArray[np.float64], k: int, *, first_row: int) -> NDArray[
 
 
 def _marginals(weights: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    levels = _products_upwards(weights, k)
-    total = levels[-1][:, 0, k]  # (rows,) e_k of all weights
-    others = _products_without(levels, k, weights.shape[1])  # (rows, classes) their e_(k-1)
-    return np.clip(weights * others / total[:, np.newaxis], 0.0, 1.0)
+    """Without the heaviest classes the others are light enough for formulas that subtract."""
+    heavy = np.argpartition(-weights, min(HEAVY * k, weights.shape[1]) - 1, axis=1)[:, : HEAVY * k]
+    light = weights.copy()
+    np.put_along_axis(light, heavy, 0.0, axis=1)
+    heavy_weights = np.take_along_axis(weights, heavy, axis=1)
+    levels = _products_upwards(heavy_weights, k)
+    of_light = _elementary(light, k)
+    of_all = _multiply(levels[-1], of_light, k)[:, 0]  # (rows, k + 1)
+    marginals = light * _without(light, of_all, k - 1)
+    others = _products_without(levels, of_light, k, heavy.shape[1])
+    np.put_along_axis(marginals, heavy, heavy_weights * others, axis=1)
+    return np.clip(marginals / of_all[:, -1:], 0.0, 1.0)
+
+
+def _elementary(light: NDArray[np.float64], degree: int) -> Polynomials:
+    """Newton's identities: ``e_0`` to ``e_degree`` from sums of powers, ``(rows, 1, degree + 1)``.
+
+    They lose digits where few weights make up the sum. These are at most one each, and the heavy
+    ones are larger, so that what is lost is below the rounding of the whole.
+    """
+    polynomials = np.zeros((len(light), degree + 1))
+    polynomials[:, 0] = 1.0
+    power, sums = light.copy(), list[NDArray[np.float64]]()
+    for order in range(1, degree + 1):
+        sums.append((-1) ** (order - 1) * power.sum(axis=1))
+        terms = [sums[i] * polynomials[:, order - 1 - i] for i in range(order)]
+        polynomials[:, order] = np.maximum(sum(terms) / order, 0.0)
+        power *= light
+    return polynomials[:, np.newaxis]
+
+
+def _without(
+    light: NDArray[np.float64], of_all: NDArray[np.float64], degree: int
+) -> NDArray[np.float64]:
+    """For each light class ``e_degree`` of all others, ``(rows, classes)``.
+
+    Each step subtracts at most half: `HEAVY` times k classes are heavier than any of these.
+    """
+    others = np.ones_like(light)
+    for order in range(1, degree + 1):
+        others = of_all[:, order : order + 1] - light * others
+    return others
 
 
 def _products_upwards(weights: NDArray[np.float64], k: int) -> list[Polynomials]:
@@ -89,12 +129,14 @@ def _products_upwards(weights: NDArray[np.float64], k: int) -> list[Polynomials]
     return levels
 
 
-def _products_without(levels: list[Polynomials], k: int, classes: int) -> NDArray[np.float64]:
-    """For each class the coefficient of degree ``k - 1`` in the product of all other classes.
+def _products_without(
+    levels: list[Polynomials], of_light: Polynomials, k: int, classes: int
+) -> NDArray[np.float64]:
+    """For each heavy class the coefficient of degree ``k - 1`` in the product of all others.
 
     No division and no subtraction: dividing a factor out would lose all digits.
     """
-    outside = np.ones_like(levels[-1][:, :, :1])
+    outside = of_light[:, :, :k]
     for level in reversed(levels[:-1]):
         nodes = level.shape[1]  # even: odd levels were padded with a one
         siblings = level.reshape(level.shape[0], nodes // 2, 2, -1)[:, :, ::-1].reshape(level.shape)

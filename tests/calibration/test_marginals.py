@@ -1,23 +1,64 @@
 """Top-k marginals against the sum over all subsets."""
 
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.calibration.marginals import LARGEST_K, ROWS_AT_ONCE, top_k_marginals
+from florilege.calibration.marginals import HEAVY, LARGEST_K, ROWS_AT_ONCE, top_k_marginals
 from tests.calibration.oracles import marginals
 
 
 @settings(max_examples=150, deadline=None)
 @given(
     data=st.data(),
-    logits=st.lists(st.floats(-12, 12) | st.sampled_from([0.0, 5.0]), min_size=1, max_size=9),
+    logits=st.lists(st.floats(-12, 12) | st.sampled_from([0.0, 5.0]), min_size=1, max_size=12),
 )
 def test_marginals_are_sums_over_all_subsets(data: st.DataObject, logits: list[float]) -> None:
-    k = data.draw(st.integers(1, len(logits)))
+    k = data.draw(st.integers(1, len(logits)) if len(logits) < 10 else st.integers(1, 3))
     found = top_k_marginals([logits], k)
     assert found[0] == pytest.approx(np.array(marginals(logits, k)), abs=1e-12)
+
+
+def exact(logits: np.ndarray, k: int) -> list[float]:
+    """Marginals with 300 digits: the product of all factors, then each divided out."""
+    with localcontext(prec=300):
+        weights = [Decimal(float(logit)).exp() for logit in logits]
+        whole = [Decimal(1)] + [Decimal(0)] * k
+        for weight in weights:
+            for power in range(k, 0, -1):
+                whole[power] += weight * whole[power - 1]
+        found = []
+        for weight in weights:
+            others = Decimal(1)
+            for power in range(1, k):
+                others = whole[power] - weight * others
+            found.append(float(weight * others / whole[k]))
+    return found
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, LARGEST_K])
+@pytest.mark.parametrize(
+    "logits",
+    [
+        np.zeros(100),
+        np.random.default_rng(5).normal(0, 0.01, 100),
+        np.random.default_rng(6).normal(0, 8, 100),
+        -0.7 * np.arange(100.0),  # whatever is left out, one class weighs half of the rest
+        np.where(np.arange(100) % 9, -4.0, 4.0),
+        np.repeat([20.0, 0.0, -20.0], [30, 40, 30]),
+        np.concatenate([np.zeros(HEAVY * LARGEST_K), np.full(60, -1e-9)]),
+        np.where(np.arange(100) < LARGEST_K + 3, np.linspace(0, 0.5, 100), -50.0),
+        np.where(np.arange(100) < HEAVY * LARGEST_K + 1, np.linspace(0, 0.5, 100), -50.0),
+        np.concatenate([np.zeros(2), np.full(98, -3.0)]),
+    ],
+)
+def test_marginals_of_many_classes_have_all_their_digits(k: int, logits: np.ndarray) -> None:
+    assert len(logits) > HEAVY * k
+    found = top_k_marginals(logits[np.newaxis], k)[0]
+    assert found == pytest.approx(np.array(exact(logits, k)), abs=1e-14)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, LARGEST_K])
