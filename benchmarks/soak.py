@@ -66,6 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(shutil.copytree(given.bundle, Path(folder) / "bundle"))
         flags = ["--device", "cpu", "--threads", "2", "--feedback-store", f"{folder}/feedback"]
+        flags += ["--feedback-rate", "1000000/hour"]
         process = serve(bundle, *flags)
         port, until = port_of(process), time.monotonic() + 60 * given.minutes
         seen, memory, swaps = Seen(), list[float](), 0

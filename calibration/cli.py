@@ -147,9 +147,11 @@ def evaluate(
     gate: Annotated[
         Path | None, typer.Option(help="With --against: a yaml file that says what may be lost.")
     ] = None,
-    audit: Annotated[
-        Path | None, typer.Option(help="Labelled feedback from a server, instead of --data.")
+    feedback_store: Annotated[
+        Path | None,
+        typer.Option(help="Feedback of a server, instead of --data: its folder, or lines of JSON."),
     ] = None,
+    audit: Annotated[Path | None, typer.Option(hidden=True)] = None,  # for one version
     report: Annotated[
         Path | None, typer.Option(help="File for a page about it, .html; needs the extra `report`.")
     ] = None,
@@ -161,15 +163,18 @@ def evaluate(
 
     With --gate, the exit code is 5 if the bundle is worse than --against by more than allowed.
     """
-    allowed = _gate(data, against, gate, audit)
+    if audit is not None:
+        warn("--audit is now called --feedback-store")
+        feedback_store = feedback_store or audit
+    allowed = _gate(data, against, gate, feedback_store)
     drawn = None if report is None else _page(report, data)
     content: dict[str, Any] = {}
     tables: list[Titled] = []
     reasons: list[str] = []
     html: str | None = None
-    if audit is not None:
+    if feedback_store is not None:
         record = read_record(open_bundle(bundle))
-        audited = audit_file(audit, calibration_id=record.calibration_id)
+        audited = audit_file(feedback_store, calibration_id=record.calibration_id)
     if data is not None:
         if against is not None:
             check_comparable(bundle, against, data, split, device=device, gated=gate is not None)
@@ -192,7 +197,7 @@ def evaluate(
                 content["gate"] = None if allowed is None else judged
                 tables.append(comparison_table(compared, str(against), all_rules=all_rules))
             html = None if drawn is None else drawn(new, evaluation, older)
-    if audit is not None:
+    if feedback_store is not None:
         content["audit"] = audited.to_plain()
         tables.append(audit_table(audited))
         for count, why in ((audited.other_calibrations, "answered by another calibration"),
@@ -304,11 +309,11 @@ def _extra_report() -> Iterator[None]:
 
 
 def _gate(
-    data: str | None, against: Path | None, gate: Path | None, audit: Path | None
+    data: str | None, against: Path | None, gate: Path | None, feedback_store: Path | None
 ) -> Gate | None:
     """The gate, if one is named; refuses flags that do not go together."""
-    if data is None and audit is None:
-        raise UsageError("--data is missing: name the photos to measure on, or --audit FILE")
+    if data is None and feedback_store is None:
+        raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
     if data is None and against is not None:
         raise UsageError("--against needs photos: name them with --data")
     if gate is not None and against is None:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from florilege.data.checks import Finding, Report, check
 from florilege.data.dataset import SPLITS, split_name
+from florilege.data.feedback_conversion import convert_feedback
 from florilege.data.feedback_import import import_feedback
 from florilege.data.flora import is_flora
 from florilege.data.records import count_of
@@ -120,10 +121,12 @@ def import_feedback_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Make training data of the photos that people allowed to be kept with their feedback."""
+    """Make training data of the photos that people allowed to be kept with their feedback.
+
+    The photos are written into a folder beside the manifest, FILE-feedback.
+    """
     _check_manifest(out)
     found = import_feedback(store, out, data)
-    _write_manifest(out, found.table)
     counts, photos, answers = _counts(found.table), found.photos, found.answers
     if as_json:
         told = {"photos": photos, "answers": answers, "left_out": found.left_out}
@@ -135,6 +138,16 @@ def import_feedback_command(
         typer.echo(f"left out: {count:,} {why}")
     if counts["train"] and counts["val"]:
         conclude(then=[_train_on(str(out))])
+
+
+@app.command("convert-feedback", hidden=True)  # for one version
+def convert_feedback_command(
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="Folder of an older serve --feedback-store.")
+    ],
+) -> None:
+    """Move feedback that an earlier version stored as lines of JSON into a database."""
+    typer.echo(f"{store}: {count_of(convert_feedback(store), 'row', 'rows')} moved")
 
 
 def _check_manifest(out: Path) -> None:

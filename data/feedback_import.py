@@ -1,11 +1,6 @@
-"""Photos of a server's feedback as training data: what people say of photos they let be kept.
+"""Photos of a server's feedback as training data: what people say of photos they let be kept."""
 
-A line of the store is a JSON object; ``photos`` are paths from its folder. It is read here as the
-format it is (`docs/http.md`), since data do not know the server.
-"""
-
-import json
-import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,17 +9,17 @@ from typing import Any
 
 from florilege.data.splits import pictures_of
 from florilege.errors import DataError
-from florilege.tables import Table
+from florilege.feedback_store import NOT_LISTED, FeedbackReader, open_feedback
+from florilege.files import write_atomic
+from florilege.tables import Table, write_table
 
-FILES = "feedback-*.jsonl"
-PHOTOS = "photos"
-NOT_LISTED = "not_listed"
-COLUMNS = ("path", "class_id", "split", "observation_id")
+COLUMNS = ("path", "class_id", "split", "observation_id", "licence")
+PHOTO_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+\.jpg")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """The manifest, and how many answers came into it or not."""
+    """A manifest that was written, and how many answers came into it or not."""
 
     table: Table
     photos: int  # of feedback, in the manifest
@@ -32,95 +27,88 @@ class Imported:
     left_out: Mapping[str, int]  # answers, by why
 
 
+def photo_folder(out: Path) -> Path:
+    """Where the photos of a manifest lie: ``all-feedback`` beside ``all.csv``."""
+    return out.with_name(f"{out.stem}-feedback")
+
+
 def import_feedback(store: Path, out: Path, data: str | None = None) -> Imported:
-    """The manifest to write at ``out``: every photo of feedback that names a class, for train.
+    """Write a manifest of every photo of feedback that names a class, for train; and the photos.
 
     Of several words on one answer the last one counts, and its photos are one observation. With
-    ``data`` its pictures come first, and only classes that it has follow.
+    ``data`` its pictures come first, and only classes that it has follow. Photos of an earlier
+    import into ``out`` that people no longer let be kept are deleted.
 
     Raises:
         DataError: ``store`` has no feedback, or none with a photo to be used; or ``data`` cannot be
-            listed, or has pictures without a split.
+            listed, or has pictures without a split; or something cannot be written.
     """
-    base = {} if data is None else _base(data, store, out)
-    known = set(base["class_id"]) if base else None
-    rows, left_out = list[tuple[str, ...]](), Counter[str]()
-    answers = 0
-    for row in _last_words(store, left_out):
-        photos = [store / name for name in row.get("photos", ())]
-        class_id = row["class_id"]
-        if why := _why_not(class_id, photos, known):
-            left_out[why] += 1
-            continue
-        answers += 1
-        rows += [(_path(photo, out), class_id, "train", row["request_id"]) for photo in photos]
-    if not rows:
-        counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
-        raise DataError(f"{store} holds no photo to train on; left out: {counts or 'nothing'}")
-    cells = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-    return Imported(
-        table=_joined(base, cells), photos=len(rows), answers=answers, left_out=left_out
-    )
+    left_out = Counter[str]()
+    with open_feedback(store) as feedback:
+        base = {} if data is None else _base(data, feedback.answer_ids(), out)
+        classes = set(base["class_id"]) if base else None
+        words = list(_usable(feedback, classes, left_out))
+        if not words:
+            counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
+            raise DataError(f"{store} holds no photo to train on; left out: {counts or 'nothing'}")
+        try:
+            rows = _write_photos(feedback, words, photo_folder(out))
+            cells = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+            table = _joined(base, cells)
+            write_table(out, table)
+            _delete_others(photo_folder(out), {Path(path).name for path in cells["path"]})
+        except OSError as error:
+            raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
+    answers = len(set(cells["observation_id"]))
+    return Imported(table=table, photos=len(rows), answers=answers, left_out=left_out)
 
 
-def _why_not(class_id: str | None, photos: list[Path], known: set[str] | None) -> str | None:
-    """Why an answer says nothing that can be trained on; None where it does."""
-    if class_id in (None, NOT_LISTED):
-        return "without a class"
-    if not photos:
-        return "without photos"
-    if not all(photo.is_file() for photo in photos):
-        return "with missing photos"
-    return None if known is None or class_id in known else "of classes that the data lack"
-
-
-def _last_words(store: Path, left_out: Counter[str]) -> Iterator[dict[str, Any]]:
-    """The last row of each answer; damaged lines are counted."""
-    try:
-        files = sorted(store.glob(FILES))
-        if not files:
-            raise DataError(f"{store} holds no {FILES}; name the folder of serve --feedback-store")
-        lines = [line for file in files for line in file.read_bytes().split(b"\n") if line.strip()]
-    except OSError as error:
-        raise DataError(f"{store} cannot be read: {error}") from error
-    latest: dict[str, dict[str, Any]] = {}
-    for line in lines:
-        if (row := _row(line)) is None:
-            left_out["damaged"] += 1
+def _usable(
+    feedback: FeedbackReader, classes: set[str] | None, left_out: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """The last word on each answer that can be trained on; others are counted by why not."""
+    for word in feedback.last_words():
+        if word["class_id"] in (None, NOT_LISTED):
+            left_out["without a class"] += 1
+        elif not word["photos"]:
+            left_out["without photos"] += 1
+        elif classes is not None and word["class_id"] not in classes:
+            left_out["of classes that the data lack"] += 1
         else:
-            latest[row["request_id"]] = row
-    yield from latest.values()
+            yield word
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
-    """A line as far as it is one of feedback, else None: a crash may tear one."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    fits = (
-        isinstance(row, dict)
-        and isinstance(row.get("request_id"), str)
-        and isinstance(row.get("class_id", 0), str | None)
-        and isinstance(row.get("photos", []), list)
-        and all(isinstance(name, str) for name in row.get("photos", ()))
-    )
-    return row if fits else None
+def _write_photos(
+    feedback: FeedbackReader, words: list[dict[str, Any]], folder: Path
+) -> list[tuple[str, ...]]:
+    """Write the photos, and return the rows of the manifest beside ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = list[tuple[str, ...]]()
+    for word in words:
+        answer_id, licence = word["answer_id"], word["licence"] or ""
+        for number, jpeg in enumerate(feedback.photos(answer_id), start=1):
+            path = folder / f"{answer_id}-{number}.jpg"
+            write_atomic(path, jpeg)
+            name = f"{folder.name}/{path.name}"
+            rows.append((name, word["class_id"], "train", answer_id, licence))
+    return rows
 
 
-def _base(data: str, store: Path, out: Path) -> Table:
+def _delete_others(folder: Path, names: set[str]) -> None:
+    for path in folder.iterdir():
+        if PHOTO_NAME.fullmatch(path.name) and path.name not in names:
+            path.unlink()
+
+
+def _base(data: str, answer_ids: set[str], out: Path) -> Table:
     """The pictures of ``data``, but for those that an earlier import has put there."""
     table, _ = pictures_of(data, out)
     if "" in (splits := table.get("split", [""])):
         bare = splits.count("") if "split" in table else len(table["path"])
         raise DataError(f"{data}: {bare:,} pictures without a split; florilege data split cuts it")
-    ours = _path(store / PHOTOS, out) + os.sep
-    others = [row for row, path in enumerate(table["path"]) if not path.startswith(ours)]
+    observations = table.get("observation_id", [""] * len(splits))
+    others = [row for row, name in enumerate(observations) if name not in answer_ids]
     return {name: [cells[row] for row in others] for name, cells in table.items()}
-
-
-def _path(path: Path, out: Path) -> str:
-    return os.path.relpath(path.resolve(), out.resolve().parent)
 
 
 def _joined(first: Table, second: Table) -> Table:

@@ -21,6 +21,7 @@ from florilege.server.http.error_handlers import on_http_exception, on_invalid_q
 from florilege.server.http.middleware import Edge
 from florilege.server.http.openapi import describe
 from florilege.server.http.plantnet import plantnet_router, status_router
+from florilege.server.http.rates import Rates
 from florilege.server.http.tracing import open_traces
 from florilege.server.http.web_page import page_router
 from florilege.server.prometheus import Metrics
@@ -34,7 +35,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     Raises:
         BundleError: The bundle is damaged or not calibrated.
-        DataError: A list cannot be used.
+        DataError: A list or the feedback store cannot be used.
         UsageError: A folder to write to cannot be used.
     """
     keys = None if settings.keys_file is None else Keys(settings.keys_file)
@@ -49,6 +50,8 @@ def create_app(settings: Settings) -> FastAPI:
         async with reloader.listening():
             yield
         engine.close()
+        if feedback is not None:
+            feedback.close()
         if traces is not None:
             traces.close()
 
@@ -65,6 +68,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.engine = engine
     app.state.about = About(pipeline, settings)
     app.state.feedback = feedback
+    app.state.feedback_rates = Rates("client")
     app.state.keys = keys
     app.state.reloader = reloader = Reloader(app.state)
     app.state.held = Held(settings.max_held_bytes)

@@ -145,9 +145,9 @@ class IdempotencyKeyReused(Problem):
 
 
 class RateLimited(Problem):
-    """More requests with one key than it may send."""
+    """More requests of one key, or more feedback of one client, than it may send."""
 
-    status, code, title, retryable = 429, "rate_limited", "Too many requests with this key", True
+    status, code, title, retryable = 429, "rate_limited", "Too many requests", True
 
 
 class Overloaded(Problem):
@@ -159,7 +159,7 @@ class QueueTimeout(Problem):
 
 
 class FeedbackNotStored(Problem):
-    """The disk is full, or the store cannot be written."""
+    """The store or the disk is full, or the store cannot be written."""
 
     status, code, title, retryable = 503, "feedback_not_stored", "The feedback is not stored", True
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
+from limits import parse
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -52,6 +53,7 @@ from florilege.server.http.query_parameters import (
     question_of,
     refuse_repeated,
 )
+from florilege.server.http.rates import client_of
 from florilege.server.schemas import (
     Answer,
     ClassEntry,
@@ -254,12 +256,16 @@ async def feedback(
     """Say what a photo really shows, about one of the last 10,000 answers to the same key.
 
     `class_id` is the id of the right class, `not_listed` for a species that is neither in the set
-    nor to be named, or `not_an_organism`. Stored are the set, the class, the note, the time and
-    the versions of model and thresholds, no address, and photos only with `consent`. Of several
-    pieces of feedback on one answer the last one counts: without `consent` it deletes the photos
-    that one before had kept. With an `Idempotency-Key` a request may be repeated safely.
+    nor to be named, or `not_an_organism`. Stored are the set, the class, the note, the time, the
+    name of the key and the versions of model and thresholds, no address, and photos only with
+    `consent`: they are then given for training under the licence that `feedback_licence` of
+    `/v1/model` names. Of several pieces of feedback on one answer the last one counts: without
+    `consent` it deletes the photos that one before had kept, after a restart too. With an
+    `Idempotency-Key` a request may be repeated safely.
     """
     store: Feedback = request.app.state.feedback
+    rate = parse(engine.settings.feedback_rate)
+    request.app.state.feedback_rates.count(rate, client_of(request))
     idempotency_key = request.headers.get("idempotency-key")
     if idempotency_key is not None and not 0 < len(idempotency_key) <= MOST_OF_A_KEY:
         raise InvalidParameter(f"Idempotency-Key may have 1 to {MOST_OF_A_KEY} characters")
@@ -278,7 +284,7 @@ async def feedback(
         given,
         key=request.state.key,
         idempotency_key=idempotency_key,
-        budget=engine.pipeline.budget,
+        pipeline=engine.pipeline,
     )
     return await asyncio.get_running_loop().run_in_executor(store.thread, take)
 

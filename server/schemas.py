@@ -302,6 +302,9 @@ class ModelCard(Shape):
     languages: list[str] = Field(description="Languages with at least one common name.")
     feedback: bool = Field(description="Whether `POST /v1/feedback` takes feedback.")
     feedback_photos: bool = Field(description="Whether it keeps photos, with `consent`.")
+    feedback_licence: str | None = Field(
+        description="Licence under which `consent` gives them; null where none are kept."
+    )
     limits: Limits
 
 
@@ -344,8 +347,9 @@ class FeedbackBody(Strict):
         False,
         strict=True,
         description="Whether the person agrees that the photos of the answer are kept to improve "
-        "the model. Without it they never are; `feedback_photos` of `/v1/model` says whether this "
-        "server would.",
+        "the model, and gives them under the licence that `feedback_licence` of `/v1/model` names, "
+        "CC-BY-4.0 unless the operator chose another. "
+        "Without it they never are; `feedback_photos` says whether this server would.",
     )
 
 

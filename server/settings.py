@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from florilege import settings
 from florilege.models.images.decoding import MAX_PIXELS
@@ -13,6 +13,14 @@ Device = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 MEBIBYTE = 2**20
+
+
+def _rate(text: str) -> str:
+    from limits import parse  # here, because --help does not need it
+
+    if parse(text).amount < 1:
+        raise ValueError("write a rate such as 600/hour")
+    return text
 
 
 Count = Annotated[int, Field(ge=1)]
@@ -54,12 +62,16 @@ class Settings(settings.FlagSettings):
     """Origin whose pages may call; may be repeated."""
     feedback_store: Path | None = None
     """Folder for feedback; without it /v1/feedback is 404."""
+    feedback_max_bytes: Count = 2048 * MEBIBYTE
+    """Bytes of the feedback store, rows and photos together, from which on it refuses more."""
+    feedback_rate: Annotated[str, AfterValidator(_rate)] = "600/hour"
+    """How much feedback one client, a key or else an address, may send."""
     feedback_photos: bool = False
-    """Keep photos in the folder photos of the feedback store where people consent."""
+    """Keep photos in the feedback store where people consent."""
+    feedback_licence: str = Field(default="CC-BY-4.0", pattern=r"^[A-Za-z0-9.+-]{1,64}$")
+    """Licence under which people give these photos, named by its SPDX identifier."""
     feedback_photos_held_bytes: Count = 64 * MEBIBYTE
     """Bytes of the last photos held in memory until people may consent."""
-    feedback_photos_max_bytes: Count = 2048 * MEBIBYTE
-    """Bytes of photos on disk at which no more are kept."""
     score_log: Path | None = None
     """Folder for the logits of answered photos; off without it."""
     score_log_max_bytes: Count = 512 * MEBIBYTE

@@ -27,7 +27,8 @@ def verbs(command: Any, name: str = "florilege") -> Iterator[tuple[str, Any]]:
         return
     context = click.Context(command)
     for inner in command.list_commands(context):
-        yield from verbs(command.get_command(context, inner), f"{name} {inner}")
+        if not (found := command.get_command(context, inner)).hidden:
+            yield from verbs(found, f"{name} {inner}")
 
 
 def page() -> str:

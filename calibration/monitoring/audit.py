@@ -6,7 +6,7 @@ it is not such a sample: its share of hits can be shown, but its intervals mean 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf, lgamma, log, log1p
 from pathlib import Path
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from florilege.calibration.rules import usual_guarantee
 from florilege.errors import DataError
+from florilege.feedback_store import FILE, open_feedback
 
 Interval = tuple[float, float]
 Row = Mapping[str, Any]
 
+ANSWERED = ("rule", "k", "coverage", "guarantee", "images", "list", "calibration_id")
 HALVINGS = 60
 
 
@@ -64,11 +66,10 @@ def audit_file(
 ) -> AuditReport:
     """Measure hit rates on the requests that a person has labelled.
 
-    Where several rows have the same ``request_id``, the last one counts.
-
     Args:
-        path: Lines of JSON, each with ``class_id`` and ``set`` as for :func:`audit`; or a folder of
-            such files (``*.jsonl``), like the server's feedback store.
+        path: The folder of a server's feedback store; or lines of JSON, each with ``class_id`` and
+            ``set`` as for :func:`audit`, or a folder of such files (``*.jsonl``). Of lines that
+            agree on ``request_id`` and on what was answered, the last one counts.
         calibration_id: Leave out rows that name another one.
         level: Confidence of the intervals, in (0, 1).
 
@@ -226,8 +227,11 @@ def _check(hits: int, rows: int, level: float) -> None:
         )
 
 
-def _read(path: Path) -> tuple[list[Row], int]:
-    """The last row of each request, and the number of damaged lines."""
+def _read(path: Path) -> tuple[Sequence[Row], int]:
+    """The last row of each answer, and the number of damaged lines."""
+    if (path / FILE).exists():
+        with open_feedback(path) as feedback:
+            return feedback.last_words(), 0
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     latest: dict[object, Row] = {}
     damaged = 0
@@ -238,10 +242,15 @@ def _read(path: Path) -> tuple[list[Row], int]:
             except (ValueError, RecursionError):
                 row = None
             if isinstance(row, dict):
-                latest[str(row["request_id"]) if "request_id" in row else len(latest)] = row
+                latest[_answer(row) if "request_id" in row else len(latest)] = row
             else:
                 damaged += 1
     return list(latest.values()), damaged
+
+
+def _answer(row: Row) -> str:
+    """What names an answer: callers may give two of them one ``request_id``."""
+    return json.dumps([row.get(name) for name in ("request_id", "set", *ANSWERED)])
 
 
 def _rule(row: Row) -> str:
@@ -255,7 +264,7 @@ def _rule(row: Row) -> str:
     promise = row.get("guarantee")
     if promise not in (None, usual_guarantee(row["rule"])):
         name += f" guarantee={promise}"
-    if row.get("images", 1) != 1:
+    if (row.get("images") or 1) != 1:
         name += f", {row['images']} photos"
     if row.get("restricted"):  # its sets are of fewer classes: a class beyond these is a miss
         name += f", list {row['list']}" if row.get("list") else ", only some classes"

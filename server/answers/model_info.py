@@ -21,7 +21,12 @@ from florilege.server.schemas import (
 
 
 def model_card(
-    pipeline: Pipeline, limits: Limits, *, feedback: bool = False, feedback_photos: bool = False
+    pipeline: Pipeline,
+    limits: Limits,
+    *,
+    feedback: bool = False,
+    feedback_photos: bool = False,
+    feedback_licence: str | None = None,
 ) -> ModelCard:
     """Which model is served, what it is calibrated for, whether feedback is taken, and limits."""
     bundle, record = pipeline.bundle, pipeline.record
@@ -51,6 +56,7 @@ def model_card(
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
         feedback=feedback,
         feedback_photos=feedback_photos,
+        feedback_licence=feedback_licence if feedback_photos else None,
         limits=limits,
     )
 

@@ -1,15 +1,15 @@
 """What a server keeps or watches, as far as its settings ask for it; folders are checked first."""
 
 import os
+import sqlite3
 from pathlib import Path
 
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.errors import UsageError
+from florilege.feedback_store import FILE, FeedbackStore, refuse_json_lines
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.background.drift_watch import Watch
 from florilege.server.background.feedback import Feedback
-from florilege.server.background.feedback_photos import FOLDER, FeedbackPhotos
-from florilege.server.background.feedback_store import FeedbackStore
 from florilege.server.background.publisher import Listener
 from florilege.server.background.score_log_listener import ScoreLogging
 from florilege.server.prometheus import Metrics
@@ -20,24 +20,18 @@ def open_feedback(settings: Settings, metrics: Metrics) -> Feedback | None:
     """The store for feedback, or None where there is none.
 
     Raises:
-        UsageError: The folder cannot be written.
+        UsageError: The folder cannot be written, or holds no database of ours.
+        DataError: It holds feedback of an earlier version.
     """
     if settings.feedback_store is None:
         return None
     folder = _writable(settings.feedback_store, "--feedback-store")
-    return Feedback(FeedbackStore(folder), metrics, _open_photos(folder, settings, metrics))
-
-
-def _open_photos(store: Path, settings: Settings, metrics: Metrics) -> FeedbackPhotos | None:
-    if not settings.feedback_photos:
-        return None
-    return FeedbackPhotos(
-        _writable(store / FOLDER, "--feedback-photos"),
-        metrics,
-        held_bytes=settings.feedback_photos_held_bytes,
-        max_bytes=settings.feedback_photos_max_bytes,
-        max_pixels=settings.max_pixels,
-    )
+    refuse_json_lines(folder)
+    try:
+        store = FeedbackStore(folder, max_bytes=settings.feedback_max_bytes)
+    except (OSError, sqlite3.Error) as error:
+        raise UsageError(f"--feedback-store: {folder / FILE} cannot be opened: {error}") from error
+    return Feedback(store, settings, metrics)
 
 
 def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:

@@ -1,63 +1,69 @@
-"""Feedback of people: which species it really was.
+"""Feedback of people: which species it really was, and the photos that they allow to be kept.
 
-What is kept of it says whether the confirmed class was in the set, which is how accuracy can be
-measured after deployment (`florilege.calibration.monitoring.audit`).
+What is stored says whether the confirmed class was in the set, which is how accuracy can be
+measured after deployment (`florilege.calibration.monitoring.audit`). Photos are held in memory
+until consent may come; without it nothing of them is written.
 """
 
+import json
+import logging
+import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.feedback_store import NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore, Row
 from florilege.models.classes import ClassTable
-from florilege.server.answers.pipeline import Outcome
-from florilege.server.background.feedback_photos import FeedbackPhotos
-from florilege.server.background.feedback_store import FeedbackStore
+from florilege.models.images import ImageError, plain_jpeg, read_header
+from florilege.server.answers.pipeline import Outcome, Pipeline
 from florilege.server.errors import (
     AnswerNotFound,
     ClassNotFound,
     FeedbackNotStored,
     IdempotencyKeyReused,
 )
-from florilege.server.inference.decoding_budget import PixelBudget
+from florilege.server.inference.decoding_budget import pixels_to_hold
 from florilege.server.prometheus import Metrics
-from florilege.server.schemas import FeedbackBody, FeedbackReceipt, Model, Query, Verdict
+from florilege.server.schemas import FeedbackBody, FeedbackReceipt
+from florilege.server.settings import Settings
 
-Kept = TypeVar("Kept")
-Name = TypeVar("Name", bound=Hashable)
-Repeat = tuple[str | None, str]
-"""Name of the key that asks, and its Idempotency-Key."""
+log = logging.getLogger("florilege.server")
+T = TypeVar("T")
 
-NOT_AN_ORGANISM = "not_an_organism"
-WORDS = ("not_listed", NOT_AN_ORGANISM)
+WORDS = (NOT_LISTED, NOT_AN_ORGANISM)
 """What may be said instead of the id of a class."""
+QUERY = ("images", "rule", "k", "coverage", "guarantee", "list")  # what is stored of it
 MOST_ANSWERS = 10_000
-MOST_KEYS = 10_000
+SIDE = 2048  # pixels of the longer side of a photo: more than any network of ours looks at
+QUALITY = 90
 
 
-class Latest(Generic[Name, Kept]):
-    """The last ``most`` things by name; of a name used twice, the later one. For any thread."""
+class Latest(Generic[T]):
+    """The last things by name that weigh ``most`` together. For any thread."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._by_name: OrderedDict[Name, Kept] = OrderedDict()
+    def __init__(self, most: int, weigh: Callable[[T], int] = lambda _: 1) -> None:
+        self.most, self._weigh, self._weight = most, weigh, 0
+        self._by_name: OrderedDict[str, T] = OrderedDict()
         self._lock = threading.Lock()
 
-    def keep(self, name: Name, thing: Kept) -> None:
-        """Remember one, and forget the oldest where there are too many."""
+    def keep(self, name: str, thing: T) -> None:
+        """Remember one under a new name, and forget the oldest where they weigh too much."""
+        if (weight := self._weigh(thing)) > self.most:
+            return
         with self._lock:
             self._by_name[name] = thing
-            self._by_name.move_to_end(name)
-            if len(self._by_name) > self.most:
-                self._by_name.popitem(last=False)
+            self._weight += weight
+            while self._weight > self.most:
+                self._weight -= self._weigh(self._by_name.popitem(last=False)[1])
 
-    def find(self, name: Name) -> Kept | None:
+    def find(self, name: str) -> T | None:
         """The thing of this name, or None where it is not known or forgotten."""
         with self._lock:
             return self._by_name.get(name)
@@ -67,20 +73,22 @@ class Latest(Generic[Name, Kept]):
 class Remembered:
     """One answer, as far as feedback needs it."""
 
-    key: str | None  # name of the key that asked; None where no key is needed
-    model: Model
-    query: Query  # without `only`, which may be long
-    restricted: bool
-    verdict: Verdict
+    row: Row  # for the store, but for the set
     classes: ClassTable
     bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
 
     @classmethod
     def of(cls, outcome: Outcome, key: str | None) -> "Remembered":
         answer = outcome.answer
-        query = answer.query.model_copy(update={"only": None})
-        verdict, bits = answer.rejection.verdict, np.packbits(outcome.inside)
-        return cls(key, answer.model, query, outcome.restricted, verdict, outcome.classes, bits)
+        row = {
+            "id": answer.id,
+            "key": key or "",
+            **{name: getattr(answer.model, name) for name in ("bundle_sha256", "calibration_id")},
+            **{name: getattr(answer.query, name) for name in QUERY},
+            "restricted": outcome.restricted,
+            "verdict": answer.rejection.verdict,
+        }
+        return cls(row, outcome.classes, np.packbits(outcome.inside))
 
     @property
     def members(self) -> list[str]:
@@ -89,20 +97,18 @@ class Remembered:
 
 
 class Feedback:
-    """Takes feedback on the last answers; threads may call it at once.
+    """Takes feedback on the last answers, and on those in the store; threads may call it at once.
 
     Attributes:
         thread: What the server calls it in, so that uploads never wait for a disk.
     """
 
-    def __init__(
-        self, store: FeedbackStore, metrics: Metrics, photos: FeedbackPhotos | None = None
-    ) -> None:
-        self.store, self.photos = store, photos
+    def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
+        self.store, self.settings = store, settings
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
-        self.answers: Latest[str, Remembered] = Latest(MOST_ANSWERS)
-        self._counted = metrics.feedback
-        self._repeats: Latest[Repeat, tuple[FeedbackBody, FeedbackReceipt]] = Latest(MOST_KEYS)
+        self.answers: Latest[Remembered] = Latest(MOST_ANSWERS)
+        self.photos: Latest[Sequence[bytes]] = Latest(settings.feedback_photos_held_bytes, _size)
+        self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
         self._lock = threading.Lock()
 
     def remember(self, outcome: Outcome, photos: Sequence[bytes], key: str | None) -> None:
@@ -111,8 +117,8 @@ class Feedback:
         ``key`` is the name of the key that asked.
         """
         answer_id = outcome.answer.id
-        if self.photos is not None:
-            self.photos.remember(answer_id, photos)
+        if self.settings.feedback_photos:
+            self.photos.keep(answer_id, photos)
         self.answers.keep(answer_id, Remembered.of(outcome, key))
 
     def take(
@@ -121,89 +127,109 @@ class Feedback:
         *,
         key: str | None,
         idempotency_key: str | None,
-        budget: PixelBudget,
+        pipeline: Pipeline,
     ) -> FeedbackReceipt:
         """Store what a person said; with the same Idempotency-Key of the same key only once.
 
-        ``budget`` is that of the pixels decoded at once, for photos to be kept.
-
         Raises:
-            AnswerNotFound: No answer of this id to this key among the last.
+            AnswerNotFound: No answer of this id to this key.
             ClassNotFound: No class of this id.
-            IdempotencyKeyReused: The key came with other feedback before.
-            FeedbackNotStored: The disk failed.
+            IdempotencyKeyReused: The word came with other feedback before.
+            FeedbackNotStored: The store is full, or the disk failed; nothing is stored.
         """
-        answer = self.answers.find(given.request_id)
-        if answer is None or answer.key != key:
+        try:
+            with self._lock:
+                before = self.store.repeated(key or "", idempotency_key)
+                if before is not None:
+                    return self._repeated(given, before)
+                return self._store(given, key or "", idempotency_key, pipeline)
+        except sqlite3.Error as error:
+            self._counted.labels("failed").inc()
+            log.error("feedback could not be stored: %s", error)
+            raise FeedbackNotStored(
+                "the feedback could not be stored; try again later", retry_after=60
+            ) from error
+
+    def close(self) -> None:
+        """Finish what was begun, and close the store."""
+        self.thread.shutdown()
+        self.store.close()
+
+    def _repeated(self, given: FeedbackBody, before: Row) -> FeedbackReceipt:
+        said = tuple(before[name] for name in ("answer_id", "class_id", "note", "consent"))
+        if said != (given.request_id, given.class_id, given.note, given.consent):
+            raise IdempotencyKeyReused("this Idempotency-Key came with other feedback before")
+        self._counted.labels("repeated").inc()
+        return _receipt(before)
+
+    def _store(
+        self, given: FeedbackBody, key: str, idempotency_key: str | None, pipeline: Pipeline
+    ) -> FeedbackReceipt:
+        answer_id, class_id = given.request_id, given.class_id
+        remembered = self.answers.find(answer_id)
+        if remembered is None:
+            answer, classes = self.store.answer(answer_id), pipeline.bundle.classes
+        else:
+            answer = {**remembered.row, "members": json.dumps(remembered.members)}
+            classes = remembered.classes
+        if answer is None or answer["key"] != key:
             raise AnswerNotFound(
-                f"no answer with the id {given.request_id!r} is remembered; the last "
+                f"no answer with the id {answer_id!r} is remembered; the last "
                 f"{self.answers.most} are, until the server restarts, each for the key that asked"
             )
-        row = self._row(given, answer)
-        repeat = None if idempotency_key is None else (key, idempotency_key)
-        with self._lock:
-            if (known := self._repeated(given, repeat)) is not None:
-                self._counted.labels("repeated").inc()
-                return known
-            try:
-                row["photos"] = self._photos_of(given, budget)
-                self.store.append(row)
-            except OSError as error:
-                self._counted.labels("failed").inc()
-                raise FeedbackNotStored(
-                    "the feedback could not be stored; try again later", retry_after=60
-                ) from error
-            receipt = FeedbackReceipt(
-                request_id=given.request_id, in_set=row["in_set"], photos=len(row["photos"])
-            )
-            if repeat is not None:
-                self._repeats.keep(repeat, (given, receipt))
-        hit = "hit" if receipt.in_set else "miss"  # a species that is not listed is neither
-        self._counted.labels(given.class_id if given.class_id in WORDS else hit).inc()
-        return receipt
-
-    def _row(self, given: FeedbackBody, answer: Remembered) -> dict[str, Any]:
-        inside, said, query = answer.members, given.class_id, answer.query
-        if said not in WORDS and said not in answer.classes.index_of:
+        members = json.loads(answer["members"])
+        if class_id not in (*WORDS, *members) and class_id not in classes.index_of:
             raise ClassNotFound(
-                f"no class has the id {said[:80]!r}; /v1/classes lists all; also possible are "
+                f"no class has the id {class_id[:80]!r}; /v1/classes lists all; also possible are "
                 f"{WORDS[0]} and {WORDS[1]}"
             )
-        return {
+        kept = self.store.count_photos(answer_id)
+        photos, outcome = list[bytes](), None if given.consent or not kept else "withdrawn"
+        if given.consent and not kept:
+            photos, outcome = self._photos(answer_id, pipeline)
+        row = {
+            "answer_id": answer_id,
+            "key": key,
+            "idempotency_key": idempotency_key,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "request_id": given.request_id,
-            "class_id": None if said == NOT_AN_ORGANISM else said,
-            "said": said,
-            "in_set": None if said == NOT_AN_ORGANISM else said in inside,
-            "set": inside,
-            "rule": query.rule,
-            "k": query.k,
-            "coverage": query.coverage,
-            "guarantee": query.guarantee,
-            "images": query.images,
-            "list": query.list,
-            "restricted": answer.restricted,
-            "verdict": answer.verdict,
-            "calibration_id": answer.model.calibration_id,
-            "bundle_sha256": answer.model.bundle_sha256,
+            "class_id": class_id,
+            "in_set": None if class_id == NOT_AN_ORGANISM else class_id in members,
             "note": given.note,
             "consent": given.consent,
+            "licence": self.settings.feedback_licence if given.consent else None,
+            "photos": kept + len(photos) if given.consent else 0,
         }
+        self.store.add(answer, row, photos)
+        if outcome is not None:
+            self._photos_counted.labels(outcome).inc()
+        hit = "hit" if row["in_set"] else "miss"  # a species that is not listed is neither
+        self._counted.labels(class_id if class_id in WORDS else hit).inc()
+        return _receipt(row)
 
-    def _photos_of(self, given: FeedbackBody, budget: PixelBudget) -> list[str]:
-        """The files of the photos that may be kept; the last word on an answer decides."""
-        if self.photos is None:
-            return []
-        if given.consent:
-            return self.photos.keep(given.request_id, budget)
-        self.photos.drop(given.request_id)
-        return []
+    def _photos(self, answer_id: str, pipeline: Pipeline) -> tuple[list[bytes], str | None]:
+        """The photos of an answer as they are kept, and what became of them."""
+        if not self.settings.feedback_photos:
+            return [], None
+        held = self.photos.find(answer_id)
+        if held is None:
+            return [], "forgotten"
+        try:
+            return [_plain(photo, pipeline) for photo in held], "kept"
+        except ImageError:  # decoded for the answer, but perhaps at a fraction of its size
+            return [], "unreadable"
 
-    def _repeated(self, given: FeedbackBody, repeat: Repeat | None) -> FeedbackReceipt | None:
-        known = None if repeat is None else self._repeats.find(repeat)
-        if known is None:
-            return None
-        before, receipt = known
-        if before != given:
-            raise IdempotencyKeyReused("this Idempotency-Key came with other feedback before")
-        return receipt
+
+def _plain(photo: bytes, pipeline: Pipeline) -> bytes:
+    """A plain JPEG of a photo, decoded within the budget of pixels."""
+    header, most = read_header(photo), pipeline.max_pixels
+    with pipeline.budget.hold(pixels_to_hold(header, least=2 * SIDE, max_pixels=most)):
+        return plain_jpeg(header, side=SIDE, quality=QUALITY, max_pixels=most)
+
+
+def _receipt(row: Row) -> FeedbackReceipt:
+    in_set = None if row["in_set"] is None else bool(row["in_set"])
+    return FeedbackReceipt(request_id=row["answer_id"], in_set=in_set, photos=row["photos"])
+
+
+def _size(photos: Sequence[bytes]) -> int:
+    return sum(map(len, photos))

@@ -1,9 +1,7 @@
 """Keys: who may ask, and how often. Only their hashes are kept, and they travel in a header."""
 
 import hashlib
-import math
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +9,10 @@ from typing import Final, NamedTuple
 
 from fastapi import Request
 from limits import RateLimitItem, parse
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
 
 from florilege.errors import UsageError
-from florilege.server.errors import KeyMissing, KeyUnknown, RateLimited
+from florilege.server.errors import KeyMissing, KeyUnknown
+from florilege.server.http.rates import Rates
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
@@ -50,7 +47,7 @@ class Keys:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._rates = Rates("key")
         self._by_hash: Mapping[str, Key] = {}
         self.read()
 
@@ -85,22 +82,7 @@ class Keys:
             raise KeyUnknown(f"this key is wrong or no longer valid; {HOW}")
         if key.rate is None:
             return Admission(key.name, {})
-        passed = self._limiter.hit(key.rate, key.name)
-        reset, left = self._limiter.get_window_stats(key.rate, key.name)
-        seconds = max(1, math.ceil(reset - time.time()))
-        headers = {
-            "RateLimit-Policy": f'"key";q={key.rate.amount};w={key.rate.get_expiry()}',
-            "RateLimit": f'"key";r={left};t={seconds}',
-        }
-        if not passed:
-            raise RateLimited(
-                f"this key may send {key.rate.amount} requests in {key.rate.get_expiry()} seconds; "
-                f"try again in {seconds}",
-                limit=key.rate.amount,
-                retry_after=seconds,
-                headers=headers,
-            )
-        return Admission(key.name, headers)
+        return Admission(key.name, self._rates.count(key.rate, key.name))
 
 
 def _read(path: Path) -> Mapping[str, Key]:

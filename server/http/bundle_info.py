@@ -31,6 +31,7 @@ class About:
                 limits,
                 feedback=settings.feedback_store is not None,
                 feedback_photos=settings.feedback_photos,
+                feedback_licence=settings.feedback_licence,
             )
         )
         self.classes = Classes(bundle.classes)

@@ -126,8 +126,8 @@ function setBusy(busy) {
 
 function showAnswer(answer) {
   state.answer = answer;
-  const { feedback, feedback_photos: keeps } = state.card;
-  state.action = feedback ? offerFeedback(answer, keeps, () => widen(answer), show) : () => null;
+  const { feedback, feedback_licence: licence } = state.card;
+  state.action = feedback ? offerFeedback(answer, licence, () => widen(answer), show) : () => null;
   by("details").open = false;
   showDial();
   showAbout(answer);

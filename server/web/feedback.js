@@ -9,12 +9,12 @@ const NOT_AN_ORGANISM = "not_an_organism";
 /**
  * Offer feedback on an answer; returns what makes the button of a member's card.
  *
- * `keeps` says whether the server keeps photos of people who allow it: a box that is never ticked
- * beforehand, and may be ticked or cleared after the answer too. `widen` shows the whole set that was
+ * `licence` is that under which people may give the photo, null where the server keeps none: a box
+ * that is never ticked beforehand, and may be ticked or cleared after the answer too. `widen` shows the whole set that was
  * answered where less is shown, else returns false: "none of these" is said of that whole set.
  * `redraw` makes the cards anew.
  */
-export function offerFeedback(answer, keeps, widen, redraw) {
+export function offerFeedback(answer, licence, widen, redraw) {
   let last = null;
   const tell = async ({ target }, ...said) => {
     const kept = await send(answer, target, ...said);
@@ -22,7 +22,7 @@ export function offerFeedback(answer, keeps, widen, redraw) {
     return kept;
   };
   const offer = () => {
-    say(keeps ? words.feedbackUnless : words.feedback);
+    say(licence ? words.feedbackUnless : words.feedback);
     by("result").classList.remove("told");
     by("others").replaceChildren(
       button("", words.noneOfThese, (event) => {
@@ -32,7 +32,8 @@ export function offerFeedback(answer, keeps, widen, redraw) {
       button("", words.notAnOrganism, (event) => tell(event, NOT_AN_ORGANISM, words.notAnOrganism)),
     );
   };
-  by("consent").hidden = !keeps;
+  by("consent").hidden = !licence;
+  by("consent-text").textContent = words.consent(licence);
   by("consented").checked = false;
   by("consented").onchange = async ({ target }) => {
     if (last && !(await tell(...last))) target.checked = !target.checked;

@@ -2,6 +2,10 @@
 
 import csv
 import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +16,33 @@ from florilege.data.cli import app
 from florilege.data.feedback_import import import_feedback
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
+from florilege.feedback_store import FILE, NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore
 from tests.data.pictures import png, write_folder
 
 RUNNER = CliRunner()
 
 
-def write_store(store: Path, *rows: dict[str, Any] | bytes) -> Path:
-    """A feedback store, with the photos that its rows name."""
-    (store / "photos").mkdir(parents=True, exist_ok=True)
-    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
-    half = len(lines) // 2
-    for number, part in enumerate((lines[:half], lines[half:]), 1):
-        (store / f"feedback-{number:06}.jsonl").write_bytes(b"\n".join([*part, b""]))
-    for row in rows:
-        for name in row.get("photos", ()) if isinstance(row, dict) else ():
-            (store / name).write_bytes(png(int(Path(name).stem)))
+R1, R2, R3, R4 = (character * 32 for character in "1234")
+
+
+def write_store(store: Path, *words: dict[str, Any]) -> Path:
+    """A feedback store, with what was said in its order."""
+    store.mkdir(parents=True, exist_ok=True)
+    with closing(FeedbackStore(store, max_bytes=2**30)) as database:
+        for word in words:
+            pictures = [png(number) for number in word["pictures"]]
+            answer = {"id": word["answer_id"], "key": "", "members": "[]"}
+            more = {"key": "", "time": "", "consent": bool(pictures), "photos": len(pictures)}
+            given = {name: word[name] for name in ("answer_id", "class_id", "licence")}
+            new = not database.count_photos(word["answer_id"])
+            database.add(answer, {**given, **more}, pictures if new else [])
     return store
 
 
-def row(request_id: str, class_id: str | None, *photos: str) -> dict[str, Any]:
-    names = [f"photos/{photo}.jpg" for photo in photos]
-    return {"request_id": request_id, "class_id": class_id, "photos": names}
+def word(answer_id: str, class_id: str, *pictures: int) -> dict[str, Any]:
+    licence = "CC-BY-4.0" if pictures else None
+    named = {"answer_id": answer_id, "class_id": class_id, "licence": licence}
+    return {**named, "pictures": pictures}
 
 
 def read(path: Path) -> list[tuple[str, ...]]:
@@ -43,43 +53,39 @@ def read(path: Path) -> list[tuple[str, ...]]:
 def test_each_photo_is_a_row_for_train_and_those_of_an_answer_one_observation(
     tmp_path: Path,
 ) -> None:
-    store = write_store(tmp_path / "kept", row("r1", "a", "1", "2"), row("r2", "b", "3"))
+    store = write_store(tmp_path / "kept", word(R1, "a", 1, 2), word(R2, "b", 3))
     out = tmp_path / "lists" / "m.csv"
     result = RUNNER.invoke(app, ["import-feedback", str(store), "--out", str(out)])
     assert (result.exit_code, result.stdout) == (0, f"{out}: 3 photos of 2 answers\n")
     assert read(out) == [
-        ("path", "class_id", "split", "observation_id"),
-        ("../kept/photos/1.jpg", "a", "train", "r1"),
-        ("../kept/photos/2.jpg", "a", "train", "r1"),
-        ("../kept/photos/3.jpg", "b", "train", "r2"),
+        ("path", "class_id", "split", "observation_id", "licence"),
+        (f"m-feedback/{R1}-1.jpg", "a", "train", R1, "CC-BY-4.0"),
+        (f"m-feedback/{R1}-2.jpg", "a", "train", R1, "CC-BY-4.0"),
+        (f"m-feedback/{R2}-1.jpg", "b", "train", R2, "CC-BY-4.0"),
     ]
     train = open_dataset(str(out)).splits["train"]
-    assert train.read(2) == (store / "photos/3.jpg").read_bytes()
+    assert train.read(2) == png(3)
 
 
-def test_the_last_word_on_an_answer_counts_whatever_file_it_is_in(tmp_path: Path) -> None:
+def test_the_last_word_on_an_answer_counts(tmp_path: Path) -> None:
     store = write_store(
         tmp_path / "kept",
-        row("r1", "a", "1"),
-        row("r2", "a", "2"),
-        row("r3", "a", "3"),
-        row("r1", "b", "1"),
-        row("r2", "not_listed", "2"),
-        row("r3", "a"),  # taken back
+        word(R1, "a", 1),
+        word(R2, "a", 2),
+        word(R3, "a", 3),
+        word(R1, "b", 1),
+        word(R2, NOT_LISTED, 2),
+        word(R3, "a"),  # taken back
+        word(R4, NOT_AN_ORGANISM, 4),
     )
     found = import_feedback(store, tmp_path / "m.csv")
-    assert (found.table["path"], found.table["class_id"]) == (["kept/photos/1.jpg"], ["b"])
-    assert found.left_out == {"without a class": 1, "without photos": 1}
+    assert (found.table["observation_id"], found.table["class_id"]) == ([R1], ["b"])
+    assert (found.photos, found.answers) == (1, 1)
+    assert found.left_out == {"without a class": 2, "without photos": 1}
 
 
-def test_what_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:
-    old = {"request_id": "r5", "class_id": "a"}  # of a server that kept no photos
-    rows = [row("r1", "a", "1"), row("r2", None, "2"), row("r3", "not_listed", "3"), row("r4", "a")]
-    torn = [b'{"request_id": "r6", "cl', b"[]", b'{"request_id": 1, "class_id": "a"}']
-    torn += [b'{"request_id": "r7"}', b'{"request_id": "r", "class_id": "a", "photos": 3}']
-    torn += [b'{"request_id": "r", "class_id": "a", "photos": [3]}', b"\xff"]
-    store = write_store(tmp_path / "kept", *rows, old, row("r8", "a", "8", "9"), *torn)
-    (store / "photos/9.jpg").unlink()
+def test_what_was_left_out_is_counted_for_machines_too(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "kept", word(R1, "a", 1), word(R2, NOT_LISTED, 2))
     out = tmp_path / "m.csv"
     result = RUNNER.invoke(app, ["import-feedback", str(store), "--out", str(out), "--json"])
     assert json.loads(result.stdout) == {
@@ -87,18 +93,13 @@ def test_what_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:
         "rows": {"train": 1, "val": 0, "test": 0},
         "photos": 1,
         "answers": 1,
-        "left_out": {
-            "damaged": 7,
-            "without a class": 2,
-            "without photos": 2,
-            "with missing photos": 1,
-        },
+        "left_out": {"without a class": 1},
     }
 
 
 def test_beside_other_data_one_manifest_holds_all_and_no_class_they_lack(tmp_path: Path) -> None:
     photos = write_folder(tmp_path / "photos", {"train": {"a": 2, "b": 1}, "val": {"a": 1}})
-    store = write_store(tmp_path / "kept", row("r1", "b", "1"), row("r2", "c", "2"))
+    store = write_store(tmp_path / "kept", word(R1, "b", 1), word(R2, "c", 2))
     out = tmp_path / "m.csv"
     arguments = ["import-feedback", str(store), "--with", str(photos), "--out", str(out)]
     result = RUNNER.invoke(app, arguments)
@@ -113,39 +114,98 @@ def test_beside_other_data_one_manifest_holds_all_and_no_class_they_lack(tmp_pat
         "val": 1,
     }
     assert list(dataset.classes.ids) == ["a", "b"]
-    assert read(out)[-1] == ("kept/photos/1.jpg", "b", "train", "r1")
-    assert read(out)[1] == ("photos/train/a/000.png", "a", "train", "")
+    assert read(out)[-1] == (f"m-feedback/{R1}-1.jpg", "b", "train", R1, "CC-BY-4.0")
+    assert read(out)[1] == ("photos/train/a/000.png", "a", "train", "", "")
 
 
-def test_importing_again_into_the_same_manifest_replaces_what_was_imported(
+def test_importing_again_replaces_what_was_imported_and_deletes_what_was_taken_back(
     tmp_path: Path,
 ) -> None:
     write_folder(tmp_path / "photos", {"train": {"a": 2, "b": 1}, "val": {"a": 1}})
-    out = tmp_path / "m.csv"
-    both: list[dict[str, Any] | bytes] = [row("r1", "b", "1"), row("r2", "a", "2")]
-    store = write_store(tmp_path / "kept", *both)
+    out, other = tmp_path / "m.csv", tmp_path / "other.csv"
+    store = write_store(tmp_path / "kept", word(R1, "b", 1), word(R2, "a", 2))
     arguments = ["import-feedback", str(store), "--out", str(out), "--with"]
     assert RUNNER.invoke(app, [*arguments, str(tmp_path / "photos")]).exit_code == 0
     once = read(out)
     assert RUNNER.invoke(app, [*arguments, str(out)]).exit_code == 0
     assert read(out) == once
-    write_store(store, *both, row("r1", "a", "1"), row("r2", "a"))
-    (store / "photos/2.jpg").unlink()
-    assert RUNNER.invoke(app, [*arguments, str(out)]).exit_code == 0
-    assert read(out) == [*once[:-2], ("kept/photos/1.jpg", "a", "train", "r1")]
+    (tmp_path / "m-feedback/mine.jpg").write_bytes(png(9))
+    write_store(store, word(R1, "a", 1), word(R2, "a"))
+    arguments[3] = str(other)  # another manifest holds no photo twice either
+    for into in (out, other):
+        arguments[3] = str(into)
+        assert RUNNER.invoke(app, [*arguments, str(out)]).exit_code == 0
+        path = f"{into.stem}-feedback/{R1}-1.jpg"
+        assert read(into) == [*once[:-2], (path, "a", "train", R1, "CC-BY-4.0")]
+    left = sorted(path.name for path in (tmp_path / "m-feedback").iterdir())
+    assert left == [f"{R1}-1.jpg", "mine.jpg"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "UPDATE answers SET id = '../../x'; UPDATE feedback SET answer_id = '../../x'; "
+        "UPDATE photos SET answer_id = '../../x'",
+        "UPDATE answers SET id = '/tmp/x'; UPDATE feedback SET answer_id = '/tmp/x'",
+        "UPDATE feedback SET class_id = x'00'",
+        "UPDATE answers SET members = 'no json'",
+        "DROP TABLE answers",
+        "DROP TABLE photos",
+    ],
+)
+def test_a_store_that_no_server_wrote_is_refused_and_nothing_is_written(
+    tmp_path: Path, spoil: str
+) -> None:
+    store = write_store(tmp_path / "deep" / "kept", word(R1, "a", 1))
+    with closing(sqlite3.connect(store / FILE)) as database:
+        database.executescript(spoil)
+    before = sorted(tmp_path.rglob("*"))
+    out = tmp_path / "deep" / "m.csv"
+    with pytest.raises(DataError, match="cannot be read"):
+        import_feedback(store, out)
+    written = set(tmp_path.rglob("*")) - {*before, tmp_path / "deep" / "m-feedback"}
+    assert written == set()
+
+
+def test_a_database_of_something_else_or_behind_a_link_is_refused(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "kept", word(R1, "a", 1))
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / FILE).symlink_to(store / FILE)
+    with pytest.raises(DataError, match="holds no feedback"):
+        import_feedback(linked, tmp_path / "m.csv")
+    (store / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(DataError, match="not a database"):
+        import_feedback(store, tmp_path / "m.csv")
+
+
+def test_what_a_killed_server_left_is_undone_when_it_is_read(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "kept", word(R1, "a", 1))
+    code = f"""if True:
+        import os, sqlite3
+        db = sqlite3.connect({str(store / FILE)!r})
+        db.execute("PRAGMA cache_size = 1")  # so that it is written before it is committed
+        db.execute("UPDATE feedback SET class_id = 'b'")
+        db.executemany("INSERT INTO photos VALUES ('{R1}', ?, zeroblob(9999))", zip(range(2, 99)))
+        os._exit(1)"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert (store / f"{FILE}-journal").stat().st_size > 0
+    found = import_feedback(store, tmp_path / "m.csv")
+    assert (found.photos, found.table["class_id"]) == (1, ["a"])
 
 
 def test_columns_of_the_other_data_stay_and_are_empty_for_feedback(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(png(1))
     (tmp_path / "old.csv").write_text("path,class_id,split,genus\nx.png,a,training,Rosa\n")
-    store = write_store(tmp_path / "kept", row("r1", "a", "1"))
+    store = write_store(tmp_path / "kept", word(R1, "a", 1))
     found = import_feedback(store, tmp_path / "m.csv", str(tmp_path / "old.csv"))
     assert found.table == {
-        "path": ["x.png", "kept/photos/1.jpg"],
+        "path": ["x.png", f"m-feedback/{R1}-1.jpg"],
         "class_id": ["a", "a"],
         "split": ["training", "train"],
         "genus": ["Rosa", ""],
-        "observation_id": ["", "r1"],
+        "observation_id": ["", R1],
+        "licence": ["", "CC-BY-4.0"],
     }
 
 
@@ -155,12 +215,12 @@ def test_a_store_without_anything_to_train_on_is_refused_and_nothing_is_written(
     out = tmp_path / "m.csv"
     with pytest.raises(DataError, match="serve --feedback-store"):
         import_feedback(tmp_path, out)
-    store = write_store(tmp_path / "kept", row("r1", "a"), row("r2", None))
+    store = write_store(tmp_path / "kept", word(R1, "a"), word(R2, NOT_LISTED))
     with pytest.raises(DataError, match=r"1 without photos, 1 without a class|1 without a class"):
         import_feedback(store, out)
     bare = tmp_path / "bare.csv"
     bare.write_text("path,class_id,split\nx.png,a,train\ny.png,a,\n")
-    good = write_store(tmp_path / "good", row("r1", "a", "1"))
+    good = write_store(tmp_path / "good", word(R1, "a", 1))
     with pytest.raises(DataError, match="1 pictures without a split"):
         import_feedback(good, out, str(bare))
     bare.write_text("path,class_id\nx.png,a\ny.png,a\n")

@@ -23,6 +23,7 @@ from florilege.server.cli import app
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
+from tests.server.background.stored import words
 
 HEATH = ("1002", "1004", "1007", "1008", "1012")
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -164,12 +165,11 @@ def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
     assert told["florilege_set_size_sum"] == whole["set"]["size"]
     assert told["florilege_top_score_count"] == 1
     assert told["florilege_restricted_set_size_count"] == 2
-    text = (tmp_path / "said" / "feedback-000001.jsonl").read_text()
-    rows = [json.loads(line) for line in text.splitlines()]
+    rows = words(tmp_path / "said")
     assert [(row["list"], row["restricted"]) for row in rows] == [
         (None, False), ("heath", True), (None, True),
     ]  # fmt: skip
-    assert rows[2]["set"] == [result["class_id"] for result in sorted(
+    assert rows[2]["members"] == [result["class_id"] for result in sorted(
         other["results"], key=lambda result: result["class_id"])]  # fmt: skip
     audits = audit_file(tmp_path / "said").audits
     assert set(audits) == {
@@ -192,8 +192,8 @@ def test_the_watch_hears_only_of_answers_about_all_classes(listed: Path) -> None
     assert watch.monitor.rows == 2
 
 
-def predicted(*words: object) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["predict", *map(str, words), "--format", "jsonl"])
+def predicted(*given: object) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["predict", *map(str, given), "--format", "jsonl"])
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found

@@ -28,6 +28,7 @@ from florilege.server.cli import app
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
+from tests.server.background.stored import words
 from tests.server.running import Running
 
 ASKED: list[dict[str, Any]] = [
@@ -244,5 +245,4 @@ def test_feedback_tells_guaranteed_sets_from_others(promising: Promising, tmp_pa
             answered = identify(client, PHOTOS[0], **asked)
             said = {"request_id": answered["id"], "class_id": "1001"}
             assert client.post("/v1/feedback", json=said).status_code == 202
-    lines = (store / "feedback-000001.jsonl").read_text().splitlines()
-    assert [json.loads(line)["guarantee"] for line in lines] == ["mean", None]
+    assert [row["guarantee"] for row in words(store)] == ["mean", None]

@@ -19,6 +19,7 @@ from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable
 from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.background.stored import words
 from tests.server.counted import value
 from tests.server.gate import Gate
 from tests.server.http.test_api_keys import bearer, line
@@ -115,9 +116,7 @@ def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(
             connection.close()
         metric = "score_log_photos_total"
         wait_for(lambda: value(running.engine.metrics, metric, outcome="written") == 1)
-    rows = [json.loads(text) for path in store.iterdir() for text in path.read_text().splitlines()]
-    told = [row["calibration_id"] for row in rows if "calibration_id" in row]
-    assert told == [first, "second"]
+    assert [row["calibration_id"] for row in words(store)] == [first, "second"]
 
 
 def test_a_bundle_that_cannot_be_served_changes_nothing(

@@ -33,6 +33,10 @@ def test_the_default_limits_are_those_of_the_documentation() -> None:
         ("queue_timeout_s", float("nan")),
         ("drain_s", float("inf")),
         ("drain_notice_s", -0.1),
+        ("feedback_max_bytes", 0),
+        ("feedback_rate", "often"),
+        ("feedback_rate", "0/hour"),
+        ("feedback_licence", "CC BY 4.0"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> None:

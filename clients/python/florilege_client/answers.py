@@ -384,6 +384,8 @@ class ModelCard:
     """Whether `POST /v1/feedback` takes feedback."""
     feedback_photos: bool
     """Whether it keeps photos, with `consent`."""
+    feedback_licence: str | None
+    """Licence under which `consent` gives them; null where none are kept."""
     limits: Limits
 
 

@@ -187,8 +187,9 @@ def test_a_folder_is_read_whole_and_torn_lines_are_counted(tmp_path: Path) -> No
 def test_the_last_word_on_a_request_counts(tmp_path: Path) -> None:
     rows = [row(request_id="a", class_id="c9"), row(request_id="b"), row(request_id="a")]
     rows += [row(), row(), row(request_id=["no", "name"])]  # rows without a name are all counted
+    rows.append(row(request_id="b", set=["c1"]))  # another answer that a caller named alike
     found = audit_file(write(tmp_path / "r.jsonl", rows)).audits["average_k k=3"]
-    assert (found.rows, found.hits) == (5, 5)
+    assert (found.rows, found.hits) == (6, 6)
 
 
 def test_answers_of_another_calibration_are_left_out(tmp_path: Path) -> None:
@@ -230,8 +231,13 @@ def test_the_command_prints_both_intervals(tmp_path: Path) -> None:
     rows = [row(calibration_id=record.calibration_id)] * 9 + [row(calibration_id="x")]
     rows.append(row(calibration_id=record.calibration_id, class_id="c5"))
     path = write(tmp_path / "rows.jsonl", rows)
-    arguments = ["evaluate", str(tmp_path / "b"), "--audit", str(path)]
+    arguments = ["evaluate", str(tmp_path / "b"), "--feedback-store", str(path)]
+    old = ["evaluate", str(tmp_path / "b"), "--audit", str(path), "--json"]
     result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert "--audit" not in result.stderr
+    hinted = CliRunner().invoke(app, old)
+    assert hinted.stdout == result.stdout
+    assert "--audit is now called --feedback-store" in hinted.stderr
     found = json.loads(result.stdout)["audit"]
     expected = audit([row()] * 9 + [row(class_id="c5")])
     assert found["audits"][0]["hit_rate"] == expected.hit_rate == 0.9
@@ -250,7 +256,7 @@ def test_feedback_that_says_nothing_is_refused_before_any_photo_is_scored(
     calibrate_bundle(bundle, data)
     monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "outputs_of", None)
     path = write(tmp_path / "rows.jsonl", [row(class_id=None)])
-    arguments = ["evaluate", str(bundle), "--data", data, "--audit", str(path)]
+    arguments = ["evaluate", str(bundle), "--data", data, "--feedback-store", str(path)]
     error = CliRunner().invoke(app, arguments).exception
     assert isinstance(error, DataError)
     assert "labelled" in str(error)

@@ -1,7 +1,9 @@
 """`POST /v1/feedback`: what it takes, stores and remembers, and that audits can read it."""
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +11,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from florilege.calibration.monitoring.audit import audit_file
+from florilege.errors import FlorilegeError
+from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
 from florilege.server.background.feedback import Latest, Remembered
+from florilege.server.http.rates import client_of
 from florilege.server.routes import MOST_FEEDBACK_BYTES, MOST_OF_A_KEY
-from florilege.server.schemas import Model, Query
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
-from tests.server.background.test_feedback_store import feedback_files, lines_of
+from tests.server.background.stored import rows, words
 from tests.server.http.test_api_keys import bearer, line
 from tests.server.test_problems import check
 
@@ -73,14 +78,17 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
     response = say(client, about(answer, inside[0], note="on a wall"))
     assert response.status_code == 202
     assert response.json() == {"request_id": answer["id"], "in_set": True, "photos": 0}
-    (row,) = lines_of(store)
+    (row,) = words(store)
     assert row.pop("time").endswith("+00:00")
     assert row == {
-        "request_id": answer["id"],
+        "id": answer["id"],
+        "key": "",
+        "number": 1,
+        "answer_id": answer["id"],
+        "idempotency_key": None,
         "class_id": inside[0],
-        "said": inside[0],
         "in_set": True,
-        "set": sorted(inside),
+        "members": sorted(inside),
         "rule": "average_k",
         "k": 3.0,
         "coverage": None,
@@ -93,7 +101,8 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
         "bundle_sha256": answer["model"]["bundle_sha256"],
         "note": "on a wall",
         "consent": False,
-        "photos": [],
+        "licence": None,
+        "photos": 0,
     }
     other = answered(client)
     assert say(client, about(other, outside)).json()["in_set"] is False
@@ -107,7 +116,7 @@ def test_the_set_that_counts_is_the_whole_one_however_much_was_shown(
     for query in ({"max_results": 1}, {"include": "scores"}):
         cut = answered(client, k=7, **query)
         assert say(client, about(cut, whole[-1])).json()["in_set"] is True
-    assert [row["set"] for row in lines_of(store)] == [sorted(whole)] * 2
+    assert [row["members"] for row in words(store)] == [sorted(whole)] * 2
 
 
 def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count(
@@ -117,8 +126,7 @@ def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count
     hit = ids(answers[0])[0]
     for answer, said in zip(answers, (hit, hit, "not_listed", "not_an_organism"), strict=True):
         assert say(client, about(answer, said)).status_code == 202
-    rows = lines_of(store)
-    assert [row["in_set"] for row in rows] == [True, True, False, None]
+    assert [row["in_set"] for row in words(store)] == [True, True, False, None]
     (found,) = audit_file(store).audits.values()
     assert (found.rows, found.hits, found.skipped) == (3, 2, 1)
     assert counted(client) == {"hit": 2, "not_listed": 1, "not_an_organism": 1}
@@ -127,8 +135,8 @@ def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count
 def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -> None:
     answer = answered(client, garden.DULL, reject="true")
     assert say(client, about(answer, "1001")).json()["in_set"] is False
-    (row,) = lines_of(store)
-    assert (row["set"], row["verdict"]) == ([], "rejected")
+    (row,) = words(store)
+    assert (row["members"], row["verdict"]) == ([], "rejected")
     assert counted(client) == {"miss": 1}
 
 
@@ -138,7 +146,7 @@ def test_of_several_words_on_one_answer_the_last_counts(client: TestClient, stor
         assert say(client, about(answer, said)).status_code == 202
     report = audit_file(store, calibration_id=answer["model"]["calibration_id"])
     (found,) = report.audits.values()
-    assert (found.rows, found.hits, report.damaged, len(lines_of(store))) == (1, 0, 0, 4)
+    assert (found.rows, found.hits, report.damaged, len(words(store))) == (1, 0, 0, 4)
 
 
 def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
@@ -150,8 +158,8 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
     again = say(client, about(answer, "1001"), **key)
     assert (first.status_code, first.json()) == (again.status_code, again.json())
     check(say(client, about(answer, "1002"), **key), 422, "idempotency_key_reused")
-    (line,) = feedback_files(store)[0].read_text().splitlines()
-    assert json.loads(line)["class_id"] == "1001"
+    (row,) = words(store)
+    assert row["class_id"] == "1001"
     assert counted(client) == {next(iter(counted(client))): 1, "repeated": 1}
     for strange in ("", "x" * (MOST_OF_A_KEY + 1)):
         response = say(client, about(answer, "1001"), **{"Idempotency-Key": strange})
@@ -176,7 +184,7 @@ def test_an_answer_belongs_to_the_key_that_asked(bundle: Path, store: Path, tmp_
         assert say(client, about(alice, "1001"), **bearer("k1"), **same).status_code == 202
         assert say(client, about(bob, "1002"), **bearer("k2"), **same).status_code == 202
         assert say(client, about(bob, "1002"), **bearer("k2"), **same).status_code == 202
-    assert [(row["request_id"], row["said"]) for row in lines_of(store)] == [
+    assert [(row["answer_id"], row["class_id"]) for row in words(store)] == [
         (alice["id"], "1001"),
         (bob["id"], "1002"),
     ]
@@ -184,20 +192,120 @@ def test_an_answer_belongs_to_the_key_that_asked(bundle: Path, store: Path, tmp_
     assert found.rows == 2
 
 
-def test_of_the_keys_and_of_the_answers_the_oldest_are_forgotten(
+def test_a_late_repetition_of_an_earlier_word_changes_nothing(
+    client: TestClient, store: Path
+) -> None:
+    answer = answered(client)
+    for key, class_id in (("a", "1001"), ("b", "1002"), ("a", "1001")):
+        given = about(answer, class_id)
+        assert say(client, given, **{"Idempotency-Key": key}).status_code == 202
+    assert [row["class_id"] for row in words(store)] == ["1001", "1002"]
+
+
+def test_the_oldest_answers_are_forgotten_but_not_those_in_the_store(
     bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.server.background.feedback.MOST_KEYS", 3)
     monkeypatch.setattr("florilege.server.background.feedback.MOST_ANSWERS", 2)
     with TestClient(create_app(Settings(bundle=bundle, feedback_store=store))) as client:
-        answer = answered(client)
-        for key, rows in (("a", 1), ("b", 2), ("c", 3), ("a", 3), ("d", 4), ("b", 4), ("a", 5)):
-            assert say(client, about(answer, "1001"), **{"Idempotency-Key": key}).status_code == 202
-            assert len(lines_of(store)) == rows, key
+        told, silent = answered(client), answered(client)
+        assert say(client, about(told, "1001")).status_code == 202
         answered(client)
-        assert say(client, about(answer, "1001")).status_code == 202
+        assert say(client, about(silent, "1001")).status_code == 202
         answered(client)
-        check(say(client, about(answer, "1001")), 404, "answer_not_found")
+        answered(client)
+        unknown = answered(client)
+        answered(client)
+        answered(client)
+        check(say(client, about(unknown, "1001")), 404, "answer_not_found")
+        assert say(client, about(told, "1002")).status_code == 202
+
+
+def test_after_a_restart_feedback_can_be_changed_and_repeated_by_the_same_key(
+    bundle: Path, store: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(line("alice", "k1") + line("bob", "k2"))
+    settings = Settings(bundle=bundle, feedback_store=store, keys_file=keys)
+    same = {"Idempotency-Key": "same", **bearer("k1")}
+    with TestClient(create_app(settings)) as client:
+        answer = client.post("/v1/identify", content=VIOLET, headers=bearer("k1")).json()
+        first = say(client, about(answer, "1001"), **same)
+    with TestClient(create_app(settings)) as client:
+        again = say(client, about(answer, "1001"), **same)
+        assert (again.status_code, again.json()) == (202, first.json())
+        check(say(client, about(answer, "1002"), **same), 422, "idempotency_key_reused")
+        check(say(client, about(answer, "1002"), **bearer("k2")), 404, "answer_not_found")
+        check(say(client, about(answer, "9999"), **bearer("k1")), 404, "class_not_found")
+        other = say(client, about(answer, ids(answer)[0]), **bearer("k1"))
+        assert other.json() == {"request_id": answer["id"], "in_set": True, "photos": 0}
+    assert [row["class_id"] for row in words(store)] == ["1001", ids(answer)[0]]
+
+
+def test_a_full_store_keeps_what_it_has_and_refuses_what_comes(
+    bundle: Path, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(bundle=bundle, feedback_store=store, feedback_max_bytes=60_000)
+    with TestClient(create_app(settings)) as client:
+        genuine, other = answered(client), answered(client)
+        assert say(client, about(genuine, "1001")).status_code == 202
+        codes = [say(client, about(other, "1002", note="x" * 500)).status_code for _ in range(200)]
+        stored = codes.index(503)
+        assert set(codes[:stored]) == {202}
+        assert set(codes[stored:]) == {503}
+        assert "feedback could not be stored" in caplog.text
+    assert [row["class_id"] for row in words(store)] == ["1001"] + ["1002"] * stored
+    assert sum(path.stat().st_size for path in store.iterdir()) <= 60_000
+    larger = settings.model_copy(update={"feedback_max_bytes": 120_000})
+    with TestClient(create_app(larger)) as client:
+        assert say(client, about(other, "1002")).status_code == 202
+
+
+def test_one_client_may_send_so_much_and_another_goes_on(
+    bundle: Path, store: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(line("alice", "k1") + line("bob", "k2"))
+    settings = Settings(bundle=bundle, feedback_store=store, keys_file=keys, feedback_rate="3/hour")
+    with TestClient(create_app(settings)) as client:
+        answers = {
+            key: client.post("/v1/identify", content=VIOLET, headers=bearer(key)).json()
+            for key in ("k1", "k2")
+        }
+        for _ in range(3):
+            assert say(client, about(answers["k1"], "1001"), **bearer("k1")).status_code == 202
+        refused = say(client, about(answers["k1"], "1001"), **bearer("k1"))
+        assert check(refused, 429, "rate_limited")["limit"] == 3
+        assert int(refused.headers["retry-after"]) > 3000
+        assert say(client, about(answers["k2"], "1001"), **bearer("k2")).status_code == 202
+    assert len(words(store)) == 4
+
+
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("testclient", "testclient"),
+        (None, ""),
+    ],
+)
+def test_a_client_is_an_address_and_of_ipv6_a_network(host: str | None, client: str) -> None:
+    scope = {"type": "http", "client": host and (host, 1), "state": {"key": None}}
+    assert client_of(Request(scope)) == client
+
+
+def test_what_a_database_cannot_hold_is_refused_or_kept_as_it_is(
+    client: TestClient, store: Path
+) -> None:
+    answer = answered(client)
+    lone = b'{"request_id": "%s", "class_id": "1001", "note": "\\ud800"}'
+    check(say(client, lone % answer["id"].encode()), 400, "malformed_request")
+    note = "Gr\u00fc\u00dfe, \u82b1 \x00 '); DROP TABLE feedback; --"
+    assert say(client, about(answer, "1001", note=note)).status_code == 202
+    key = {"Idempotency-Key": "'; --"}
+    assert say(client, about(answer, "1001"), **key).status_code == 202
+    assert [row["note"] for row in words(store)] == [note, None]
 
 
 def test_a_key_a_note_and_a_body_may_be_as_long_as_allowed(client: TestClient) -> None:
@@ -216,7 +324,7 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
     assert "10000" in document["detail"]
     document = check(say(client, about(answer, "9999")), 404, "class_not_found")
     assert "not_listed" in document["detail"]
-    assert lines_of(store) == []
+    assert words(store) == []
     assert counted(client) == {}
 
 
@@ -260,14 +368,27 @@ def test_a_store_that_cannot_be_written_is_a_503_and_no_key_is_used_up(
 ) -> None:
     answer = answered(client)
     key = {"Idempotency-Key": "k"}
-    (store / "feedback-000001.jsonl").mkdir()  # a file of this name cannot be written now
+    with closing(sqlite3.connect(store / FILE)) as db:
+        db.execute("ALTER TABLE feedback RENAME TO gone")
     document = check(say(client, about(answer, "1001"), **key), 503, "feedback_not_stored")
     assert document["retryable"] is True
     assert str(store) not in document["detail"]
-    (store / "feedback-000001.jsonl").rmdir()
+    with closing(sqlite3.connect(store / FILE)) as db:
+        db.execute("ALTER TABLE gone RENAME TO feedback")
+    assert rows(store, "SELECT * FROM answers") == []
     assert say(client, about(answer, "1001"), **key).status_code == 202
-    assert len(lines_of(store)) == 1
+    assert len(words(store)) == 1
     assert counted(client)["failed"] == 1
+
+
+@pytest.mark.parametrize("name", [FILE, "feedback-000001.jsonl"])
+def test_a_folder_with_something_else_is_refused_at_start(
+    bundle: Path, store: Path, name: str
+) -> None:
+    store.mkdir()
+    (store / name).write_text('{"no": "database"}' * 100)
+    with pytest.raises(FlorilegeError, match=r"cannot be opened|convert-feedback"):
+        create_app(Settings(bundle=bundle, feedback_store=store))
 
 
 def test_without_a_store_there_is_no_such_address(bundle: Path) -> None:
@@ -282,10 +403,9 @@ def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Pa
     answer = client.post("/v1/identify", files=files).json()
     say(client, about(answer, "1001"), **{"User-Agent": "someone"})
     (path,) = store.iterdir()
-    text = path.read_text()
-    for word in ("my-garden", "testclient", "someone", "127.0.0.1"):
-        assert word not in text
-    assert len(text) < 1000
+    content = path.read_bytes()
+    for word in (b"my-garden", b"testclient", b"someone", b"127.0.0.1", VIOLET[:40]):
+        assert word not in content
     assert path.stat().st_mode & 0o077 == 0
     assert store.stat().st_mode & 0o077 == 0
 
@@ -293,11 +413,8 @@ def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Pa
 def remembered(members: list[int], classes: int = 12) -> Remembered:
     inside = np.zeros(classes, dtype=bool)
     inside[members] = True
-    model = Model(name="", version="", bundle_sha256="", calibration_id="")
     table = ClassTable(tuple(ClassInfo(id=str(i), scientific_name="") for i in range(classes)))
-    nothing = dict.fromkeys(("coverage", "guarantee", "list", "only"))
-    query = Query(images=1, rule="average_k", k=3.0, lang="en", **nothing)
-    return Remembered(None, model, query, False, "accepted", table, np.packbits(inside))
+    return Remembered({}, table, np.packbits(inside))
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
@@ -306,14 +423,13 @@ def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]])
     assert remembered(sorted(members), classes).members == [str(i) for i in sorted(members)]
 
 
-def test_the_oldest_answers_are_forgotten_and_the_latest_of_an_id_counts() -> None:
-    answers = Latest[str, int](3)
-    for number in range(3):
-        answers.keep(f"r{number}", number)
-    answers.keep("r0", 7)  # the id again: it is the newest now
-    answers.keep("r9", 9)
-    assert answers.find("r1") is None
-    assert {name: answers.find(name) for name in ("r0", "r2", "r9")} == {"r0": 7, "r2": 2, "r9": 9}
+def test_the_oldest_are_forgotten_where_they_weigh_too_much_together() -> None:
+    latest = Latest[bytes](6, len)
+    for name, content in (("a", b"12"), ("b", b"34"), ("huge", b"1234567"), ("c", b"56")):
+        latest.keep(name, content)
+    assert [latest.find(name) for name in ("a", "b", "huge", "c")] == [b"12", b"34", None, b"56"]
+    latest.keep("d", b"7")
+    assert [latest.find(name) for name in ("a", "b", "c", "d")] == [None, b"34", b"56", b"7"]
 
 
 def test_an_answer_with_many_classes_stays_small() -> None:

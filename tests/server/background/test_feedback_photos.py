@@ -2,8 +2,9 @@
 
 import io
 import shutil
+import sqlite3
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,15 @@ import pytest
 from PIL import Image, ImageOps
 from starlette.testclient import TestClient
 
+from florilege.feedback_store import FILE, FeedbackStore, Row
 from florilege.models.images import Header, plain_jpeg
 from florilege.server.app import create_app
-from florilege.server.background import feedback_photos
-from florilege.server.background.feedback_photos import FeedbackPhotos
-from florilege.server.inference.decoding_budget import PixelBudget
-from florilege.server.prometheus import Metrics
+from florilege.server.background import feedback
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
+from tests.server.background.stored import photos, rows, words
 from tests.server.background.test_feedback import about, say
-from tests.server.background.test_feedback_store import lines_of
 from tests.server.counted import value
 from tests.server.running import Running, wait_for
 from tests.server.test_problems import check
@@ -68,30 +67,37 @@ def client(bundle: Path, store: Path) -> Iterator[TestClient]:
         yield client
 
 
-def opened(path: Path) -> Image.Image:
-    return Image.open(io.BytesIO(path.read_bytes()))
+def opened(content: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(content))
 
 
 def became(client: Any, outcome: str) -> float:
     return value(client.app.state.engine.metrics, "feedback_photos_total", outcome=outcome)
 
 
-def files(store: Path) -> list[Path]:
-    return sorted((store / "photos").iterdir())
+def photo_of(store: Path, answer: dict[str, Any]) -> np.ndarray:
+    """The middle pixel of the photo kept of an answer."""
+    (row,) = rows(store, f"SELECT jpeg FROM photos WHERE answer_id = '{answer['id']}'")
+    middle: np.ndarray = np.asarray(opened(row["jpeg"]))[150, 100]
+    return middle
 
 
-def test_a_photo_is_kept_with_consent_and_its_line_names_it(
-    client: TestClient, store: Path
+@pytest.mark.parametrize("licence", ["CC-BY-4.0", "CC0-1.0"])
+def test_a_photo_is_kept_with_consent_under_the_licence_that_the_card_names(
+    bundle: Path, store: Path, licence: str
 ) -> None:
-    answer = identify(client, PHOTO)
-    response = say(client, about(answer, "1001", consent=True))
-    assert (response.status_code, response.json()["photos"]) == (202, 1)
-    (row,) = lines_of(store)
-    (path,) = files(store)
-    assert (row["consent"], row["photos"]) == (True, [f"photos/{path.name}"])
-    assert path.stat().st_mode & 0o077 == 0
-    assert path.parent.stat().st_mode & 0o077 == 0
-    assert became(client, "kept") == 1
+    given = {} if licence == "CC-BY-4.0" else {"feedback_licence": licence}
+    with serving(bundle, store, **given) as client:
+        assert client.get("/v1/model").json()["feedback_licence"] == licence
+        answer = identify(client, PHOTO)
+        response = say(client, about(answer, "1001", consent=True))
+        assert (response.status_code, response.json()["photos"]) == (202, 1)
+        assert became(client, "kept") == 1
+    (row,) = words(store)
+    assert (row["consent"], row["photos"], row["licence"]) == (True, 1, licence)
+    assert len(photos(store)) == 1
+    for path in (store, store / FILE):
+        assert path.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("consent", [None, False])
@@ -102,27 +108,29 @@ def test_without_consent_no_photo_is_ever_written(
     for class_id in ("1001", "not_listed"):
         answer = identify(client, PHOTO)
         assert say(client, about(answer, class_id, **said)).json()["photos"] == 0
-    assert files(store) == []
-    assert [(row["consent"], row["photos"]) for row in lines_of(store)] == [(False, [])] * 2
-    for path in store.rglob("*"):
-        assert path.is_dir() or b"\xff\xd8" not in path.read_bytes()
+    assert [(row["consent"], row["photos"], row["licence"]) for row in words(store)] == [
+        (False, 0, None)
+    ] * 2
+    (path,) = store.iterdir()
+    assert b"\xff\xd8\xff" not in path.read_bytes()
 
 
 def test_consent_is_true_or_false_and_nothing_like_it(client: TestClient, store: Path) -> None:
     answer = identify(client, PHOTO)
     for consent in ("true", 1, "yes", None, [True]):
         check(say(client, about(answer, "1001", consent=consent)), 400, "invalid_parameter")
-    assert files(store) == []
+    assert photos(store) == []
 
 
 def test_a_server_that_keeps_no_photos_takes_the_words_alone(bundle: Path, store: Path) -> None:
     with serving(bundle, store, feedback_photos=False) as client:
         answer = identify(client, PHOTO)
         assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0
-        assert client.get("/v1/model").json()["feedback_photos"] is False
-    (row,) = lines_of(store)
-    assert (row["consent"], row["photos"]) == (True, [])
-    assert [path.suffix for path in store.rglob("*")] == [".jsonl"]
+        card = client.get("/v1/model").json()
+        assert (card["feedback_photos"], card["feedback_licence"]) == (False, None)
+    (row,) = words(store)
+    assert (row["consent"], row["photos"]) == (True, 0)
+    assert photos(store) == []
     with serving(bundle, store) as client:
         assert client.get("/v1/model").json()["feedback_photos"] is True
 
@@ -131,14 +139,13 @@ def test_nothing_but_the_pixels_is_kept_upright(client: TestClient, store: Path)
     assert PHOTO.count(SECRET) == 6
     answer = identify(client, PHOTO)
     say(client, about(answer, "1001", consent=True))
-    (path,) = files(store)
-    content = path.read_bytes()
+    (content,) = photos(store)
     for word in (SECRET, b"Exif", b"http://ns.adobe.com", b"Photoshop", b"ICC_PROFILE", b"2.2945"):
         assert word not in content
     markers = content.split(b"\xff\xda")[0]
     assert b"\xff\xe1" not in markers  # EXIF and XMP
     assert b"\xff\xfe" not in markers  # a comment
-    kept = np.asarray(opened(path).convert("RGB"), dtype=float)
+    kept = np.asarray(opened(content).convert("RGB"), dtype=float)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(PHOTO))).convert("RGB")
     assert kept.shape == (300, 200, 3)
     assert np.abs(kept - np.asarray(upright, dtype=float)).mean() < 3
@@ -152,20 +159,19 @@ def test_larger_photos_are_made_smaller(
     side: int,
     kept: tuple[int, int],
 ) -> None:
-    monkeypatch.setattr(feedback_photos, "SIDE", side)
+    monkeypatch.setattr(feedback, "SIDE", side)
     answer = identify(client, PHOTO)
     say(client, about(answer, "1001", consent=True))
-    (path,) = files(store)
-    assert opened(path).size == kept
+    (content,) = photos(store)
+    assert opened(content).size == kept
 
 
 def test_all_photos_of_an_answer_are_kept_in_their_order(client: TestClient, store: Path) -> None:
     colours = [(200, 30, 30), (30, 200, 30), (30, 30, 200)]
     answer = identify(client, *(jpeg(colour) for colour in colours))
     assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 3
-    (row,) = lines_of(store)
-    for name, colour in zip(row["photos"], colours, strict=True):
-        middle = np.asarray(opened(store / name))[150, 100]
+    for content, colour in zip(photos(store), colours, strict=True):
+        middle = np.asarray(opened(content))[150, 100]
         assert np.abs(np.subtract(middle, colour, dtype=float)).max() < 10
 
 
@@ -180,12 +186,52 @@ def test_the_last_word_decides_also_about_the_photos(client: TestClient, store: 
     ):
         said = say(client, about(answer, class_id, consent=consent))
         assert said.json()["photos"] == kept
-        assert len(files(store)) == kept
-        assert lines_of(store)[-1]["photos"] == [f"photos/{path.name}" for path in files(store)]
-    names = {tuple(row["photos"]) for row in lines_of(store)}
-    assert len(names) == 2
+        assert len(photos(store)) == kept
+        assert words(store)[-1]["photos"] == kept
     assert became(client, "kept") == 2
     assert became(client, "withdrawn") == 1
+
+
+def test_consent_is_taken_back_after_a_restart_and_nothing_remains_on_the_disk(
+    bundle: Path, store: Path
+) -> None:
+    with serving(bundle, store) as client:
+        answer = identify(client, PHOTO)
+        say(client, about(answer, "1001", consent=True))
+    (content,) = photos(store)
+    assert content[100:200] in (store / FILE).read_bytes()
+    with serving(bundle, store) as client:
+        said = say(client, about(answer, "1001", consent=True))  # the same again
+        assert said.json()["photos"] == 1
+        assert say(client, about(answer, "1001", consent=False)).json()["photos"] == 0
+        assert became(client, "withdrawn") == 1
+        assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0  # forgotten
+    assert photos(store) == []
+    assert content[100:200] not in (store / FILE).read_bytes()
+
+
+def test_a_full_store_refuses_photos_whole_and_lets_consent_be_taken_back(
+    bundle: Path, store: Path
+) -> None:
+    with serving(bundle, store, feedback_max_bytes=200_000) as client:
+        answers = []
+        while True:
+            answers.append(identify(client, PHOTO))
+            if say(client, about(answers[-1], "1001", consent=True)).status_code == 503:
+                break
+        stored = len(answers) - 1
+        assert (len(words(store)), len(photos(store))) == (stored, stored)
+        ids = {row["id"] for row in rows(store, "SELECT id FROM answers")}
+        assert ids == {answer["id"] for answer in answers[:-1]}
+        last = about(answers[0], "1002", consent=True, note="x" * 500)
+        while say(client, last).status_code == 202:
+            pass  # with words into the last room
+        for answer in answers[: stored // 2]:
+            response = say(client, about(answer, "1001", consent=False))
+            assert response.status_code == 202
+        assert len(photos(store)) == stored - stored // 2
+        response = say(client, about(answers[-1], "1001", consent=True))
+        assert (response.status_code, response.json()["photos"]) == (202, 1)  # there is room again
 
 
 def test_a_repeated_key_keeps_nothing_twice_and_says_the_same(
@@ -196,7 +242,7 @@ def test_a_repeated_key_keeps_nothing_twice_and_says_the_same(
     first, again = say(client, given, **key), say(client, given, **key)
     assert first.json() == again.json() == {**first.json(), "photos": 1}
     check(say(client, {**given, "consent": False}, **key), 422, "idempotency_key_reused")
-    assert len(files(store)) == 1
+    assert len(photos(store)) == 1
 
 
 def test_the_oldest_photos_are_forgotten_beyond_the_bytes_held(bundle: Path, store: Path) -> None:
@@ -209,28 +255,7 @@ def test_the_oldest_photos_are_forgotten_beyond_the_bytes_held(bundle: Path, sto
         ]
         assert kept == [0, 1, 1, 0]
         assert became(client, "forgotten") == 2
-    assert len(lines_of(store)) == 4
-
-
-def test_no_more_are_kept_than_the_disk_may_hold_also_after_a_restart(
-    bundle: Path, store: Path
-) -> None:
-    def one_more(client: TestClient) -> int:
-        answer = identify(client, PHOTO)
-        kept: int = say(client, about(answer, "1001", consent=True)).json()["photos"]
-        return kept
-
-    with serving(bundle, store) as client:
-        assert one_more(client) == 1
-    size = files(store)[0].stat().st_size
-    for most, kept in ((2 * size - 1, 0), (2 * size, 1), (2 * size, 0)):
-        with serving(bundle, store, feedback_photos_max_bytes=most) as client:
-            assert one_more(client) == kept
-    with serving(bundle, store, feedback_photos_max_bytes=3 * size) as client:
-        answer = identify(client, PHOTO)
-        for consent, count in ((True, 3), (False, 2), (True, 3)):  # what is taken back leaves room
-            say(client, about(answer, "1001", consent=consent))
-            assert len(files(store)) == count
+    assert len(words(store)) == 4
 
 
 def test_two_callers_with_one_request_id_each_give_their_own_photo(
@@ -242,10 +267,8 @@ def test_two_callers_with_one_request_id_each_give_their_own_photo(
     for response in posts:
         assert response.headers["x-request-id"] == "mine"
         say(client, about(response.json(), "1001", consent=True))
-    (one, other) = [row["photos"] for row in lines_of(store)]
-    assert one != other
-    for names, channel in ((one, 0), (other, 2)):
-        assert np.argmax(np.asarray(opened(store / names[0]))[150, 100]) == channel
+    for response, channel in zip(posts, (0, 2), strict=True):
+        assert np.argmax(photo_of(store, response.json())) == channel
 
 
 def test_after_a_swap_a_photo_goes_with_the_bundle_that_answered_it(
@@ -262,76 +285,53 @@ def test_after_a_swap_a_photo_goes_with_the_bundle_that_answered_it(
         new = identify(client, jpeg((30, 30, 200)))
         for answer in (old, new):
             say(client, about(answer, "1001", consent=True))
-    rows = lines_of(store)
-    assert [row["calibration_id"] for row in rows] == [
-        old["model"]["calibration_id"],
-        "new",
-    ]
-    for row, channel in zip(rows, (0, 2), strict=True):
-        assert np.argmax(np.asarray(opened(store / row["photos"][0]))[150, 100]) == channel
+    told = [row["calibration_id"] for row in words(store)]
+    assert told == [old["model"]["calibration_id"], "new"]
+    for answer, channel in ((old, 0), (new, 2)):
+        assert np.argmax(photo_of(store, answer)) == channel
 
 
-def held(folder: Path, **limits: int) -> FeedbackPhotos:
-    folder.mkdir(exist_ok=True)
-    bounds = {"held_bytes": 10**6, "max_bytes": 10**6, **limits}
-    return FeedbackPhotos(folder, Metrics(), **bounds)
-
-
-def test_a_photo_that_cannot_be_written_leaves_none_of_its_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    photos = held(tmp_path / "photos")
-    photos.remember("a", [PHOTO, PHOTO])
-    write: Callable[[Path, bytes], None] = feedback_photos._write
-
-    def full(path: Path, content: bytes) -> None:
-        write(path, content[: len(content) // 2])
-        if path.name.endswith("-2.jpg"):
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(feedback_photos, "_write", full)
-    with pytest.raises(OSError, match="No space"):
-        photos.keep("a", PixelBudget())
-    assert list((tmp_path / "photos").iterdir()) == []
-    monkeypatch.undo()
-    assert len(photos.keep("a", PixelBudget())) == 2
-
-
-def test_a_disk_that_fails_is_a_503_and_stores_no_line(
+def test_a_disk_that_fails_is_a_503_and_leaves_nothing(
     client: TestClient, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    insert = FeedbackStore._insert
 
-    answer = identify(client, PHOTO)
+    def fail(self: FeedbackStore, into: str, row: Row) -> None:
+        if "feedback" in into:  # the last of all
+            raise sqlite3.OperationalError("disk I/O error")
+        insert(self, into, row)
+
+    answer = identify(client, PHOTO, PHOTO)
+    given = about(answer, "1001", consent=True)
     with monkeypatch.context() as patched:
-        patched.setattr(feedback_photos, "_write", fail)
-        given = about(answer, "1001", consent=True)
+        patched.setattr(FeedbackStore, "_insert", fail)
         check(say(client, given, **{"Idempotency-Key": "a"}), 503, "feedback_not_stored")
-    assert lines_of(store) == []
-    assert say(client, given, **{"Idempotency-Key": "a"}).json()["photos"] == 1
+    assert (words(store), photos(store), rows(store, "SELECT * FROM answers")) == ([], [], [])
+    assert say(client, given, **{"Idempotency-Key": "a"}).json()["photos"] == 2
 
 
 def test_photos_are_decoded_within_the_budget_of_pixels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget, seen = PixelBudget(1000), []
-    make = plain_jpeg
+    seen, make = list[int](), plain_jpeg
 
     def watched(header: Header, **sizes: int) -> bytes:
         seen.append(budget.held)
         return make(header, **sizes)
 
-    monkeypatch.setattr(feedback_photos, "plain_jpeg", watched)
-    photos = held(tmp_path / "photos")
-    photos.remember("a", [garden.photo(2)])
-    photos.keep("a", budget)
+    monkeypatch.setattr(feedback, "plain_jpeg", watched)
+    with serving(bundle, store, max_decoding_pixels=1000) as client:
+        state: Any = client.app
+        budget = state.state.engine.pipeline.budget
+        answer = identify(client, garden.photo(2))
+        say(client, about(answer, "1001", consent=True))
     assert seen == [Image.open(io.BytesIO(garden.photo(2))).size[0] ** 2]
     assert budget.held == 0
 
 
-def test_a_photo_that_cannot_be_decoded_whole_is_not_kept(tmp_path: Path) -> None:
-    photos = held(tmp_path / "photos")
-    photos.remember("a", [PHOTO, PHOTO[: len(PHOTO) // 2]])
-    assert photos.keep("a", PixelBudget()) == []
-    assert list((tmp_path / "photos").iterdir()) == []
+def test_a_photo_that_cannot_be_decoded_whole_is_not_kept(client: Any, store: Path) -> None:
+    answer = identify(client, PHOTO, PHOTO)
+    client.app.state.feedback.photos.keep(answer["id"], [PHOTO, PHOTO[: len(PHOTO) // 2]])
+    assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0
+    assert photos(store) == []
+    assert became(client, "unreadable") == 1

@@ -15,6 +15,7 @@ import pytest
 
 from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.background.stored import photos, words
 from tests.server.running import Running, wait_for
 
 if TYPE_CHECKING:
@@ -564,11 +565,7 @@ def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> No
 
 def stored(running: Running) -> list[str]:
     """What was said, from the store."""
-    folder = running.app.state.feedback.store.files.folder
-    lines = [
-        line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()
-    ]
-    return [json.loads(line)["said"] for line in lines]
+    return [row["class_id"] for row in words(running.engine.settings.feedback_store)]
 
 
 @browser
@@ -617,8 +614,9 @@ def test_feedback_that_fails_is_told_kindly_and_can_be_sent_again(
     page.unroute(re.compile("/v1/feedback"))
     page.click(".this >> nth=0")
     page.wait_for_selector(".told")
-    listening.app.state.feedback.answers.__init__(10)
     page.click("text=Change that")
+    show(page)  # another answer, on which nothing was said yet
+    listening.app.state.feedback.answers.__init__(10)
     page.click(".this >> nth=0")
     page.wait_for_selector("text=no longer remembers")
 
@@ -633,7 +631,7 @@ def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer
         assert "unless you allow" in page.inner_text("#private")
 
         def kept() -> int:
-            return len(list((tmp_path / "photos").iterdir()))
+            return len(photos(tmp_path))
 
         def said(press: Callable[[], None]) -> int:
             with page.expect_response(re.compile("/v1/feedback")):
@@ -642,6 +640,7 @@ def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer
             return kept()
 
         show(page)
+        assert "under the licence CC-BY-4.0" in page.inner_text("#consent")
         assert not page.is_checked("#consented")
         assert said(lambda: page.click(".this >> nth=0")) == 0
         assert said(lambda: page.check("#consented")) == 1
@@ -657,10 +656,9 @@ def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer
         page.wait_for_selector("text=could not be kept")
         assert page.is_checked("#consented")  # as it still is
         page.unroute(re.compile("/v1/feedback"))
-        running.app.state.feedback.photos._kept.clear()
-        running.app.state.feedback.photos._held.clear()
-        assert said(lambda: page.click("#consented")) == 2
-        assert said(lambda: page.click("#consented")) == 2
+        running.app.state.feedback.photos.__init__(1, len)
+        assert said(lambda: page.click("#consented")) == 1
+        assert said(lambda: page.click("#consented")) == 1
         assert "the photo could not be" in page.inner_text("#feedback-said")
     assert stored(running)[-1] == "not_listed"
 

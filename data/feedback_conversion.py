@@ -1,0 +1,76 @@
+"""Feedback that earlier versions stored as lines of JSON and files, as the database of today."""
+
+import json
+import re
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from florilege.errors import DataError
+from florilege.feedback_store import FILE, JSON_LINES, NOT_AN_ORGANISM, FeedbackStore
+
+PHOTO = re.compile(r"photos/[0-9a-f]{32}-[0-9]+\.jpg")  # as servers named them
+ANSWERED = (
+    *("bundle_sha256", "calibration_id", "rule", "k", "coverage", "guarantee"),
+    *("images", "list", "restricted", "verdict"),
+)
+
+
+def convert_feedback(store: Path) -> int:
+    """Move the rows and photos of a folder into a database, and delete the files.
+
+    Callers named answers then: rows of one name are of one answer only if all else agrees.
+
+    Returns:
+        How many rows were moved; torn lines are left out.
+
+    Raises:
+        DataError: There are none, or a database too.
+    """
+    files = sorted(store.glob(JSON_LINES))
+    if not files or (store / FILE).exists():
+        raise DataError(f"{store} must hold {JSON_LINES} and no {FILE}")
+    lines = [line for file in files for line in file.read_bytes().splitlines()]
+    rows = [row for line in lines if (row := _row(line)) is not None]
+    ids, photos = dict[str, str](), set[Path]()
+    with tempfile.TemporaryDirectory(dir=store) as beside:
+        with closing(FeedbackStore(Path(beside), max_bytes=2**40)) as database:
+            for row in rows:
+                answer = {name: row.get(name) for name in ANSWERED}
+                answer |= {"key": "", "members": json.dumps(row["set"])}
+                same = json.dumps([row["request_id"], answer])
+                answer_id = answer["id"] = ids.setdefault(same, uuid4().hex)
+                paths = [path for name in row.get("photos", ()) if (path := _photo(store, name))]
+                photos |= set(paths)
+                new = database.count_photos(answer_id) == 0
+                contents = [path.read_bytes() for path in paths] if new else []
+                database.add(answer, _word(row, answer_id, len(paths)), contents)
+        (Path(beside) / FILE).replace(store / FILE)
+    for path in (*files, *photos):
+        path.unlink()
+    return len(rows)
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and {"request_id", "set", "time"} <= row.keys() else None
+
+
+def _photo(store: Path, name: object) -> Path | None:
+    """A photo that a server wrote: no other file, nothing outside the folder and no link."""
+    path = store / str(name)
+    links = path.is_symlink() or path.parent.is_symlink()
+    return path if PHOTO.fullmatch(str(name)) and path.is_file() and not links else None
+
+
+def _word(row: dict[str, Any], answer_id: str, photos: int) -> dict[str, Any]:
+    copied = {name: row.get(name) for name in ("time", "in_set", "note")}
+    class_id = row.get("said") or row.get("class_id") or NOT_AN_ORGANISM
+    consent = bool(row.get("consent"))
+    named = {"answer_id": answer_id, "key": "", "class_id": class_id, "consent": consent}
+    return {**copied, **named, "photos": photos}

@@ -1,0 +1,200 @@
+"""Feedback on disk: one SQLite database in a folder, which a server writes and others read.
+
+Of several words on an answer the last one counts. Nothing is deleted to make room: at its bound
+the database refuses.
+"""
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from florilege.errors import DataError
+
+FILE = "feedback.sqlite3"
+JSON_LINES = "feedback-*.jsonl"  # of earlier versions
+NOT_LISTED = "not_listed"
+NOT_AN_ORGANISM = "not_an_organism"
+ANSWER_ID = re.compile("[0-9a-f]{32}")
+RESERVED_PAGES = 64
+"""Room beyond the bound for words that take consent back."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (
+    id TEXT PRIMARY KEY,
+    key TEXT NOT NULL,  -- name of the key that asked; empty where none was needed
+    bundle_sha256 TEXT,
+    calibration_id TEXT,
+    rule TEXT,
+    k REAL,
+    coverage REAL,
+    guarantee TEXT,
+    images INTEGER,
+    list TEXT,
+    restricted INTEGER,
+    verdict TEXT,
+    members TEXT NOT NULL  -- class ids of the set, a JSON array
+);
+CREATE TABLE IF NOT EXISTS feedback (
+    number INTEGER PRIMARY KEY,
+    answer_id TEXT NOT NULL REFERENCES answers (id),
+    key TEXT NOT NULL,
+    idempotency_key TEXT,
+    time TEXT NOT NULL,
+    class_id TEXT NOT NULL,  -- or not_listed, not_an_organism
+    in_set INTEGER,
+    note TEXT,
+    consent INTEGER NOT NULL,
+    licence TEXT,  -- under which the photos are given; null without consent
+    photos INTEGER NOT NULL,  -- how many were kept then
+    UNIQUE (key, idempotency_key)
+);
+CREATE INDEX IF NOT EXISTS feedback_by_answer ON feedback (answer_id);
+CREATE TABLE IF NOT EXISTS photos (
+    answer_id TEXT NOT NULL REFERENCES answers (id),
+    number INTEGER NOT NULL,
+    jpeg BLOB NOT NULL,
+    PRIMARY KEY (answer_id, number)
+);
+"""
+
+Row = Mapping[str, Any]
+
+
+class FeedbackStore:
+    """What a server writes to; one thread at a time. ``folder`` exists.
+
+    Raises:
+        sqlite3.Error: The database cannot be opened or written; also raised by every method.
+    """
+
+    def __init__(self, folder: Path, *, max_bytes: int) -> None:
+        path = folder / FILE
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._db = sqlite3.connect(path, check_same_thread=False)
+        self._db.row_factory = sqlite3.Row
+        try:
+            self._db.executescript(SCHEMA)
+            self._db.execute("PRAGMA secure_delete = ON")  # what is taken back is overwritten
+            (page_bytes,) = self._db.execute("PRAGMA page_size").fetchone()
+        except sqlite3.Error:
+            self._db.close()
+            raise
+        self._max_pages = max(1, max_bytes // page_bytes)
+
+    def answer(self, answer_id: str) -> Row | None:
+        """The row of an answer that was given feedback on."""
+        return self._one("SELECT * FROM answers WHERE id = ?", answer_id)
+
+    def repeated(self, key: str, idempotency_key: str | None) -> Row | None:
+        """The row of feedback that came with this Idempotency-Key before, from the same key."""
+        found = "SELECT * FROM feedback WHERE key = ? AND idempotency_key = ?"
+        return self._one(found, key, idempotency_key)
+
+    def count_photos(self, answer_id: str) -> int:
+        """How many photos of an answer are kept."""
+        counted = self._one("SELECT count(*) AS photos FROM photos WHERE answer_id = ?", answer_id)
+        return 0 if counted is None else int(counted["photos"])
+
+    def add(self, answer: Row, word: Row, photos: Sequence[bytes]) -> None:
+        """Store a word on an answer and its photos, all or nothing.
+
+        Without consent the photos that were kept of the answer are deleted.
+        """
+        reserve = 0
+        with self._db:
+            if not word["consent"]:
+                delete = "DELETE FROM photos WHERE answer_id = ?"
+                reserve = RESERVED_PAGES * self._db.execute(delete, (answer["id"],)).rowcount
+            self._db.execute(f"PRAGMA max_page_count = {self._max_pages + reserve}")
+            self._insert("INSERT OR IGNORE INTO answers", answer)
+            for number, jpeg in enumerate(photos, start=1):
+                photo = {"answer_id": answer["id"], "number": number, "jpeg": jpeg}
+                self._insert("INSERT INTO photos", photo)
+            self._insert("INSERT INTO feedback", word)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def _one(self, query: str, *values: str | None) -> Row | None:
+        row = self._db.execute(query, values).fetchone()
+        return None if row is None else dict(row)
+
+    def _insert(self, into: str, row: Row) -> None:
+        values = ", ".join(f":{name}" for name in row)
+        self._db.execute(f"{into} ({', '.join(row)}) VALUES ({values})", dict(row))
+
+
+@contextmanager
+def open_feedback(folder: Path) -> Iterator["FeedbackReader"]:
+    """Open the feedback in a folder to read it, also while a server writes.
+
+    Raises:
+        DataError: There is none, or it cannot be read; also inside the block.
+    """
+    refuse_json_lines(folder)
+    path = folder / FILE
+    if not path.is_file() or path.is_symlink():
+        raise DataError(f"{folder} holds no {FILE}; name the folder of serve --feedback-store")
+    try:
+        address = f"{path.absolute().as_uri()}?mode=rw"  # so that what a crash left is undone
+        with closing(sqlite3.connect(address, uri=True)) as db:
+            db.row_factory = sqlite3.Row
+            db.execute("PRAGMA query_only = ON")
+            db.execute("PRAGMA trusted_schema = OFF")
+            yield FeedbackReader(db)
+    except sqlite3.Error as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def refuse_json_lines(folder: Path) -> None:
+    """Raise `DataError` where a folder holds feedback as earlier versions stored it."""
+    if any(folder.glob(JSON_LINES)):
+        raise DataError(
+            f"{folder} holds feedback of an earlier version; convert it once: "
+            f"florilege data convert-feedback {folder}"
+        )
+
+
+class FeedbackReader:
+    """The rows and photos of a store."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def answer_ids(self) -> set[str]:
+        """Every answer that was given feedback on."""
+        return {row["id"] for row in self._db.execute("SELECT id FROM answers")}
+
+    def last_words(self) -> list[dict[str, Any]]:
+        """The last row of each answer, with what was answered.
+
+        ``class_id`` is None where it showed no organism; ``set`` are class ids.
+        """
+        rows = self._db.execute(
+            "SELECT answers.*, feedback.* FROM feedback JOIN answers ON id = answer_id "
+            "WHERE number IN (SELECT max(number) FROM feedback GROUP BY answer_id) ORDER BY number"
+        ).fetchall()
+        return [_word(dict(row)) for row in rows]
+
+    def photos(self, answer_id: str) -> list[bytes]:
+        """The photos of an answer, each a JPEG."""
+        wanted = "SELECT jpeg FROM photos WHERE answer_id = ? AND typeof(jpeg) = 'blob'"
+        rows = self._db.execute(f"{wanted} ORDER BY number", (answer_id,))
+        return [row["jpeg"] for row in rows]
+
+
+def _word(row: dict[str, Any]) -> dict[str, Any]:
+    try:
+        members = json.loads(row.pop("members"))
+    except (ValueError, TypeError) as error:
+        raise sqlite3.DataError(f"the set of answer {row['answer_id']!r} is no JSON") from error
+    if not isinstance(row["class_id"], str) or not ANSWER_ID.fullmatch(str(row["answer_id"])):
+        raise sqlite3.DataError(f"answer {row['answer_id']!r} is not one of a server")
+    class_id = None if row["class_id"] == NOT_AN_ORGANISM else row["class_id"]
+    return {**row, "class_id": class_id, "set": members}

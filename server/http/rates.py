@@ -1,0 +1,59 @@
+"""How often one client may ask: requests counted in a moving window, in this process."""
+
+import ipaddress
+import math
+import time
+
+from fastapi import Request
+from limits import RateLimitItem
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+
+from florilege.server.errors import RateLimited
+
+SITE_BITS = 64  # of an IPv6 address: whoever has one has them all
+
+
+class Rates:
+    """Counts the requests of each client; ``what`` is limited, in words and in the headers."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+
+    def count(self, rate: RateLimitItem, client: str) -> dict[str, str]:
+        """Count one request, and return the headers that tell how many are left.
+
+        Raises:
+            RateLimited: Too many requests for this rate.
+        """
+        passed = self._limiter.hit(rate, client)
+        reset, left = self._limiter.get_window_stats(rate, client)
+        seconds = max(1, math.ceil(reset - time.time()))
+        headers = {
+            "RateLimit-Policy": f'"{self._what}";q={rate.amount};w={rate.get_expiry()}',
+            "RateLimit": f'"{self._what}";r={left};t={seconds}',
+        }
+        if not passed:
+            raise RateLimited(
+                f"this {self._what} may send {rate.amount} requests in {rate.get_expiry()} "
+                f"seconds; try again in {seconds}",
+                limit=rate.amount,
+                retry_after=seconds,
+                headers=headers,
+            )
+        return headers
+
+
+def client_of(request: Request) -> str:
+    """Who asks: the key where one is needed, else the address, of IPv6 the network."""
+    if request.state.key is not None:
+        return f"key {request.state.key}"
+    host = "" if request.client is None else request.client.host
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4:
+        return host
+    return str(ipaddress.ip_network((address, SITE_BITS), strict=False))
