@@ -162,11 +162,11 @@ class Bench:
             other = (
                 self.best(PARTNER, decays, noise, seed) if searched else self.partner(noise, seed)
             )
-            return self.blends(own, other, noise, seed)
+            return [self.blended(own, other, noise, seed)]
         loss, _, lda = method.partition("+")
         if lda:
             own = self.best(loss, decays, noise, seed)
-            return self.blends(own, own._replace(seconds=0), noise, seed)[:1]
+            return [self.blended(own, own._replace(seconds=0), noise, seed)]
         return [self.fit(loss, decay, noise, seed) for decay in decays]
 
     def best(self, loss: str, decays: Sequence[float], noise: float, seed: int) -> Fit:
@@ -175,18 +175,14 @@ class Bench:
         chosen = self.choose(fits, SHARPNESS[:1])[0].fit if len(fits) > 1 else fits[0]
         return chosen._replace(seconds=sum(fit.seconds for fit in fits))
 
-    def blends(self, own: Fit, other: Fit, noise: float, seed: int) -> list[Fit]:
-        """The blends of the product, before they are sharpened."""
+    def blended(self, own: Fit, other: Fit, noise: float, seed: int) -> Fit:
+        """The blend of the product, before it is sharpened."""
         train, began = self.train(noise, seed), time.process_time()
-        heads = [
-            x.head for x in candidates(own.linear(), other.linear(), train) if x.sharpness == 1
-        ]
-        seconds, fits = own.seconds + other.seconds + time.process_time() - began, list[Fit]()
-        for head in heads:
-            network = self.network("linear").eval()
-            network.load_state_dict({"head.weight": head.weight, "head.bias": head.bias})
-            fits.append(Fit(network, own.weight_decay, seconds))
-        return fits
+        head = next(candidates(own.linear(), other.linear(), train)).head
+        seconds = own.seconds + other.seconds + time.process_time() - began
+        network = self.network("linear").eval()
+        network.load_state_dict({"head.weight": head.weight, "head.bias": head.bias})
+        return Fit(network, own.weight_decay, seconds)
 
     def choose(self, fits: Sequence[Fit], sharpness: Sequence[float]) -> tuple["Choice", float]:
         """What does most on val, the first of several, and its mean average-K accuracy there."""
@@ -225,7 +221,6 @@ class Bench:
             "head": choice.head,
             "score_kind": choice.score_kind,
             "sharpness": choice.sharpness,
-            "candidate": fits.index(choice.fit),
             "seconds": round(sum({fit.seconds for fit in fits}), 1),
             "val": round(on_val, 3),
             **{f"average_{k}": round(x, 3) for k, x in zip(SIZES, by_k, strict=True)},

@@ -150,6 +150,12 @@ class RateLimited(Problem):
     status, code, title, retryable = 429, "rate_limited", "Too many requests", True
 
 
+class HeadersTooLarge(Problem):
+    """The address and the header lines together."""
+
+    status, code, title = 431, "headers_too_large", "The header lines are too long"
+
+
 class Overloaded(Problem):
     status, code, title, retryable = 503, "overloaded", "The server is busy", True
 

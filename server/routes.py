@@ -50,6 +50,7 @@ from florilege.server.http.query_parameters import (
     ClassesQuery,
     ClassQuery,
     NoQuery,
+    ThumbnailQuery,
     question_of,
     refuse_repeated,
 )
@@ -196,27 +197,6 @@ async def classes(
 
 
 @router.get(
-    "/v1/classes/{class_id:path}/thumbnail",
-    response_class=Response,
-    responses={
-        200: {"content": {"image/jpeg": {"schema": PHOTO}}},
-        **refusals(ClassNotFound, ThumbnailNotFound),
-    },
-)
-async def thumbnail(
-    request: Request, class_id: str, about: AboutOf, query: Annotated[NoQuery, Query()]
-) -> Response:
-    """Return a small reference picture of one class, a JPEG.
-
-    The `thumbnail` of a taxon gives its address, author and licence.
-    """
-    _check_class(about, class_id)
-    if class_id not in about.thumbnails:
-        raise ThumbnailNotFound(f"there is no picture of the class {class_id[:80]!r}")
-    return about.thumbnails[class_id].answer(request)
-
-
-@router.get(
     "/v1/classes/{class_id:path}",
     response_model=ClassEntry,
     responses=refusals(ClassNotFound),
@@ -225,9 +205,33 @@ async def one_class(
     request: Request, class_id: str, about: AboutOf, query: Annotated[ClassQuery, Query()]
 ) -> Response:
     """Return one class by its id."""
+    owner = class_id.removesuffix("/thumbnail")  # an older address of its picture
+    if class_id not in about.classes and owner in about.thumbnails:
+        return about.thumbnails[owner].answer(request)
     _check_class(about, class_id)
     entry = about.classes.entry(class_id, _chain(request, query.lang))
     return Cached(entry).answer(request, vary="Accept-Language")
+
+
+@router.get(
+    "/v1/thumbnails",
+    response_class=Response,
+    responses={
+        200: {"content": {"image/jpeg": {"schema": PHOTO}}},
+        **refusals(ClassNotFound, ThumbnailNotFound),
+    },
+)
+async def thumbnail(
+    request: Request, about: AboutOf, query: Annotated[ThumbnailQuery, Query()]
+) -> Response:
+    """Return a small reference picture of one class, a JPEG.
+
+    The `thumbnail` of a taxon gives its address, author and licence.
+    """
+    _check_class(about, query.class_id)
+    if query.class_id not in about.thumbnails:
+        raise ThumbnailNotFound(f"there is no picture of the class {query.class_id[:80]!r}")
+    return about.thumbnails[query.class_id].answer(request)
 
 
 def _check_class(about: About, class_id: str) -> None:

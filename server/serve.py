@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from florilege.errors import UsageError
 from florilege.server.engine import Engine
+from florilege.server.http.connection import Connection
 
 log = logging.getLogger("florilege.server")
 
@@ -97,6 +98,8 @@ def make_server(app: FastAPI) -> Server:
     engine: Engine = app.state.engine
     config = uvicorn.Config(
         app,
+        http=Connection,
+        ws="none",
         access_log=False,
         log_config=None,
         lifespan="on",

@@ -48,6 +48,10 @@ ADAMW: Final = {"learning_rate": 1e-3, "weight_decay": 0.05, "momentum": None, "
 """What differs from the defaults, which are those of sgd."""
 
 
+CLIP_NORM: Final = 1.0
+"""Largest norm of the gradient of a network without normalisation layers."""
+
+
 class OptimiserConfig(Group):
     """How the weights follow their gradients; see ``florilege.training.optimisation.optimizer``."""
 
@@ -68,7 +72,8 @@ class OptimiserConfig(Group):
     layer_decay: float = Field(default=1.0, gt=0, le=1)
     """Multiplier of the learning rate from each block of the backbone to the one below it."""
     clip_norm: Positive | None = None
-    """Largest norm of the gradient; null does not clip."""
+    """Largest norm of the gradient; null does not clip. A network without normalisation layers,
+    such as `vgg16`, `alexnet` or `squeezenet1_1`, has 1 unless you say otherwise."""
 
     @model_validator(mode="before")
     @classmethod
@@ -195,8 +200,8 @@ class TrainConfig(Group):
     `tiny_patches`, or timm's: `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`,
     `timm:local-dir:FOLDER`."""
     weights: Start = None
-    """Starting weights: `pretrained` (the network's own, downloaded), a file of weights, the folder
-    of a run or a bundle, or none."""
+    """Starting weights: `pretrained` (the network's own, downloaded once; with `freeze` the
+    default), a file of weights, the folder of a run or a bundle, or none."""
     freeze: Literal["backbone"] | None = None
     """`backbone` trains the head alone, on features that are computed once and kept; pictures are
     not augmented."""
@@ -204,8 +209,8 @@ class TrainConfig(Group):
     """Folder of kept features, for any number of runs and networks; null is `features` beside the
     run folder."""
     blend: bool = False
-    """Blend a linear head trained on kept features with one of `assume_negative` and with their
-    linear discriminant, as does most for the sets on `val`."""
+    """Average a linear head trained on kept features with one of `assume_negative` and with their
+    linear discriminant, as sharp as does most for the sets on `val`."""
     unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
     """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
     everything."""

@@ -16,6 +16,7 @@ from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.models.backbones import Network, build, side_taken
+from florilege.models.backbones.pretrained import megabytes
 from florilege.models.backbones.weights import (
     PRETRAINED,
     Weights,
@@ -110,7 +111,7 @@ def _train(
     with ranks.agreeing():
         if fresh:
             notes += start(network, config, objective, dataset, weights)
-            notes += _enlarged(dataset, config)
+            notes += [*_enlarged(dataset, config), *_untaught(config)]
         elif config.freeze:
             load_into(network, read_weights(folder.best), origin=str(folder.best))
     network = network.to(compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
@@ -379,6 +380,18 @@ def _enlarged(dataset: Dataset, config: TrainConfig) -> list[str]:
     return [
         f"pictures of {side} px are enlarged to {wanted} px: --image-size {enough} is "
         f"about {work:.1f} times less work"
+    ]
+
+
+def _untaught(config: TrainConfig) -> list[str]:
+    """A warning if nobody chose random weights for a network that has pretrained ones."""
+    size = megabytes(config.backbone)
+    if size is None or "weights" in config.model_fields_set or not config.epochs:
+        return []
+    return [
+        f"warning: {config.backbone} starts from random weights and needs many photos; --weights "
+        f"pretrained downloads what it has learnt from others (about {size:.0f} MB), --weights "
+        "FILE takes it from a file, --weights none starts from nothing without this warning"
     ]
 
 

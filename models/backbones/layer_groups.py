@@ -67,5 +67,11 @@ def _is_layer(module: nn.Module) -> bool:
     return any(parameter.ndim > 1 for parameter in module.parameters())
 
 
+def has_normalisation(backbone: nn.Module) -> bool:
+    """Whether any layer of a network normalises what it is given."""
+    norms = (each for each in backbone.modules() if "norm" in type(each).__name__.lower())
+    return any("weight" in each._parameters for each in norms)
+
+
 def _size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())

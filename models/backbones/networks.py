@@ -36,6 +36,7 @@ _SIDES: Final[Mapping[str, tuple[int, int]]] = {
     "vit_b_32": (32, 32), "vit_h_14": (14, 14), "vit_l_16": (16, 16), "vit_l_32": (32, 32),
 }
 # fmt: on
+_WITHOUT_NORMALISATION: Final = ("alexnet", "squeezenet", "vgg")
 _WITH_AUXILIARY_HEADS: Final = ("googlenet", "inception_v3")
 
 
@@ -167,6 +168,18 @@ def side_taken(name: str, at_least: int) -> int:
 
 def _side(name: str) -> tuple[int, int]:
     return next((side for start, side in _SIDES.items() if name.startswith(start)), (1, 1))
+
+
+def normalises(name: str) -> bool:
+    """Whether a network has normalisation layers, without which large steps diverge.
+
+    Example:
+        >>> normalises("vgg11_bn"), normalises("vgg11")
+        (True, False)
+    """
+    if is_timm(name):
+        return timm_networks.normalises(name)
+    return name.endswith("_bn") or not name.startswith(_WITHOUT_NORMALISATION)
 
 
 def build(

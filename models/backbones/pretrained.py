@@ -12,6 +12,7 @@ from florilege.errors import BundleError
 from florilege.models.backbones import timm_networks
 from florilege.models.backbones.provenance import Provenance, provenance_of
 from florilege.models.images import Preprocess
+from florilege.terminal import say
 
 _FILES: Final = ("model.safetensors", "pytorch_model.bin")  # of a repository or folder of timm's
 
@@ -31,6 +32,14 @@ def own_preprocess(name: str) -> Preprocess | None:
     )
 
 
+def megabytes(name: str) -> float | None:
+    """About how large the pretrained weights of a network are; None where it has none."""
+    if timm_networks.is_timm(name):
+        return timm_networks.megabytes(name)
+    weights = _torchvision_weights(name)
+    return None if weights is None else float(weights.meta["_file_size"])
+
+
 def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Provenance]:
     """Torchvision's own weights, downloaded once and then kept: weights, categories, provenance.
 
@@ -42,12 +51,14 @@ def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Pr
         raise BundleError(
             f"there are no pretrained weights for {name}; leave weights out or name a file"
         )
-    try:
-        state = weights.get_state_dict(check_hash=True)
-    except (OSError, RuntimeError) as error:
-        raise _unreachable(name, error, weights.url) from error
     licence, file = weights.meta.get("license"), weights.url.rpartition("/")[2]
     kept = Path(torch.hub.get_dir()) / "checkpoints" / file
+    if not kept.is_file():
+        _announce(name, weights.url)
+    try:
+        state = weights.get_state_dict(check_hash=True, progress=False)
+    except (OSError, RuntimeError) as error:
+        raise _unreachable(name, error, weights.url) from error
     if kept.is_file():
         found = provenance_of(kept, licence=licence, source=weights.url)
     else:
@@ -81,12 +92,15 @@ def fetch_timm(name: str) -> tuple[Path, Provenance]:
 
 def _from_hub(name: str, own: Mapping[str, Any]) -> tuple[Path, str]:
     """The file in its Hugging Face repository: the path it is kept at, and its address."""
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     repository, _, revision = own["hf_hub_id"].partition("@")
     files = [own["hf_hub_filename"]] if own.get("hf_hub_filename") else list(_FILES)
     at = f"https://huggingface.co/{repository}/resolve/{revision or 'main'}"
+    cached = (try_to_load_from_cache(repository, each, revision=revision or None) for each in files)
+    if not any(isinstance(each, str) for each in cached):
+        _announce(name, f"{at}/{files[0]}")
     for file in files:
         try:
             path = hf_hub_download(repository, file, revision=revision or None)
@@ -104,11 +118,20 @@ def _from_address(name: str, url: str) -> Path:
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     try:
         if not path.is_file():
+            _announce(name, url)
             path.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(url, str(path), progress=False)
     except (OSError, RuntimeError) as error:
         raise _unreachable(name, error, url) from error
     return path
+
+
+def _announce(name: str, address: str) -> None:
+    size = megabytes(name)
+    say(
+        f"downloading the pretrained weights of {name}{f', about {size:.0f} MB,' if size else ''} "
+        f"from {address}; they are kept for later runs (--weights FILE takes a file instead)"
+    )
 
 
 def _unreachable(name: str, error: Exception, address: str) -> BundleError:

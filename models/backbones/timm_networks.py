@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from florilege.errors import BundleError, UsageError
 from florilege.extras import install_hint
+from florilege.models.backbones.layer_groups import has_normalisation
 from florilege.models.images import Preprocess
 
 PREFIX: Final = "timm:"
@@ -82,6 +83,18 @@ def configuration(name: str) -> Mapping[str, Any]:
     return found
 
 
+@cache
+def megabytes(name: str) -> float | None:
+    """About how large the pretrained weights of a network of timm are; None where it has none."""
+    own = configuration(name)
+    if not (own.get("hf_hub_id") or own.get("url") or weights_folder(name)):
+        return None
+    with torch.device("meta"):
+        network = _timm().create_model(name.removeprefix(PREFIX), pretrained=False)
+    tensors = network.state_dict().values()
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors)) / 1e6
+
+
 def own_preprocess(name: str) -> Preprocess:
     """How a network of timm wants its pictures."""
     own = configuration(name)
@@ -92,6 +105,14 @@ def own_preprocess(name: str) -> Preprocess:
         mean=_three(own["mean"]),
         std=_three(own["std"]),
     )
+
+
+@cache
+def normalises(name: str) -> bool:
+    """Whether a network of timm has normalisation layers."""
+    configuration(name)  # an unknown one is refused here
+    with torch.device("meta"):
+        return has_normalisation(_create(name))
 
 
 def side_taken(name: str, at_least: int) -> int:

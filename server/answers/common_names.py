@@ -9,6 +9,7 @@ from florilege.server.schemas import CommonName, Taxon, ThumbnailInfo
 
 FALLBACK = "en"
 MOST_LANGUAGES = 30
+MAX_TAG_LENGTH = 35
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 
@@ -26,7 +27,7 @@ def accepted_languages(header: str) -> list[str]:
     for position, entry in enumerate(header.split(",", MOST_LANGUAGES)[:MOST_LANGUAGES]):
         tag, _, parameter = (part.strip() for part in entry.partition(";"))
         weight = _weight(parameter)
-        if LANGUAGE_TAG.fullmatch(tag) and weight > 0:
+        if len(tag) <= MAX_TAG_LENGTH and LANGUAGE_TAG.fullmatch(tag) and weight > 0:
             weighted.append((-weight, position, tag))
     return [tag for _, _, tag in sorted(weighted)]
 
@@ -39,7 +40,7 @@ def wanted_languages(lang: str | None, accept_language: str) -> tuple[str, ...]:
 def _weight(parameter: str) -> float:
     if not parameter:
         return 1.0
-    matched = re.fullmatch(r"q=([01](?:\.\d{0,3})?)", parameter)
+    matched = re.fullmatch(r"[qQ]=([01](?:\.\d{0,3})?)", parameter)
     return float(matched[1]) if matched else 0.0
 
 
@@ -76,7 +77,7 @@ def _thumbnail(item: ClassInfo) -> ThumbnailInfo | None:
     if item.thumbnail is None:
         return None
     return ThumbnailInfo(
-        url=f"v1/classes/{quote(item.id, safe='')}/thumbnail",
+        url=f"v1/thumbnails?class_id={quote(item.id, safe='')}",
         author=item.thumbnail.author,
         licence=item.thumbnail.licence,
     )

@@ -5,7 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, FailFast, Field
 
 from florilege.calibration.guarantees import Guarantee
-from florilege.server.answers.common_names import FALLBACK, LANGUAGE_TAG, wanted_languages
+from florilege.server.answers.common_names import (
+    FALLBACK,
+    LANGUAGE_TAG,
+    MAX_TAG_LENGTH,
+    wanted_languages,
+)
 from florilege.server.schemas import Rule, Strict
 from florilege.settings import Flag
 
@@ -17,7 +22,7 @@ Language = Annotated[
         description="Language of the common names, such as `fr`. Default: the header "
         "Accept-Language, then English.",
         pattern=f"^{LANGUAGE_TAG.pattern}$",
-        max_length=35,
+        max_length=MAX_TAG_LENGTH,
     ),
 ]
 

@@ -41,11 +41,12 @@ SAFETY = {
 }
 
 
-def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Headers as ASGI and h11 take them."""
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
-_SAFETY = _raw(SAFETY)
+_SAFETY = raw(SAFETY)
 
 
 def callers_request_id(headers: Headers) -> str | None:
@@ -88,6 +89,7 @@ class _Exchange:
         self.method = scope["method"]
         if self.method == "HEAD":  # what GET would answer; the HTTP server leaves out the body
             scope = {**scope, "method": "GET"}
+        scope["path"] = _path_alone(scope["path"])
         self.scope, self._receive, self._send = scope, receive, send
         headers = Headers(scope=scope)
         self.id = uuid.uuid4().hex  # ours: two callers may send one X-Request-Id
@@ -143,7 +145,7 @@ class _Exchange:
             own["Connection"] = "close"
         given = list(message["headers"])
         names = {name for name, _ in given}
-        message["headers"] = given + [h for h in (*_SAFETY, *_raw(own)) if h[0] not in names]
+        message["headers"] = given + [h for h in (*_SAFETY, *raw(own)) if h[0] not in names]
 
     async def _linger(self) -> None:
         """Read on for a moment: closing on unread bytes would reset the connection, and a client
@@ -191,6 +193,12 @@ class _Exchange:
         }
         stages = dict(self.scope["state"].get("stages", {}))  # a thread may still be adding some
         traces.add(told, seconds, stages, Headers(scope=self.scope))
+
+
+def _path_alone(target: str) -> str:
+    """The path of an address, which clients may also send whole (RFC 9112, section 3.2.2)."""
+    scheme, _, rest = target.partition("://")
+    return "/" + rest.partition("/")[2] if scheme in ("http", "https") else target
 
 
 def _announces_body(headers: Headers) -> bool:

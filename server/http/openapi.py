@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 
 from florilege.server.errors import (
     MEDIA_TYPE,
+    HeadersTooLarge,
     InternalError,
     InvalidParameter,
     KeyMissing,
@@ -24,7 +25,10 @@ from florilege.server.errors import (
 from florilege.server.schemas import ProblemDocument
 
 EXAMPLES = files("florilege.server") / "http" / "examples.json"
-OF_ALL = (UnknownParameter, InvalidParameter, KeyMissing, KeyUnknown, RateLimited, InternalError)
+OF_ALL = (
+    *(UnknownParameter, InvalidParameter, KeyMissing, KeyUnknown, RateLimited),
+    *(HeadersTooLarge, InternalError),
+)
 WAITING = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
 KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},

@@ -27,6 +27,12 @@ class ClassQuery(Strict):
     lang: Language = None
 
 
+class ThumbnailQuery(Strict):
+    """Whose picture to show."""
+
+    class_id: str = Field(description="Id of the class.")
+
+
 class ClassesQuery(ClassQuery):
     """Which classes to list, and how."""
 

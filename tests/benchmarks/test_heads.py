@@ -76,7 +76,6 @@ def test_a_blend_is_that_of_the_product_to_the_last_bit(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blend, "SHARPNESS", (1.0,))
-    monkeypatch.setattr(blend, "PARTNERS", blend.PARTNERS[:1])
     config = bench.config("generalised_cross_entropy", DECAY, FIRST_SEED)
     train_run(config, tmp_path / "run", say=lambda _: None)
     theirs = load_file(str(tmp_path / "run" / "best.safetensors"))

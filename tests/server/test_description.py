@@ -37,6 +37,7 @@ def running(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     [
         *[("POST", "/v1/identify"), ("POST", "/v1/feedback"), ("GET", "/v1/model")],
         *[("GET", "/v1/classes"), ("GET", "/v1/classes/{class_id}"), ("GET", "/readyz")],
+        ("GET", "/v1/thumbnails"),
         ("POST", "/v2/identify/{project}"),
     ],
 )

@@ -3,19 +3,25 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
+from urllib.parse import quote
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from florilege.calibration.rules import RULES
 from florilege.models.bundle import replace_files
+from florilege.models.classes import ClassTable, Thumbnail
+from florilege.models.thumbnails import pack
 from florilege.server.app import create_app
 from florilege.server.schemas import Rule
 from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.running import Running
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "http.md"
@@ -92,7 +98,7 @@ def test_another_answer_has_another_etag(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("/v1/model", "/v1/classes", "/v1/classes/1001", "/v1/classes/1001/thumbnail"),
+        *("/v1/model", "/v1/classes", "/v1/classes/1001", "/v1/thumbnails?class_id=1001"),
         *("/", "/app.js"),
     ],
 )
@@ -165,9 +171,53 @@ def test_the_pictures_of_the_set_are_where_the_answer_says(client: TestClient) -
 def test_a_class_without_a_picture_says_so(client: TestClient) -> None:
     taxon = client.get("/v1/classes/1012").json()["taxon"]
     assert (taxon["link"], taxon["thumbnail"]) == (None, None)
-    assert client.get("/v1/classes/1012/thumbnail").json()["code"] == "thumbnail_not_found"
-    assert client.get("/v1/classes/99/thumbnail").json()["code"] == "class_not_found"
-    assert client.get("/v1/classes/1001/thumbnail?lang=fr").json()["code"] == "unknown_parameter"
+    for query, code in (
+        ("class_id=1012", "thumbnail_not_found"),
+        ("class_id=99", "class_not_found"),
+        ("class_id=1001&lang=fr", "unknown_parameter"),
+        ("", "invalid_parameter"),
+    ):
+        assert client.get(f"/v1/thumbnails?{query}").json()["code"] == code
+    assert client.get("/v1/classes/1012/thumbnail").json()["code"] == "class_not_found"
+
+
+ODD_IDS = ("a/b", "a", "a/thumbnail", "a/thumbnail/thumbnail", "/", "a//b", "..", "a/../b", "é",
+           "e\u0301", "a%2Fb", "a b+c", "?q=1#x", "a\nb", "thumbnail")  # fmt: skip
+
+
+def test_every_class_and_its_picture_are_reached_whatever_its_id(
+    bundle: Path, tmp_path: Path
+) -> None:
+    odd = shutil.copytree(bundle, tmp_path / "odd")
+    pictures = list(garden.thumbnails().values())
+    ids = ODD_IDS[: len(garden.FLOWERS)], ODD_IDS[-len(garden.FLOWERS) :]
+    for named in ids:
+        table = ClassTable(
+            tuple(
+                replace(item, id=id_, thumbnail=Thumbnail())
+                for item, id_ in zip(garden.classes(), named, strict=True)
+            )
+        )
+        shown = dict(zip(named, [*pictures, pictures[0]], strict=True))
+        files = {"classes.json": table.to_json().encode(), "thumbnails.zip": pack(table, shown)}
+        replace_files(odd, files)
+        # TestClient decodes a path twice
+        with Running(Settings(bundle=odd)) as running, httpx.Client(base_url=running.url) as client:
+            for entry in client.get("/v1/classes").json()["classes"]:
+                id_ = entry["class_id"]
+                assert client.get(f"/{entry['taxon']['thumbnail']['url']}").content == shown[id_]
+                if ".." in id_ or "\n" in id_:  # no path holds these
+                    assert entry in client.get("/v1/classes", params={"q": id_}).json()["classes"]
+                else:
+                    assert client.get(f"/v1/classes/{quote(id_, safe='')}").json() == entry
+
+
+def test_the_address_that_pictures_had_leads_to_them_where_no_class_has_it(
+    client: TestClient,
+) -> None:
+    old = client.get("/v1/classes/1001/thumbnail")
+    assert old.content == garden.thumbnails()["1001"]
+    assert old.headers["content-type"] == "image/jpeg"
 
 
 def test_a_bundle_from_before_pictures_is_served(bundle: Path, tmp_path: Path) -> None:
@@ -179,7 +229,7 @@ def test_a_bundle_from_before_pictures_is_served(bundle: Path, tmp_path: Path) -
     with TestClient(create_app(Settings(bundle=old))) as client:
         taxon = client.get("/v1/classes/1001").json()["taxon"]
         assert (taxon["link"], taxon["thumbnail"]) == (None, None)
-        assert client.get("/v1/classes/1001/thumbnail").status_code == 404
+        assert client.get("/v1/thumbnails?class_id=1001").status_code == 404
 
 
 def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) -> None:

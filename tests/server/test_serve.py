@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,33 @@ def test_sigterm_loses_no_answer(bundle: Path) -> None:
             closed.set()
             assert [answer.result() for answer in answers] == [200] * uploads
         assert served.process.wait(20) == 0
+
+
+def test_no_open_connection_spoils_a_stop(bundle: Path, tmp_path: Path) -> None:
+    """One offers another protocol, one is in the middle of a head, one says nothing."""
+    state, offer = tmp_path / "watch.json", b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    with ServeProcess(bundle, "--watch-state", str(state)) as served, ExitStack() as stack:
+        for sent in (
+            b"POST /v1/identify HTTP/1.1\r\nHost: x\r\n"
+            + offer
+            + b"Content-Length: 5\r\n\r\nhello",
+            b"GET /v1/model HTTP/1.1\r\nHost: x\r\nAccept-La",
+            b"",
+        ):
+            open_ = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+            stack.enter_context(open_).sendall(sent)
+        upload = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+        stack.callback(upload.close)
+        upload.putrequest("POST", "/v1/identify")
+        upload.putheader("Content-Length", str(len(PHOTO)))
+        upload.endheaders(PHOTO[:1000])
+        wait_for(lambda: 'code="415"' in metrics(served.port))  # the offer was answered
+        served.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: refuses(served.port))
+        upload.send(PHOTO[1000:])
+        assert upload.getresponse().status == 200
+        assert served.process.wait(20) == 0
+        assert json.loads(state.read_text())
 
 
 def test_a_stop_waits_as_long_as_there_is_to_drain(bundle: Path) -> None:

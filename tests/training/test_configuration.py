@@ -356,3 +356,27 @@ def test_the_last_blocks_are_given_as_a_number_or_all() -> None:
     given = {"data": "x", "weights": "w"}
     assert resolve(given | {"unfreeze": "2"}).unfreeze == 2  # a flag hands over text
     assert resolve(given, overrides=["unfreeze=all"]).unfreeze == "all"
+
+
+@pytest.mark.parametrize(
+    ("backbone", "said", "clip_norm"),
+    [
+        ("squeezenet1_1", [], 1.0),
+        ("timm:vgg11", [], 1.0),
+        ("resnet18", [], None),
+        ("vgg11_bn", [], None),
+        ("vgg11", ["optimiser.clip_norm=null"], None),
+        ("vgg11", ["optimiser.clip_norm=5", "optimiser.name=adamw"], 5.0),
+        ("vgg11", ["freeze=backbone", "weights=pretrained"], None),
+    ],
+)
+def test_gradients_are_clipped_where_no_layer_normalises_unless_someone_says(
+    backbone: str, said: list[str], clip_norm: float | None
+) -> None:
+    config = resolve({"data": "x", "backbone": backbone}, overrides=said)
+    assert config.optimiser.clip_norm == clip_norm
+
+
+def test_a_run_of_an_older_version_goes_on_without_clipping(tmp_path: Path) -> None:
+    run = resolve({"data": "x", "backbone": "vgg11"}, overrides=["optimiser.clip_norm=null"])
+    assert resolve({}, config=_file(tmp_path, to_yaml(run))) == run

@@ -17,7 +17,7 @@ from florilege.models.backbones import build
 from florilege.models.classes import ClassTable
 from florilege.models.heads import CosineHead, TwoHead
 from florilege.training import losses, train
-from florilege.training.configuration import from_plain
+from florilege.training.configuration import from_plain, resolve
 from florilege.training.data_loader import Batch
 from florilege.training.loop import Run
 from florilege.training.losses import CrossEntropy
@@ -347,6 +347,29 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
     assert torch.equal(new[1:], old[[0, 2]])  # blue, red
 
 
+@pytest.mark.parametrize(
+    ("backbone", "given", "warned"),
+    [
+        ("timm:test_efficientnet", {}, True),
+        ("resnet18", {}, True),
+        ("timm:test_efficientnet", {"weights": "none"}, False),
+        ("tiny", {}, False),  # there are none to start from
+    ],
+)
+def test_random_weights_that_nobody_chose_are_warned_of(
+    photos: Path, tmp_path: Path, backbone: str, given: dict[str, str], warned: bool
+) -> None:
+    said: list[str] = []
+    config = small_config(
+        photos, backbone=backbone, loss={"name": "cross_entropy"}, epochs=1, image_size=32, **given
+    )
+    train_run(config, tmp_path / "run", say=said.append)
+    start = f"warning: {backbone} starts from random weights"
+    lines = [line for line in said if line.startswith(start)]
+    assert len(lines) == warned
+    assert all("--weights pretrained downloads" in line for line in lines)
+
+
 def test_enlarged_pictures_are_said_with_a_faster_size(photos: Path, tmp_path: Path) -> None:
     changes = {"epochs": 1, "loss": {"name": "cross_entropy"}}
     line = "pictures of 20 px are enlarged to 50 px: --image-size 20 is about 6.2 times less work"
@@ -359,6 +382,7 @@ def test_pictures_that_a_network_needs_larger_are_enlarged_without_a_word(
     photos: Path, tmp_path: Path
 ) -> None:
     changes: dict[str, Any] = {"epochs": 1, "loss": {"name": "cross_entropy"}, "batch_size": 18}
+    changes["weights"] = None
     (only,) = _said(tmp_path / "run", photos, backbone="squeezenet1_0", image_size=21, **changes)
     assert only.startswith("epoch 1/1")
 
@@ -566,6 +590,26 @@ def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, optimiser={"learning_rate": 1e30})
     with pytest.raises(UsageError, match=r"became NaN by step .*learning_rate.*no checkpoint had"):
         train_run(config, tmp_path / "run", say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "loss", [key for key, kind in losses.LOSSES.items() if kind.head != "cosine"]
+)
+def test_every_loss_stops_with_advice_on_a_run_that_diverges(loss: str, tmp_path: Path) -> None:
+    flags = {"backbone": "tiny", "image_size": 16, "batch_size": 32, "workers": 0, "epochs": 3}
+    rate = ["optimiser.learning_rate=1e30"]
+    config = resolve({"data": "flora:train=64,val=16", "loss": loss, **flags}, overrides=rate)
+    with pytest.raises(UsageError, match=r"lower --set optimiser\.learning_rate"):
+        train_run(config, tmp_path / "run", say=lambda _: None)
+
+
+def test_a_network_without_normalisation_learns_at_the_default_rate(tmp_path: Path) -> None:
+    data = "flora:train=256,val=64,test=1"
+    flags = {"data": data, "backbone": "squeezenet1_1", "image_size": 64, "workers": 0}
+    config = resolve({**flags, "loss": "two_head_average_k", "batch_size": 32, "seed": 3})
+    run = tmp_path / "run"
+    train_run(config.model_copy(update={"epochs": 1}), run, say=lambda _: None)
+    assert float(_losses(run)[0]) < 10.2  # that of the first step
 
 
 def test_a_loss_of_nan_leaves_the_last_checkpoint_and_says_of_which_step(

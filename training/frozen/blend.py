@@ -4,7 +4,6 @@ Heads that different losses have trained err on different photos, and the discri
 labels least of all; what they have in common is right more often. Together they are one layer.
 """
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,8 +32,6 @@ PARTNERS_DECAY: Final = 0.005
 SHRINKAGE: Final = 0.4
 SHARE: Final = 0.25
 """Of the discriminant."""
-PARTNERS: Final = (0.5, 0.25)
-"""The partner's share of the two heads."""
 SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)
 
 
@@ -42,21 +39,19 @@ class Candidate(NamedTuple):
     """A blend."""
 
     head: Linear
-    partners: float  # share of the partner in the two heads
     sharpness: float  # what the logits are multiplied by
 
 
 def candidates(own: Linear, other: Linear, train: Features) -> Iterator[Candidate]:
-    r"""Blends of two heads and the discriminant of ``train``, those to prefer in a tie first.
+    r"""The mean of two heads with the discriminant of ``train``, the first to prefer in a tie.
 
-    .. math:: z = \tau\, \Bigl((1 - \rho) \bigl((1 - \pi) z_1 + \pi z_2\bigr)
+    .. math:: z = \tau\, \Bigl((1 - \rho) \frac{z_1 + z_2}{2}
         + \rho\, \frac{\sigma_1 + \sigma_2}{2 \sigma_d} z_d\Bigr)
 
     for logits :math:`z_1` of ``own``, :math:`z_2` of ``other`` and :math:`z_d` of the discriminant,
     :math:`\sigma` the root mean square on ``train`` of such logits around the mean of their photo,
-    :math:`\rho` a quarter, :math:`\pi` the share of the partner, a half or a quarter, and
-    :math:`\tau` a sharpness: a head that wrong labels have taught to doubt is too little sure of
-    photos as they are.
+    :math:`\rho` a quarter, and :math:`\tau` a sharpness: a head that wrong labels have taught to
+    doubt is too little sure of photos as they are.
 
     Args:
         own: Trained on ``train``, for features as they are kept.
@@ -66,13 +61,13 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[Candidat
     discriminant = Discriminant(train, len(own.bias)).layer(SHRINKAGE)
     level = (_spread(own, train) + _spread(other, train)) / 2
     brought = discriminant.times(SHARE * level / _spread(discriminant, train))
-    for share, sharpness in itertools.product(PARTNERS, SHARPNESS):
-        heads = own.times((1 - SHARE) * (1 - share)).plus(other, (1 - SHARE) * share)
-        yield Candidate(heads.plus(brought, 1.0).times(sharpness), share, sharpness)
+    heads = own.times((1 - SHARE) / 2).plus(other, (1 - SHARE) / 2)
+    for sharpness in SHARPNESS:
+        yield Candidate(heads.plus(brought, 1.0).times(sharpness), sharpness)
 
 
 def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:
-    """Blend the head in a file of weights, once, with what does most for the sets on ``val``.
+    """Blend the head in a file of weights, once, as sharp as does most for the sets on ``val``.
 
     Returns:
         What was done, now or before, for the user.
@@ -87,9 +82,8 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
     ]
     after, best = max(found, key=lambda one: one[0])
     done = (
-        f"the head is blended with one of {PARTNER} (share {best.partners:g}) and a linear "
-        f"discriminant ({SHARE:g}, sharpness {best.sharpness:g}): average-K accuracy on val, mean "
-        f"over K, "
+        f"the head is averaged with one of {PARTNER} and a linear discriminant ({SHARE:g}), "
+        f"sharpness {best.sharpness:g}: average-K accuracy on val, mean over K, "
         f"{100 * accuracy(head, val):.2f} % before and {100 * after:.2f} % after"
     )
     state |= {"head.weight": best.head.weight, "head.bias": best.head.bias}

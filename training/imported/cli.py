@@ -47,7 +47,8 @@ def import_command(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Checkpoint of the network, .safetensors or .pt; or pretrained, to download.",
+            help="Checkpoint of the network, .safetensors or .pt; without it, its pretrained "
+            "weights, downloaded once.",
         ),
     ] = None,
     chosen_on: Annotated[

@@ -111,13 +111,15 @@ def largest(keys: Tensor, count: int) -> Tensor:
 def reaching(keys: Tensor, count: int) -> Tensor:
     """Positions of at least the ``count`` largest values, in order: all that reach a bound.
 
-    At least ``count`` strided chunks have a maximum there.
+    At least ``count`` strided chunks have a maximum there. NaN counts as reaching any bound, and
+    everything reaches a bound of NaN.
     """
     width = keys.numel() // (4 * count) if count else 0
     if width < 2:
         return torch.arange(keys.numel())
     maxima = keys[: keys.numel() // width * width].view(width, -1).amax(0)
-    return (keys >= maxima.topk(count, sorted=False).values.amin()).nonzero().flatten()
+    below = keys < maxima.topk(count, sorted=False).values.amin()
+    return below.logical_not_().nonzero().flatten()
 
 
 def nearby(keys: Tensor, count: int) -> Tensor:

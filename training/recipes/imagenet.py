@@ -61,6 +61,7 @@ def imagenet() -> Iterator[tuple[str, Recipe]]:
                     about=f"{name} loss on {share} of ImageNet, top-5 accuracy, resnet18",
                     settings={
                         "backbone": "resnet18",
+                        "weights": None,
                         "image_size": 224,
                         "crop_fraction": 224 / 256,
                         "epochs": 120,

@@ -131,6 +131,7 @@ def imagenet_lt() -> Iterator[tuple[str, Recipe]]:
                     about=f"{_ROWS[method]} loss, top-{k} accuracy, resnet34",
                     settings={
                         "backbone": "resnet34",
+                        "weights": None,
                         "image_size": 224,
                         "crop_fraction": 224 / 256,
                         "epochs": 100,

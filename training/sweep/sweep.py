@@ -15,7 +15,7 @@ from florilege.training.sweep.grid import Point
 from florilege.training.sweep.job_pool import Job, devices, outcomes
 from florilege.training.sweep.sweep_plot import accuracy_over_k
 from florilege.training.sweep.sweep_record import Record, RunRecord, asked_of
-from florilege.training.sweep.test_evaluation import tested
+from florilege.training.sweep.test_evaluation import check_runtime, tested
 from florilege.training.train import TrainResult, objective_of, open_data
 
 PICTURE: Final = "curves.png"
@@ -58,7 +58,7 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
 
     Raises:
         UsageError: Settings that cannot be compared or are not those the sweep began with, a folder
-            that is not empty or that another sweep writes into.
+            that is not empty or that another sweep writes into, or no ONNX Runtime.
         DataError: Data that cannot be read, or that lack one of train, val and test.
         KeyboardInterrupt: The user stopped it; with ``resume`` it goes on.
     """
@@ -75,7 +75,10 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
         learned_from=len(dataset.split("train")),
         runs=plan.runs,
     )
+    notes = check_runtime(first.device)
     with _reserved(folder, resume=resume):
+        for note in notes:
+            say(note)
         record = Record.read(folder) or fresh
         record.check_same(asked)
         record.write(folder)

@@ -6,12 +6,36 @@ from typing import Any
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_KS
 from florilege.calibration.calibrate.evaluate import asked, evaluate_bundle
+from florilege.extras import install_hint
+from florilege.models.runtime import CUDA, import_runtime
 from florilege.training.config import TrainConfig
+from florilege.training.device import choose
 from florilege.training.export import export_run
 from florilege.training.run_folder import RunFolder
 from florilege.training.sweep.sweep_record import FIGURES
 
 RULES = ("average_k", "top_k")
+
+
+def measuring_device(trained_on: str) -> str:
+    """Where bundles are calibrated and evaluated: on a GPU only if ONNX Runtime can use it too."""
+    return "cpu" if trained_on == "cpu" else "auto"
+
+
+def check_runtime(device: str) -> list[str]:
+    """What to tell the user before hours of training; ``device`` is where the runs train.
+
+    Raises:
+        UsageError: ONNX Runtime cannot be imported, so nothing could be measured in the end.
+    """
+    providers = import_runtime().get_available_providers()
+    if CUDA in providers or not choose(device, "fp32").on_gpu:
+        return []
+    return [
+        "runs train on the GPU, but the installed onnxruntime is the CPU wheel: val and test are "
+        "measured on the CPU in the end, which takes longer. For the GPU: `pip uninstall "
+        f"onnxruntime`, then {install_hint('gpu')}"
+    ]
 
 
 def tested(run: Path, bundle: Path, *, head: str, score_kind: str) -> list[dict[str, Any]]:
@@ -29,18 +53,19 @@ def tested(run: Path, bundle: Path, *, head: str, score_kind: str) -> list[dict[
     """
     folder = RunFolder(run)
     config = folder.read_config()
+    device = measuring_device(config.device)
     export_run(run, bundle)
     calibrate_bundle(
         bundle,
         config.data,
-        device=config.device,
+        device=device,
         ks=sizes(config, classes=len(folder.read_classes())),
         head=head,
         score_kind=score_kind,
         min_size=0,
         rejection_method="none",
     )
-    evaluation = evaluate_bundle(bundle, config.data, device=config.device)
+    evaluation = evaluate_bundle(bundle, config.data, device=device)
     rows = []
     for found in evaluation.rules:
         name, k = asked(found.point)

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from florilege.errors import UsageError
-from florilege.models.backbones import available, build, own_preprocess, side_taken
+from florilege.models.backbones import available, build, normalises, own_preprocess, side_taken
+from florilege.models.backbones.layer_groups import has_normalisation
 from florilege.models.heads import HEADS
 from florilege.models.images import Preprocess
 
@@ -203,3 +204,10 @@ def test_statistics_that_are_kept_do_not_move_while_everything_learns() -> None:
         assert torch.equal(value, before[key]), key
     trained = network(pictures)
     assert torch.equal(trained, network.eval()(pictures))
+
+
+# without the RegNets, which have batch norms and cannot be built without memory
+@pytest.mark.parametrize("name", [name for name in available() if "regnet" not in name])
+def test_a_name_tells_whether_a_network_has_normalisation_layers(name: str) -> None:
+    with torch.device("meta"):
+        assert normalises(name) == has_normalisation(build(name, 3, "linear"))

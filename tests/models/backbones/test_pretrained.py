@@ -10,7 +10,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundE
 from safetensors.torch import save_file
 
 from florilege.errors import BundleError
-from florilege.models.backbones.pretrained import fetch_timm
+from florilege.models.backbones.pretrained import fetch_timm, megabytes
 from florilege.models.backbones.weights import open_weights
 
 NAME = "timm:test_efficientnet"
@@ -53,6 +53,43 @@ def test_timms_weights_come_from_their_repository_with_licence_and_hash(
     assert provenance.source == (
         "https://huggingface.co/timm/test_efficientnet.r160_in1k/resolve/main/model.safetensors"
     )
+
+
+def test_a_download_is_announced_with_its_size_and_what_is_kept_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"weights")
+    _hub(monkeypatch, {"model.safetensors": file})
+    fetch_timm(NAME)
+    assert capsys.readouterr().err == (
+        "downloading the pretrained weights of timm:test_efficientnet, about 1 MB, from "
+        "https://huggingface.co/timm/test_efficientnet.r160_in1k/resolve/main/model.safetensors; "
+        "they are kept for later runs (--weights FILE takes a file instead)\n"
+    )
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_a, **_k: str(file))
+    fetch_timm(NAME)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_download_of_torchvision_is_announced_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def offline(*_args: object, **_kwargs: object) -> None:
+        raise OSError("no line")
+
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+    monkeypatch.setattr("torch.hub.download_url_to_file", offline)
+    with pytest.raises(BundleError, match="could not be downloaded"):
+        open_weights("pretrained", "resnet18")
+    assert "weights of resnet18, about 45 MB, from https://" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("timm:tf_efficientnet_lite0", 18.8), ("resnet18", 44.7), ("tiny", None)]
+)
+def test_the_size_of_a_download_is_known_before_it(name: str, size: float | None) -> None:
+    assert megabytes(name) == (None if size is None else pytest.approx(size, abs=0.1))
 
 
 def test_an_older_file_is_taken_where_there_is_no_other(

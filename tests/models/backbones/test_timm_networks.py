@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from florilege.errors import BundleError
-from florilege.models.backbones import build, own_preprocess, side_taken
+from florilege.models.backbones import build, normalises, own_preprocess, side_taken
 from florilege.models.backbones.weights import Weights, open_weights, warm_start
 from florilege.models.images import Preprocess
 from tests.pretrained import efficientnet_lite0
@@ -218,3 +218,13 @@ def test_a_repository_out_of_reach_says_what_to_fetch(monkeypatch: pytest.Monkey
     message = r"Download config\.json and .* of https://huggingface\.co/some/model .*local-dir:FOLD"
     with pytest.raises(BundleError, match=message):
         build("timm:hf-hub:some/model", 3, "linear")
+
+
+@pytest.mark.parametrize(
+    ("name", "whether"),
+    [("vgg11", False), ("vgg11_bn", True), ("dm_nfnet_f0", False), ("vit_tiny_patch16_224", True)],
+)
+def test_networks_of_timm_tell_whether_they_have_normalisation_layers(
+    name: str, whether: bool
+) -> None:
+    assert normalises(f"timm:{name}") == whether

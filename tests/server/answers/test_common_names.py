@@ -6,12 +6,14 @@ import pytest
 
 from florilege.models.classes import ClassInfo, Thumbnail
 from florilege.server.answers.common_names import (
+    MAX_TAG_LENGTH,
     MOST_LANGUAGES,
     accepted_languages,
     fallback_chain,
     taxon,
 )
 
+LONGEST = "aaa" + "-aaaaaaa" * 4
 ROSE = ClassInfo(
     id="1",
     scientific_name="Rosa canina",
@@ -38,6 +40,9 @@ ROSE = ClassInfo(
         ("<script>, en;q=0.5", ["en"]),
         ("en;q=0.5, fr;q=0.5", ["en", "fr"]),
         (",,;;=,", []),
+        ("en;Q=0.5, fr", ["fr", "en"]),
+        (f"{LONGEST}, fr", [LONGEST, "fr"]),
+        (f"{LONGEST}a, fr", ["fr"]),
     ],
 )
 def test_accept_language_is_read_by_weight_then_order(header: str, expected: list[str]) -> None:
@@ -48,6 +53,10 @@ def test_no_more_languages_are_read_than_anybody_speaks() -> None:
     tags = [f"en-{number}" for number in range(MOST_LANGUAGES + 5)]
     assert accepted_languages(",".join(tags)) == tags[:MOST_LANGUAGES]
     assert accepted_languages(",".join(tags[:MOST_LANGUAGES])) == tags[:MOST_LANGUAGES]
+
+
+def test_the_longest_tag_is_as_long_as_allowed() -> None:
+    assert len(LONGEST) == MAX_TAG_LENGTH
 
 
 def test_the_chain_goes_to_the_base_language_and_ends_in_english() -> None:
@@ -91,5 +100,5 @@ def test_the_address_of_a_picture_spells_any_id(id_: str, written: str) -> None:
     assert found.link == "l"
     assert found.thumbnail is not None
     assert asdict(found.thumbnail) == {
-        "url": f"v1/classes/{written}/thumbnail", "author": "A", "licence": "CC0"
+        "url": f"v1/thumbnails?class_id={written}", "author": "A", "licence": "CC0"
     }  # fmt: skip

@@ -144,7 +144,7 @@ def test_a_file_that_is_none_names_each_line(tmp_path: Path, content: bytes, exp
         ("/v1/model", "no-cache"),
         ("/v1/classes", "no-cache"),
         ("/v1/classes/1001", "no-cache"),
-        ("/v1/classes/1001/thumbnail", "max-age=3600"),
+        ("/v1/thumbnails?class_id=1001", "max-age=3600"),
         ("/", "no-cache"),
         ("/app.js", "no-cache"),
         ("/openapi.json", "no-store"),

@@ -167,7 +167,7 @@ def test_pictures_come_with_absolute_addresses_that_work(app: TestClient) -> Non
     assert shown["<i>Ignota</i> & co"] == []
     (picture,) = shown["Rosa rubra"]
     assert picture["citation"] == "A. Botanist, CC BY 4.0"
-    assert set(picture["url"].values()) == {"http://testserver/v1/classes/1001/thumbnail"}
+    assert set(picture["url"].values()) == {"http://testserver/v1/thumbnails?class_id=1001"}
     assert app.get(picture["url"]["m"]).headers["content-type"] == "image/jpeg"
 
 

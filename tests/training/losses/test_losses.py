@@ -16,6 +16,12 @@ from tests.training.losses import examples
 from tests.training.losses.examples import CLASSES, COUNTS, COUPLED, PER_EXAMPLE
 
 PARAMETERS = {e.key: e.parameters for e in PER_EXAMPLE} | COUPLED
+MANY = list(range(1, 301))  # pictures of 300 classes
+DIVERGED: dict[str, dict[str, Any]] = {
+    "ldam": {"class_counts": MANY},
+    "imbalanced_noised_top_k": {"class_counts": MANY},
+    "role": {"rows": 32, "classes": 300},
+}
 EVERY = pytest.mark.parametrize("key", LOSSES)
 
 
@@ -57,6 +63,19 @@ def test_the_head_that_fits_is_written_on_the_class(key: str) -> None:
     cosine = key in ("ldam", "imbalanced_noised_top_k")
     two = key == "two_head_average_k"
     assert LOSSES[key].head == ("cosine" if cosine else "two_head" if two else "linear")
+
+
+@pytest.mark.parametrize("wrong", ["one row", "every row"])
+@EVERY
+def test_logits_that_are_no_numbers_give_a_loss_of_nan(key: str, wrong: str) -> None:
+    loss = build(key, **{**PARAMETERS[key], **DIVERGED.get(key, {})})
+    logits = torch.randn(32, 300, generator=torch.Generator().manual_seed(0))
+    logits[slice(1, 2) if wrong == "one row" else slice(None)] = torch.nan
+    heads = [logits.clone().requires_grad_() for _ in range(1 + (key == "two_head_average_k"))]
+    rows = (torch.arange(32),) if key == "role" else ()
+    value = loss(*heads, torch.arange(32), *rows)
+    value.backward()
+    assert value.isnan()
 
 
 @pytest.mark.parametrize(

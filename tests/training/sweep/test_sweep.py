@@ -205,3 +205,24 @@ def test_data_without_test_are_refused_before_anything_is_trained(
     with pytest.raises(DataError, match="no split 'test'"):
         sweep(_plan(data=str(data)), tmp_path / "s")
     assert runs.trained == []
+
+
+def test_a_missing_onnx_runtime_is_noticed_before_anything_is_trained(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = {"onnxruntime": "1", "onnxruntime-gpu": "1"}
+    monkeypatch.setattr("florilege.models.runtime.installed_wheels", lambda: wheels)
+    with pytest.raises(UsageError, match="both installed"):
+        sweep(_plan(), tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    assert runs.trained == []
+
+
+def test_the_device_that_measures_is_said_before_anything_is_trained(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+    monkeypatch.setattr(module, "say", said.append)
+    monkeypatch.setattr(module, "check_runtime", lambda _device: [f"after {len(runs.trained)}"])
+    sweep(_plan(), tmp_path)
+    assert said[0] == "after 0"

@@ -1,0 +1,129 @@
+"""A client's connection: HTTP/1.1 within limits, and no other protocol.
+
+It is uvicorn's connection on h11. What cannot be read is refused by a problem document, as
+everything else is; an offer to change to another protocol is ignored (RFC 9110, section 7.8).
+"""
+
+import sys
+import uuid
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from florilege.server.engine import Engine
+from florilege.server.errors import HeadersTooLarge, MalformedRequest, Problem
+from florilege.server.http.error_handlers import problem_response
+from florilege.server.http.middleware import LINGER_S, SAFETY, raw
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Of the address and the header lines of a request; also of the trailer and of a chunk's head."""
+MANY_CHUNKS: Final = 1000
+SMALL_CHUNK_BYTES: Final = 64
+"""Many chunks that are smaller on average are refused: reading one takes 3 us, whatever it holds,
+and the event loop reads up to 256 KiB at once."""
+
+
+class Connection(H11Protocol):
+    """See the module."""
+
+    refused = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn = _Reader(h11.SERVER, MAX_HEAD_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what follows a refusal is dropped."""
+        if not self.refused:
+            super().data_received(data)
+
+    def shutdown(self) -> None:
+        """End the connection, or let its request be the last; a broken one never stops a stop."""
+        try:
+            super().shutdown()
+        except h11.LocalProtocolError:
+            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read; uvicorn calls this while it handles the error."""
+        self.refused = True
+        if self.cycle is not None:  # whoever is reading this request's body hears that it ends
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        problem = _problem(sys.exception())
+        assert isinstance(self.config.app, FastAPI)
+        engine: Engine = self.config.app.state.engine
+        engine.metrics.rejected.labels(problem.code).inc()
+        try:
+            self._answer(problem)
+        except h11.LocalProtocolError:  # another answer has begun
+            self.transport.close()
+
+    def _answer(self, problem: Problem) -> None:
+        request_id = uuid.uuid4().hex
+        response = problem_response(problem, request_id)
+        own = raw({**SAFETY, "X-Request-Id": request_id, "Connection": "close"})
+        headers = [*self.server_state.default_headers, *response.raw_headers, *own]
+        reason = HTTPStatus(problem.status).phrase
+        for event in (
+            h11.Response(status_code=problem.status, headers=headers, reason=reason),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.write_eof()
+        self.flow.resume_reading()  # closing on unread bytes would reset the connection
+        self.loop.call_later(LINGER_S, self.transport.close)
+
+    def _should_upgrade(self) -> bool:
+        return False
+
+
+class _Refused(h11.RemoteProtocolError):
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+class _Reader(h11.Connection):
+    """Reads requests. Of a head, h11 bounds what has come while it is incomplete; this, all."""
+
+    _chunks = _bytes = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+            if _head_bytes(event) > MAX_HEAD_BYTES:
+                raise _Refused(_head_too_large())
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_end
+            self._bytes += len(event.data)
+            if self._chunks > MANY_CHUNKS and self._bytes < SMALL_CHUNK_BYTES * self._chunks:
+                raise _Refused(MalformedRequest("the chunks are too small; send larger ones"))
+        return event
+
+
+def _head_bytes(request: h11.Request) -> int:
+    """Of its lines, with one space after each colon."""
+    first = len(request.method) + len(request.target) + len("  HTTP/1.1\r\n")
+    lines = sum(len(name) + len(value) for name, value in request.headers)
+    return first + lines + len(request.headers) * len(": \r\n") + len("\r\n")
+
+
+def _problem(error: BaseException | None) -> Problem:
+    if isinstance(error, _Refused):
+        return error.problem
+    if getattr(error, "error_status_hint", None) == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+        return _head_too_large()
+    return MalformedRequest("the request is not valid HTTP/1.1")
+
+
+def _head_too_large() -> HeadersTooLarge:
+    return HeadersTooLarge(
+        f"the address and the header lines of a request may have {MAX_HEAD_BYTES} bytes; send less",
+        limit=MAX_HEAD_BYTES,
+    )

@@ -1,0 +1,214 @@
+"""What a connection takes: one protocol, a bounded head, chunks that are not tiny."""
+
+import json
+import logging
+import socket
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import h11
+import pytest
+
+from florilege.server.http.connection import MANY_CHUNKS, MAX_HEAD_BYTES, SMALL_CHUNK_BYTES
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.counted import value
+from tests.server.running import Running, wait_for
+
+PHOTO = garden.photo(0)
+GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/identify HTTP/1.1\r\nHost: x\r\n"
+WHOLE = b"Content-Length: %d\r\n\r\n" % len(PHOTO) + PHOTO
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+WEBSOCKET = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+GIVEN_UP = 10 * 2**20  # bytes after which a test stops sending
+
+
+def opened(running: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", running.port), timeout=15)
+
+
+def answer(sock: socket.socket) -> tuple[int, dict[str, Any], HTTPResponse]:
+    """Status and document of the next answer, and its headers."""
+    response = HTTPResponse(sock)
+    response.begin()
+    return response.status, json.loads(response.read()), response
+
+
+def asked(running: Running, sent: bytes) -> tuple[int, dict[str, Any], HTTPResponse]:
+    with opened(running) as sock:
+        sock.sendall(sent)
+        return answer(sock)
+
+
+def chunks(size: int, many: int) -> bytes:
+    """A body of ``many`` chunks of ``size`` bytes, without its end."""
+    return (b"%x\r\n" % size + b"x" * size + b"\r\n") * many
+
+
+@pytest.mark.parametrize("offer", [WEBSOCKET, H2C, b"Connection: Upgrade\r\nUpgrade: x\r\n"])
+def test_an_offer_of_another_protocol_changes_nothing(
+    running: Running, offer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(running) as sock:
+        for _ in range(2):
+            sock.sendall(POST + offer + WHOLE)
+            status, document, _ = answer(sock)
+            assert status == 200
+            assert document["set"]["size"] >= 1
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (GET, b"X-Name: some value\r\n" * 1000),
+        (GET, b"a:b\r\n" * 4000),
+        (GET + b"Accept-Language: en", b",en;q=0.5" * 2000),
+        (b"GET /", b"a" * 20_000),
+        (b"GET /v1/model?x=", b"a" * 20_000),
+        (b"", b"a" * 20_000),
+        (POST + CHUNKED + b"3;x=", b"a" * 20_000),
+        (POST + CHUNKED + b"3\r\nabc\r\n0\r\n", b"X-Name: some value\r\n" * 1000),
+    ],
+)
+def test_a_head_without_end_is_refused_and_the_client_hears_it_when_it_has_sent_all(
+    running: Running, first: bytes, piece: bytes
+) -> None:
+    before = value(running.engine.metrics, "rejected_total", reason="headers_too_large")
+    with opened(running) as sock:
+        sock.sendall(first)
+        for _ in range(GIVEN_UP // len(piece)):
+            sock.sendall(piece)
+        status, document, response = answer(sock)
+    assert (status, document["code"]) == (431, "headers_too_large")
+    assert document["limit"] == MAX_HEAD_BYTES
+    assert document["instance"] == response.getheader("x-request-id")
+    assert response.getheader("content-type") == "application/problem+json"
+    assert response.getheader("x-content-type-options") == "nosniff"
+    assert response.getheader("connection") == "close"
+    after = value(running.engine.metrics, "rejected_total", reason="headers_too_large")
+    assert after == before + 1
+
+
+@pytest.mark.parametrize(
+    ("first", "line"),
+    [
+        (GET + b"A: ", b""),
+        (GET + b"a: b\r\n" * 9000 + b"A: ", b""),
+        (b"GET /livez?", b" HTTP/1.1\r\nHost: x"),
+    ],
+)
+def test_a_head_may_be_as_long_as_allowed(running: Running, first: bytes, line: bytes) -> None:
+    """Also where it comes in one piece, and h11 never sees it incomplete."""
+    room = MAX_HEAD_BYTES - len(first + line + b"\r\n\r\n")
+    for more, status in ((0, 200), (1, 431)):
+        assert asked(running, first + b"v" * (room + more) + line + b"\r\n\r\n")[0] == status
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (chunks(1, MANY_CHUNKS), 415),
+        (chunks(1, MANY_CHUNKS + 1), 400),
+        (chunks(SMALL_CHUNK_BYTES, 3 * MANY_CHUNKS), 415),
+        (chunks(SMALL_CHUNK_BYTES - 1, 3 * MANY_CHUNKS), 400),
+        (chunks(100_000, 3) + chunks(1, 3 * MANY_CHUNKS), 415),
+    ],
+)
+def test_many_chunks_may_not_be_tiny(running: Running, body: bytes, status: int) -> None:
+    assert asked(running, POST + CHUNKED + body + b"0\r\n\r\n")[0] == status
+
+
+def test_a_photo_may_come_in_chunks(running: Running) -> None:
+    pieces = [PHOTO[start : start + 100] for start in range(0, len(PHOTO), 100)]
+    body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    with opened(running) as sock:
+        for _ in range(2):
+            sock.sendall(POST + CHUNKED + body + b"0\r\n\r\n")
+            assert answer(sock)[0] == 200
+
+
+def test_chunks_are_counted_anew_for_each_request(running: Running) -> None:
+    with opened(running) as sock:
+        for _ in range(3):
+            sock.sendall(POST + CHUNKED + chunks(1, MANY_CHUNKS) + b"0\r\n\r\n")
+            assert answer(sock)[0] == 415
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"hello\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a client that speaks TLS
+        b"GET /livez HTTP/1.1\r\n\r\n",  # without Host
+        POST + b"Content-Length: 5, 6\r\n\r\nhello",
+        POST + b"Transfer-Encoding: gzip\r\n\r\n",
+        POST + CHUNKED + b"no number\r\n",
+    ],
+)
+def test_what_is_not_http_is_a_problem_like_any_other(running: Running, sent: bytes) -> None:
+    before = value(running.engine.metrics, "rejected_total", reason="malformed_request")
+    status, document, response = asked(running, sent)
+    assert (status, document["code"]) == (400, "malformed_request")
+    assert document["instance"] == response.getheader("x-request-id")
+    assert response.getheader("content-type") == "application/problem+json"
+    after = value(running.engine.metrics, "rejected_total", reason="malformed_request")
+    assert after == before + 1
+
+
+def test_an_upload_that_breaks_is_given_up_at_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florilege.server.http.connection.LINGER_S", 60)
+    with opened(running) as sock:
+        sock.sendall(POST + CHUNKED + chunks(10, 1) + b"no number\r\n")
+        assert answer(sock)[0] == 400
+        wait_for(lambda: not running.app.state.held.now)
+        wait_for(lambda: value(running.engine.metrics, "requests_in_progress") == 0)
+
+
+def test_a_body_that_breaks_after_its_answer_ends_the_connection_and_nothing_more(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(running) as sock:
+        sock.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\n" + CHUNKED + b"3\r\nabc\r\n")
+        assert answer(sock)[0] == 404
+        sock.sendall(b"no number\r\n")
+        assert sock.recv(100) == b""
+    assert not [record for record in caplog.records if record.levelno > logging.WARNING]
+
+
+def test_requests_sent_at_once_are_answered_in_order(running: Running) -> None:
+    with opened(running) as sock:
+        sock.sendall(GET + b"\r\n" + POST + WHOLE + POST + b"Content-Length: 3\r\n\r\nabc" + GET)
+        assert [answer(sock)[0] for _ in range(3)] == [200, 200, 415]
+        sock.sendall(b"\r\n")
+        assert answer(sock)[0] == 200
+
+
+@pytest.mark.parametrize("address", [b"http://x/livez", b"https://x:8000/livez?", b"/livez"])
+def test_an_address_may_be_whole(running: Running, address: bytes) -> None:
+    assert asked(running, b"GET " + address + b" HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
+
+
+def test_a_broken_connection_does_not_spoil_a_stop(bundle: Path) -> None:
+    with Running(Settings(bundle=bundle)) as running:
+        connections = running.server.server_state.connections
+        with opened(running) as broken, opened(running) as idle:
+            for sock in (broken, idle):
+                sock.sendall(GET + b"\r\n")
+                assert answer(sock)[0] == 200
+            first: Any = next(iter(connections))
+            first.conn.send_failed()
+            with pytest.raises(h11.LocalProtocolError):
+                first.conn.send(h11.ConnectionClosed())
+            running.server.should_exit = True
+            assert broken.recv(100) == b""
+            assert idle.recv(100) == b""
+    assert running.app.state.engine.state.value == "draining"  # the lifespan has ended
