@@ -188,12 +188,9 @@ async def classes(
     request: Request, about: AboutOf, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
 ) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
-    languages = _chain(request, query.lang)
-
-    def listed() -> Cached:
-        return Cached(about.classes.find(languages, query.q, query.limit))
-
-    return (await engine.in_side_thread(listed)).answer(request, vary="Accept-Language")
+    asked = (_chain(request, query.lang), query.q, query.limit)
+    listed = await engine.in_side_thread(about.list_of_classes, *asked)
+    return listed.answer(request, vary="Accept-Language")
 
 
 @router.get(

@@ -1,7 +1,7 @@
 """The classes that a model knows, as people look for them."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -25,7 +25,7 @@ class Classes:
         self._table = table
         self._names = [_names(item) for item in table]
         self._languages = frozenset(language for item in table for language in item.by_language)
-        self._entry = lru_cache(maxsize=LANGUAGES_KEPT * len(table))(self._write)
+        self._entry = lru_cache(maxsize=LANGUAGES_KEPT * len(table))(partial(_entry, table))
 
     def __contains__(self, class_id: str) -> bool:
         return class_id in self._table.index_of
@@ -33,6 +33,10 @@ class Classes:
     def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
         """The `ClassEntry` of a class, named in the first of a `fallback_chain` that has any."""
         return self._entry_at(self._table.index_of[class_id], languages)
+
+    def offered(self, languages: Sequence[str]) -> tuple[str, ...]:
+        """Those of some languages in which any class has a name."""
+        return tuple(language for language in languages if language in self._languages)
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
@@ -44,7 +48,6 @@ class Classes:
                 for index, names in enumerate(self._names)
                 if part in names and SEPARATOR not in part
             ]
-        languages = [each for each in languages if each in self._languages]
         entries = b",".join(self._entry_at(index, languages) for index in matches[:limit])
         return b'{"total":%d,"classes":[%b]}' % (len(matches), entries)
 
@@ -52,11 +55,15 @@ class Classes:
         offered = self._table.items[index].by_language
         return self._entry(index, next((each for each in languages if offered.get(each)), None))
 
-    def _write(self, index: int, language: str | None) -> bytes:
-        item = self._table.items[index]
-        known = taxon(item, [] if language is None else [language])
-        entry = ClassEntry(class_id=item.id, taxon=known, training_count=item.training_count)
-        return _ENTRY.dump_json(entry)
+
+def _entry(table: ClassTable, index: int, language: str | None) -> bytes:
+    item = table.items[index]
+    entry = ClassEntry(
+        class_id=item.id,
+        taxon=taxon(item, [] if language is None else [language]),
+        training_count=item.training_count,
+    )
+    return _ENTRY.dump_json(entry)
 
 
 def _names(item: ClassInfo) -> str:

@@ -1,5 +1,7 @@
 """What is said of a bundle, the same as long as it is served: card, classes, reference pictures."""
 
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Final
 
 from florilege.models.images import ACCEPTED
@@ -10,6 +12,7 @@ from florilege.server.http.etag import Cached
 from florilege.server.schemas import Limits
 from florilege.server.settings import Settings
 
+LISTS_KEPT: Final = 4  # each of 10,000 classes has 3 MB
 MAX_AGE_S: Final = 3600  # of a picture; a page shows the same few again and again
 
 
@@ -35,7 +38,16 @@ class About:
             )
         )
         self.classes = Classes(bundle.classes)
+        self._list = lru_cache(maxsize=LISTS_KEPT)(partial(_list, self.classes))
         self.thumbnails = {
             name: Cached(picture, "image/jpeg", max_age_s=MAX_AGE_S)
             for name, picture in bundle.read_thumbnails().items()
         }
+
+    def list_of_classes(self, languages: Sequence[str], q: str | None, limit: int | None) -> Cached:
+        """As `Classes.find`; the last few lists are kept."""
+        return self._list(self.classes.offered(languages), q, limit)
+
+
+def _list(classes: Classes, languages: tuple[str, ...], q: str | None, limit: int | None) -> Cached:
+    return Cached(classes.find(languages, q, limit))

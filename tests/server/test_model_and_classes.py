@@ -5,7 +5,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 from urllib.parse import quote
 
 import httpx
@@ -17,7 +17,9 @@ from florilege.calibration.rules import RULES
 from florilege.models.bundle import replace_files
 from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.thumbnails import pack
+from florilege.server.answers.class_list import Classes
 from florilege.server.app import create_app
+from florilege.server.http.bundle_info import LISTS_KEPT
 from florilege.server.schemas import Rule
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -230,6 +232,28 @@ def test_a_bundle_from_before_pictures_is_served(bundle: Path, tmp_path: Path) -
         taxon = client.get("/v1/classes/1001").json()["taxon"]
         assert (taxon["link"], taxon["thumbnail"]) == (None, None)
         assert client.get("/v1/thumbnails?class_id=1001").status_code == 404
+
+
+def test_the_last_lists_of_classes_are_kept_by_question_and_language(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists: list[tuple[Any, ...]] = []
+
+    def find(self: Classes, *asked: Any) -> bytes:
+        lists.append(asked)
+        return b"{}"
+
+    monkeypatch.setattr(Classes, "find", find)
+    for language in ("fr", "fr, ja;q=0.5", "ja, fr;q=0.5, en;q=0.1"):  # nobody has Japanese names
+        client.get("/v1/classes?q=kept", headers={"Accept-Language": language})
+    assert lists == [(("fr", "en"), "kept", None)]
+    for limit in range(LISTS_KEPT):
+        client.get(f"/v1/classes?q=kept&limit={limit}")
+    assert len(lists) == 1 + LISTS_KEPT
+    client.get(f"/v1/classes?q=kept&limit={LISTS_KEPT - 1}")
+    assert len(lists) == 1 + LISTS_KEPT
+    client.get("/v1/classes?q=kept", headers={"Accept-Language": "fr"})
+    assert len(lists) == 2 + LISTS_KEPT
 
 
 def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) -> None:
