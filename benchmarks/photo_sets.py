@@ -1,9 +1,12 @@
-"""A set of licensed photos from the form in which it is handed on to one that ``--data`` takes.
+"""The sets of photos that the benchmarks use, from published originals to what ``--data`` takes.
 
-Run ``python -m benchmarks.photo_sets FOLDER --out SET``, then name ``SET/photos.csv`` as data. The
-folder holds ``images.tar``, ``index.csv`` (columns ``path``, ``fine``, ``coarse`` and ``split``; a
-path is that of a member) and ``classes.json`` (the names that ``fine`` and ``coarse`` count into).
-With ``--redraws N``, ``SET/photos-1.csv`` to ``SET/photos-N.csv`` cut the same photos otherwise.
+Run ``python -m benchmarks.photo_sets NAME ORIGINAL --out SET`` for caltech101-96, grocery-plants or
+cifar-100; without an original it says where to get it. Then name ``SET/photos.csv`` as data, of
+CIFAR-100 ``SET`` itself.
+
+In place of a name, a folder may hold a packed set: ``images.tar``, ``index.csv`` (columns ``path``,
+``fine``, ``coarse`` and ``split``; a path is that of a member) and ``classes.json`` (the names that
+``fine`` and ``coarse`` count into).
 """
 
 import json
@@ -13,11 +16,12 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-import numpy as np
 import typer
 
+from benchmarks.originals import CIFAR, LICENCE, LISTS, ORIGINALS, convert_all
 from florilege.data.dataset import SPLITS, split_name
-from florilege.errors import DataError
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError, FlorilegeError, UsageError
 from florilege.tables import Table, read_table, write_table
 
 MANIFEST = "photos.csv"
@@ -25,20 +29,61 @@ OUTSIDE = "ood"  # the part that shows none of the classes; a folder beside the 
 
 
 def main(
-    folder: Annotated[Path, typer.Argument(help="With images.tar, index.csv and classes.json.")],
+    name: Annotated[str, typer.Argument(help="Name of a set, or folder of a packed one.")],
+    original: Annotated[Path | None, typer.Argument(help="What its authors publish.")] = None,
+    *,
     out: Annotated[Path, typer.Option(help="Folder to write the photos and photos.csv into.")],
-    redraws: Annotated[int, typer.Option(help="How many manifests cut the photos anew.")] = 0,
 ) -> None:
-    """Unpack a set of photos into class folders with a manifest that knows their groups."""
-    table = manifest(folder)
-    unpack(folder, out)
+    """Write a set of photos into class folders with a manifest that knows their groups."""
+    try:
+        typer.echo(make(name, original, out))
+    except FlorilegeError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+def make(name: str, original: Path | None, out: Path) -> str:
+    """Write the set; gives a line that says what it holds.
+
+    Raises:
+        UsageError: There is no set of that name.
+        DataError: The original or the packed set cannot be used.
+    """
+    if name == CIFAR:
+        convert_all(name, original, {file: file for file in ("train", "test", "meta")}, out)
+        splits = open_dataset(str(out)).splits
+        return f"{out}: {', '.join(f'{each} {len(splits[each]):,}' for each in SPLITS)}"
+    if name in ORIGINALS:
+        table = listed(name, original, out)
+    elif (Path(name) / "images.tar").is_file():
+        table = manifest(Path(name))
+        unpack(Path(name), out)
+    else:
+        raise UsageError(f"{name} is neither a packed set nor one of {', '.join(ORIGINALS)}")
     write_table(out / MANIFEST, table)
-    for seed in range(1, redraws + 1):
-        write_table(out / f"photos-{seed}.csv", redrawn(table, seed))
     rows = Counter(table["split"])
     counts = ", ".join(f"{name} {rows[name]:,}" for name in SPLITS)
     groups = f"{len(set(table['class_id']))} classes in {len(set(table['group']))} groups"
-    typer.echo(f"{out / MANIFEST}: {counts}; {groups}")
+    return f"{out / MANIFEST}: {counts}; {groups}"
+
+
+def listed(name: str, original: Path | None, out: Path) -> Table:
+    """Write the photos that the list of a set names; gives the manifest.
+
+    Raises:
+        DataError: The original is not there or lacks some of them.
+    """
+    table = read_table(LISTS / f"{name}.csv")
+    targets = {ORIGINALS[name].listed_key(PurePosixPath(path)): path for path in table["path"]}
+    convert_all(name, original, {LICENCE: LICENCE, **targets}, out)
+    rows = [PurePosixPath(path).parts for path in table["path"]]
+    inside = [row for row, (split, *_) in enumerate(rows) if split != OUTSIDE]
+    return {
+        "path": [table["path"][row] for row in inside],
+        "class_id": [rows[row][1] for row in inside],
+        "split": [rows[row][0] for row in inside],
+        "group": [table["group"][row] for row in inside],
+    }
 
 
 def manifest(folder: Path) -> Table:
@@ -64,16 +109,6 @@ def manifest(folder: Path) -> Table:
     return columns
 
 
-def redrawn(table: Table, seed: int) -> Table:
-    """The manifest with the splits dealt out anew; each keeps its number of photos of a class."""
-    random, classes = np.random.default_rng(seed), np.array(table["class_id"])
-    splits = np.array(table["split"])
-    for name in dict.fromkeys(table["class_id"]):
-        rows = np.flatnonzero(classes == name)
-        splits[rows] = splits[random.permutation(rows)]
-    return {**table, "split": splits.tolist()}
-
-
 def unpack(folder: Path, out: Path) -> None:
     """Write every photo of the index, and the licence where there is one, below ``out``.
 
@@ -89,8 +124,8 @@ def unpack(folder: Path, out: Path) -> None:
             target = out / place(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(photo.read())
-    if (folder / "LICENSE").is_file():
-        shutil.copyfile(folder / "LICENSE", out / "LICENSE")
+    if (folder / LICENCE).is_file():
+        shutil.copyfile(folder / LICENCE, out / LICENCE)
 
 
 def place(path: str) -> str:
