@@ -66,7 +66,8 @@ class OptimiserConfig(Group):
     weight_decay: float = Field(default=1e-4, ge=0)
     """`sgd`: L2 penalty; `adamw`: share of the rate by which weights shrink, 0.05."""
     decay_all: bool = False
-    """Apply weight decay to biases and normalisation weights too, as the papers do."""
+    """Apply weight decay to biases, normalisation weights, class tokens, position embeddings and
+    bias tables too, as the papers do."""
     multi_label_rate: Positive = 1.0
     """Multiplier of the learning rate for the multi-label head."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)

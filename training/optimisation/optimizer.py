@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from florilege.models.backbones.layer_groups import block_of, blocks
+from florilege.models.backbones.layer_groups import depths, not_decayed
 from florilege.training.config import OptimiserConfig, ScheduleConfig
 
 
@@ -14,18 +14,23 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
     """The optimiser over what is trained of the network; no loss has weights of its own.
 
     Every group carries ``multiplier``, its share of the learning rate; :func:`set_rate` applies
-    it. Biases and normalisation weights (all tensors of one dimension) are not decayed unless
-    ``decay_all``. With ``layer_decay`` the last block of the backbone has that share of the rate
-    of the head, the block below it that share of its, and so on.
+    it. Biases and normalisation weights (all tensors of one dimension), class tokens, position
+    embeddings and bias tables are not decayed unless ``decay_all``. With ``layer_decay`` the last
+    block of the backbone has that share of the rate of the head, the block below it that share of
+    its, and so on.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    depths = _depths(network)
+    below, bare = dict[str, int](), set[str]()
+    if isinstance(backbone := getattr(network, "backbone", None), nn.Module):
+        below = {f"backbone.{name}": depth for name, depth in depths(backbone).items()}
+        bare = {f"backbone.{name}" for name in not_decayed(backbone)}
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue
-        decay = config.weight_decay if config.decay_all or parameter.ndim > 1 else 0.0
+        decays = config.decay_all or (parameter.ndim > 1 and name not in bare)
+        decay = config.weight_decay if decays else 0.0
         multiplier = config.multi_label_rate if name.startswith("head.multi_label.") else 1.0
-        multiplier *= config.layer_decay ** depths.get(name, 0)
+        multiplier *= config.layer_decay ** below.get(name, 0)
         groups.setdefault((decay, multiplier), []).append(parameter)
     described: list[dict[str, Any]] = [
         {"params": members, "weight_decay": decay, "multiplier": multiplier}
@@ -39,15 +44,6 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
         momentum=config.momentum or 0.0,
         nesterov=bool(config.nesterov),
     )
-
-
-def _depths(network: nn.Module) -> dict[str, int]:
-    """How many blocks below the head each parameter of the backbone is, by its name; from 1."""
-    backbone = getattr(network, "backbone", None)
-    if not isinstance(backbone, nn.Module):
-        return {}
-    count = len(blocks(backbone))
-    return {f"backbone.{name}": count - block for name, block in block_of(backbone).items()}
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:

@@ -1,69 +1,146 @@
 """Where a backbone is cut into blocks, and what training only the last of them leaves alone."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
-from florilege.models.backbones import build
-from florilege.models.backbones.layer_groups import block_of, blocks
+from florilege.models.backbones import available, build
+from florilege.models.backbones.layer_groups import block_of, depths, not_decayed
+
+FAMILIES = [  # smallest network of each family of ours and of torchvision: blocks, the last of them
+    ("tiny", 5, "layers.4"),
+    ("tiny_patches", 4, "layers.3"),
+    ("densenet40_40", 21, "features.denseblock3.denselayer6"),
+    ("resnet18_small", 9, "layer4.1"),
+    ("alexnet", 7, "classifier.4"),
+    ("convnext_tiny", 22, "features.7.2"),
+    ("densenet121", 62, "features.denseblock4.denselayer16"),
+    ("efficientnet_b0", 18, "features.8"),
+    ("efficientnet_v2_s", 42, "features.7"),
+    ("googlenet", 12, "inception5b"),
+    ("inception_v3", 16, "Mixed_7c"),
+    ("maxvit_t", 36, "classifier"),
+    ("mnasnet0_5", 20, "layers.14"),
+    ("mobilenet_v2", 19, "features.18"),
+    ("mobilenet_v3_small", 14, "classifier"),
+    ("regnet_x_400mf", 23, "trunk_output.block4.block4-11"),
+    ("regnet_y_400mf", 17, "trunk_output.block4.block4-5"),
+    ("resnet50", 17, "layer4.2"),
+    ("resnext50_32x4d", 17, "layer4.2"),
+    ("shufflenet_v2_x0_5", 18, "conv5"),
+    ("squeezenet1_1", 9, "features.12"),
+    ("swin_t", 16, "features.7.1"),
+    ("swin_v2_t", 16, "features.7.1"),
+    ("vgg11", 10, "classifier.3"),
+    ("vgg11_bn", 10, "classifier.3"),
+    ("vit_b_16", 13, "encoder.layers.encoder_layer_11"),
+    ("wide_resnet50_2", 17, "layer4.2"),
+]
+OF_TIMM = [  # blocks, the last of them
+    ("regnety_032", 22, "s4.b1"),
+    ("swin_tiny_patch4_window7_224", 13, "layers.3.blocks.1"),
+    ("tf_efficientnet_lite0", 17, "blocks.6.0"),
+    ("vit_tiny_patch16_224", 13, "blocks.11"),
+    ("convnext_atto", 13, "stages.3.blocks.1"),
+    ("densenet121", 59, "features.denseblock4.denselayer16"),
+    ("resnet18", 9, "layer4.1"),
+    ("mobilenetv3_small_050", 14, "conv_head"),
+    ("caformer_s18", 22, "stages.3.blocks.2"),  # says no groups of its own
+]
+
+
+def _backbone(name: str) -> nn.Module:
+    if "regnet_" in name:  # cannot be built without memory
+        return build(name, 3, "linear").backbone
+    with torch.device("meta"):
+        return build(name, 3, "linear", image_size=224).backbone
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "first", "last"),
-    [
-        ("tiny", 5, ["layers.0"], ["layers.4"]),
-        ("densenet40_40", 6, ["features.conv0"], ["features.denseblock3", "features.norm5"]),
-        ("resnet18", 9, ["conv1", "bn1"], ["layer4.1"]),
-        ("resnet50", 17, ["conv1", "bn1"], ["layer4.2"]),
-        ("convnext_tiny", 22, ["features.0"], ["features.7.2", "classifier"]),
-        ("efficientnet_b0", 18, ["features.0"], ["features.8"]),
-        ("densenet121", 8, ["features.conv0", "features.norm0"],
-         ["features.denseblock4", "features.norm5"]),
-        ("swin_t", 16, ["features.0"], ["features.7.1", "norm"]),
-        ("vit_b_16", 13, ["conv_proj"], ["encoder.layers.encoder_layer_11", "encoder.ln"]),
-        ("vgg11_bn", 10, ["features.0", "features.1"], ["classifier.3"]),
-    ],
-)  # fmt: skip
+    ("name", "count", "last"),
+    [*FAMILIES, *((f"timm:{name}", count, last) for name, count, last in OF_TIMM)],
+)
 def test_a_block_is_a_residual_block_or_a_transformer_layer(
-    name: str, count: int, first: list[str], last: list[str]
+    name: str, count: int, last: str
 ) -> None:
-    with torch.device("meta"):
-        backbone = build(name, 3, "linear").backbone
-    found = blocks(backbone)
-    assert (len(found), found[0], found[-1]) == (count, first, last)
+    backbone = _backbone(name)
+    numbers = block_of(backbone)
+    assert numbers.keys() == {name for name, _ in backbone.named_parameters()}
+    assert set(numbers.values()) == set(range(count))
+    inside = {number for name, number in numbers.items() if name.startswith(f"{last}.")}
+    assert inside == {count - 1}
 
 
-@pytest.mark.parametrize("name", ["tiny", "resnet18", "vit_b_16", "swin_t", "maxvit_t"])
-def test_every_weight_is_in_one_block_and_blocks_rise_with_the_network(name: str) -> None:
-    with torch.device("meta"):
-        backbone = build(name, 3, "linear", image_size=224).backbone
-    found = block_of(backbone)
-    assert found.keys() == {name for name, _ in backbone.named_parameters()}
-    assert set(found.values()) == set(range(len(blocks(backbone))))
-    inside = [number for name, number in found.items() if name not in ("class_token",)]
-    assert [number for number in inside if number] == sorted(number for number in inside if number)
+def test_every_family_is_in_the_table() -> None:
+    assert {re.split("[0-9_]", name)[0] for name in available()} == {
+        re.split("[0-9_]", name)[0] for name, *_ in FAMILIES
+    }
+
+
+def test_blocks_rise_with_the_network() -> None:
+    for name in ("tiny", "resnet18", "swin_t", "maxvit_t", "densenet121"):
+        numbers = list(block_of(_backbone(name)).values())
+        assert numbers == sorted(numbers)
 
 
 def test_embeddings_of_a_transformer_are_in_its_first_block() -> None:
-    with torch.device("meta"):
-        found = block_of(build("vit_b_16", 3, "linear").backbone)
+    found = block_of(_backbone("vit_b_16"))
     assert found["class_token"] == found["encoder.pos_embedding"] == found["conv_proj.weight"] == 0
     assert found["encoder.layers.encoder_layer_0.ln_1.weight"] == 1
+    assert found["encoder.ln.weight"] == found["encoder.layers.encoder_layer_11.ln_1.weight"]
+
+
+def test_the_lowest_rate_of_a_hierarchical_network_is_low() -> None:
+    assert max(depths(_backbone("timm:regnety_032")).values()) == 22  # 0.75 ** 22 is 0.0018
+    assert max(depths(_backbone("regnet_y_3_2gf")).values()) == 22
 
 
 @pytest.mark.parametrize(
-    ("name", "last"),
+    ("name", "spared"),
     [
-        ("resnet18", ["layer4.1"]),
-        ("vit_tiny_patch16_224", ["blocks.11", "norm"]),
-        ("convnext_atto", ["stages.3.blocks.1", "head"]),
-        ("tf_efficientnet_lite0", ["conv_head", "bn2"]),
+        ("vit_b_16", {"class_token", "pos_embedding"}),
+        ("swin_t", {"relative_position_bias_table"}),
+        ("swin_v2_t", set()),
+        ("maxvit_t", {"relative_position_bias_table"}),
+        ("resnet18", set()),
+        ("timm:vit_tiny_patch16_224", {"cls_token", "pos_embed"}),
+        ("timm:resnet18", set()),
     ],
 )
-def test_networks_of_timm_are_cut_alike(name: str, last: list[str]) -> None:
-    timm = pytest.importorskip("timm")
-    with torch.device("meta"):
-        assert blocks(timm.create_model(name, num_classes=0))[-1] == last
+def test_tokens_embeddings_and_bias_tables_are_not_decayed(name: str, spared: set[str]) -> None:
+    found = not_decayed(_backbone(name))
+    assert {name.rpartition(".")[2] for name in found} == spared
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("timm:regnety_032", 0.32),  # the last stage is two blocks
+        ("regnet_y_3_2gf", 0.32),
+        ("timm:swin_tiny_patch4_window7_224", 0.56),  # likewise
+        ("densenet121", 0.05),
+        ("resnet50", 0.38),
+        ("vit_b_16", 0.17),
+    ],
+)
+def test_two_blocks_are_a_part_of_the_weights(name: str, share: float) -> None:
+    network = build(name, 3, "linear", image_size=224)
+    network.train_only(2)
+    sizes = [(weight.numel(), weight.requires_grad) for weight in network.backbone.parameters()]
+    trained = sum(size for size, learns in sizes if learns) / sum(size for size, _ in sizes)
+    assert trained == pytest.approx(share, abs=0.005)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_32", "timm:regnety_002", "timm:convnext_atto"])
+def test_what_is_left_alone_stays_in_evaluation_mode(name: str) -> None:
+    network = build(name, 3, "linear", image_size=224)
+    network.train_only(2)
+    for module in network.train().backbone.modules():
+        learns = [weight.requires_grad for weight in module.parameters()]
+        if learns:
+            assert module.training == any(learns)
 
 
 def test_only_the_last_blocks_and_the_head_learn_and_no_gradient_goes_further() -> None:

@@ -211,3 +211,10 @@ def test_statistics_that_are_kept_do_not_move_while_everything_learns() -> None:
 def test_a_name_tells_whether_a_network_has_normalisation_layers(name: str) -> None:
     with torch.device("meta"):
         assert normalises(name) == has_normalisation(build(name, 3, "linear"))
+
+
+@pytest.mark.parametrize(("name", "momentum"), [("mnasnet0_5", 0.1), ("efficientnet_b5", 0.01)])
+def test_batch_norms_follow_within_a_few_hundred_steps(name: str, momentum: float) -> None:
+    with torch.device("meta"):
+        modules = build(name, 3, "linear").modules()
+    assert {m.momentum for m in modules if isinstance(m, nn.BatchNorm2d)} == {momentum}

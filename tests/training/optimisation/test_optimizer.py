@@ -1,6 +1,9 @@
 import math
+from importlib import import_module
+from typing import Any
 
 import pytest
+import timm
 import torch
 from torch import nn
 
@@ -95,6 +98,49 @@ def test_each_block_below_the_head_has_its_share_of_the_rate_of_the_one_above() 
     for layer in range(5):  # tiny has five
         assert rates[f"backbone.layers.{layer}.0.weight"] == 0.5 ** (5 - layer)
         assert rates[f"backbone.layers.{layer}.1.bias"] == 0.5 ** (5 - layer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "regnety_032",
+        "swin_tiny_patch4_window7_224",
+        "swinv2_tiny_window8_256",
+        "convnext_tiny",
+        "tf_efficientnet_lite0",
+        "vit_tiny_patch16_224",
+        "beit_base_patch16_224",
+        "vgg11",
+        "densenet121",
+        "mobilenetv3_small_050",
+        "hiera_tiny_224",
+        "levit_128s",
+    ],
+)
+def test_rates_and_decay_are_those_of_timm(name: str) -> None:
+    with torch.device("meta"):
+        whole: Any = timm.create_model(name, num_classes=3)
+    spared = whole.no_weight_decay() if hasattr(whole, "no_weight_decay") else ()
+    apart: Any = import_module("timm.optim")  # which mypy does not see
+    groups = apart.param_groups_layer_decay(whole, 0.05, spared, layer_decay=0.75)
+    names = {id(parameter): name for name, parameter in whole.named_parameters()}
+    theirs = {
+        names[id(parameter)]: (group["lr_scale"], group["weight_decay"])
+        for group in groups
+        for parameter in group["params"]
+    }
+    with torch.device("meta"):
+        network = build(f"timm:{name}", 3, "linear")
+    config = OptimiserConfig(layer_decay=0.75, weight_decay=0.05)
+    names = {id(parameter): name for name, parameter in network.backbone.named_parameters()}
+    ours = {
+        names[id(parameter)]: (group["multiplier"], group["weight_decay"])
+        for group in make_optimiser(network, config).param_groups
+        for parameter in group["params"]
+        if id(parameter) in names
+    }
+    assert ours.keys() == set(names.values())
+    assert ours == {name: pytest.approx(theirs[name]) for name in ours}
 
 
 def test_what_is_not_trained_is_not_given_to_the_optimiser() -> None:
