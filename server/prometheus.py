@@ -76,7 +76,7 @@ class Metrics:
             "rejection_verdicts_total", "Answers by whether the photo looks familiar.", "verdict"
         )
         self.drift_alarm = gauge(
-            "drift_alarm", "1 once what is watched has changed since validation.", "watched"
+            "drift_alarm", "1 while what is watched differs from the validation photos.", "watched"
         )
         self.drift_photos = gauge("drift_photos", "Photos watched for drift so far.")
         self.score_log_photos = counter(

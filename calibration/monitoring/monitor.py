@@ -6,7 +6,9 @@ measures accuracy, which takes a few labels (`florilege.calibration.monitoring.a
 """
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import isfinite, log, sqrt
 
 import numpy as np
@@ -20,7 +22,11 @@ from florilege.errors import BundleError
 
 TOLERANCE_Z = 3.0
 """Changes within this many standard errors of the record's own figures are not called a change."""
-STATE_VERSION = 1
+STATE_VERSION = 2
+PHOTOS_A_PLANT = 4
+"""So many photos of one plant, sent one by one, count as one."""
+CLEAR_AFTER = 500
+"""An alarm ends after so many photos at the earliest."""
 WATCHED = {
     "set_size": "sets are larger or smaller than they were on validation photos",
     "faint_photos": "more or fewer photos than on validation have no class above the threshold",
@@ -54,11 +60,12 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A change that was noticed."""
+    """A change that was noticed, or that is over."""
 
     watched: str  # a name in WATCHED
     row: int  # photos seen by then, itself included
     message: str  # what a person should know
+    over: bool = False  # whether photos are again like those of the validation
 
 
 def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expected:
@@ -98,7 +105,11 @@ class Monitor:
     ever gives an alarm, however long it runs, is at most ``alpha`` plus the probability that the
     record's mean size or its share of faint photos lies more than ``z`` standard errors from the
     truth (0.5 % for both at ``z = 3``). For the size and the faint photos it is enough that the
-    mean of each photo, given those before it, stays within that tolerance.
+    mean of each photo, given those before it, stays within that tolerance. Up to ``alike`` photos
+    of each plant may come one by one, however much they resemble one another.
+
+    An alarm stands until :data:`CLEAR_AFTER` photos or more, counted from the last time that it
+    was raised, are no evidence of a change; then the same promise begins anew.
 
     What it does not promise: that a change which alters neither sizes nor scores is noticed, or
     that a bundle without an alarm is accurate.
@@ -108,26 +119,46 @@ class Monitor:
         alpha: Largest probability of a false alarm, split evenly over what is watched.
         z: Tolerance in standard errors, above 0.
         seed: For the random numbers that break ties between scores.
+        alike: Most photos of one plant that are given one by one.
 
     Raises:
         ValueError: ``alpha`` outside (0, 1), or ``z`` not above 0.
     """
 
     def __init__(
-        self, expected: Expected, *, alpha: float = 0.05, z: float = TOLERANCE_Z, seed: int = 0
+        self,
+        expected: Expected,
+        *,
+        alpha: float = 0.05,
+        z: float = TOLERANCE_Z,
+        seed: int = 0,
+        alike: int = PHOTOS_A_PLANT,
     ) -> None:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
-        self.expected, self.alarms, self.rows = expected, list[Alarm](), 0
-        edges, energies = expected.logsumexp_edges, expected.logsumexp
-        self.tests: dict[str, MeanTest | DistributionTest] = {
-            "set_size": _size_test(expected, z),
-            "faint_photos": _faint_test(expected, z),
-            "best_score": DistributionTest(expected.edges, expected.best_scores, seed=seed),
+        self.expected, self.rows = expected, 0
+        self._new: dict[str, Callable[[], MeanTest | DistributionTest]] = {
+            "set_size": partial(_size_test, expected, z, alike),
+            "faint_photos": partial(_faint_test, expected, z, alike),
+            "best_score": partial(
+                DistributionTest, expected.edges, expected.best_scores, seed=seed, alike=alike
+            ),
         }
-        if edges:
-            self.tests["logsumexp"] = DistributionTest(edges, energies, seed=seed)
+        if edges := expected.logsumexp_edges:
+            counts = expected.logsumexp
+            self._new["logsumexp"] = partial(
+                DistributionTest, edges, counts, seed=seed, alike=alike
+            )
+        self.tests: dict[str, MeanTest | DistributionTest] = {
+            name: begin() for name, begin in self._new.items()
+        }
+        self._standing = dict[str, Alarm]()
         self._alarm_at = log(len(self.tests) / alpha)
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """Those that stand."""
+        return list(self._standing.values())
 
     def update(
         self, sizes: ArrayLike, best_scores: ArrayLike, logsumexp: ArrayLike | None = None
@@ -141,7 +172,7 @@ class Monitor:
                 the record has its histogram.
 
         Returns:
-            New alarms; whatever has given one stays silent from then on.
+            New alarms, and those that are over.
 
         Raises:
             ValueError: Shapes differ, a NaN, or ``logsumexp`` is missing.
@@ -157,14 +188,36 @@ class Monitor:
                 raise ValueError("logsumexp is watched, so every update needs it")
             seen["logsumexp"] = np.asarray(logsumexp, dtype=np.float64)
         _check(seen)
-        found = [
-            alarm
-            for name, test in self.tests.items()
-            if (alarm := self._alarm(name, test.update(seen[name]))) is not None
-        ]
+        found = [alarm for name in self.tests for alarm in self._follow(name, seen[name])]
         self.rows += len(best)
-        self.alarms += found
-        return found
+        return sorted(found, key=lambda alarm: alarm.row)
+
+    def _follow(self, name: str, values: NDArray[np.float64]) -> Iterator[Alarm]:
+        """Alarms of one test that begin or end with these values; it begins anew after each."""
+        at = 0
+        while at < len(values):
+            test = self.tests[name]
+            evidence = test.update(values[at : at + CLEAR_AFTER])
+            turns = evidence >= self._alarm_at
+            if name in self._standing:
+                rows = test.rows - len(evidence) + np.arange(1, len(evidence) + 1)
+                turns |= (rows >= CLEAR_AFTER) & (evidence <= 0)
+            at += int(turns.argmax()) + 1 if turns.any() else len(evidence)
+            if turns.any():
+                self.tests[name] = self._new[name]()
+                over = bool(evidence[turns.argmax()] < self._alarm_at)
+                if over or name not in self._standing:
+                    yield self._turn(name, self.rows + at, over=over)
+
+    def _turn(self, name: str, row: int, *, over: bool) -> Alarm:
+        """Let an alarm begin, or end."""
+        if over:
+            began = self._standing.pop(name).row
+            message = f"over since photo {row:,}, noticed at photo {began:,}: {WATCHED[name]}"
+            return Alarm(watched=name, row=row, message=message, over=True)
+        message = f"{WATCHED[name]} (noticed at photo {row:,})"
+        self._standing[name] = Alarm(watched=name, row=row, message=message)
+        return self._standing[name]
 
     def to_json(self) -> str:
         """The whole state, which is small; :meth:`restore` continues from it."""
@@ -193,34 +246,28 @@ class Monitor:
             alarms = [Alarm(**alarm) for alarm in state["alarms"]]
             for name, test in self.tests.items():
                 test.restore(state["tests"][name])
-            self.rows, self.alarms = int(state["rows"]), alarms
+            self.rows = int(state["rows"])
+            self._standing = {alarm.watched: alarm for alarm in alarms}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BundleError(
                 f"the monitor's state is damaged ({error}): start it again"
             ) from error
 
-    def _alarm(self, name: str, evidence: NDArray[np.float64]) -> Alarm | None:
-        reached = np.flatnonzero(evidence >= self._alarm_at)
-        if not reached.size or name in (alarm.watched for alarm in self.alarms):
-            return None
-        row = self.rows + int(reached[0]) + 1
-        return Alarm(watched=name, row=row, message=f"{WATCHED[name]} (noticed at photo {row:,})")
 
-
-def _size_test(expected: Expected, z: float) -> MeanTest:
+def _size_test(expected: Expected, z: float, alike: int) -> MeanTest:
     error = expected.size_deviation / sqrt(expected.rows)
     tolerance = max(
         z * error, z * z / expected.rows
     )  # the latter, Wilson's, if sets are all of one size
     low = max(0.0, expected.mean_size - tolerance)
-    largest = max(expected.largest_size, low + 1)
-    return MeanTest(low=low, high=expected.mean_size + tolerance, largest=largest)
+    high, largest = expected.mean_size + tolerance, max(expected.largest_size, low + 1)
+    return MeanTest(low=low, high=high, largest=largest, alike=alike)
 
 
-def _faint_test(expected: Expected, z: float) -> MeanTest:
+def _faint_test(expected: Expected, z: float, alike: int) -> MeanTest:
     """Tolerates the Wilson interval, which is never empty, even if no photo was faint."""
     low, high = score_interval(expected.faint_rate, expected.rows, z=z)
-    return MeanTest(low=low, high=high, largest=1.0)
+    return MeanTest(low=low, high=high, largest=1.0, alike=alike)
 
 
 def _check(seen: dict[str, NDArray[np.float64]]) -> None:

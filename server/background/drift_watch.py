@@ -1,8 +1,9 @@
-"""Watching for drift without labels: every single photo, whatever rule or K it was asked for."""
+"""Watching for drift without labels: a photo of each request, whatever rule or K it asks for."""
 
 import logging
 from pathlib import Path
 from time import monotonic
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +20,19 @@ from florilege.server.prometheus import Metrics
 log = logging.getLogger("florilege.server")
 
 ROWS_AT_ONCE = 64
+REMEMBERED = 10_000
+"""Photos that are recognised when they come again; the least recent is forgotten."""
 SAVE_EVERY_S = 60.0
 
 
 class Watch:
     """Feeds a `Monitor` with the sets that photos get at the default K.
 
-    Sets are drawn from the logits here, so requests for another rule or K count too. Requests of
-    several photos do not: the record says nothing about their single photos. Nor do requests for a
-    list: their photos are of its classes, not of all that were calibrated on. Nor do suspect photos
-    where the calibration from traffic left them out. ``state`` is the file that keeps what was seen
-    over restarts.
+    Sets are drawn from the logits here, so requests for another rule or K count too. Of several
+    photos in a request one counts, drawn by chance: they show one plant. A photo that was seen
+    before counts no more. Requests for a list do not count: their photos are of its classes, not of
+    all that were calibrated on. Nor do suspect photos where the calibration from traffic left them
+    out. ``state`` is the file that keeps what was seen over restarts.
     """
 
     name = "watch"
@@ -42,15 +45,17 @@ class Watch:
         self._judge = None if judge is None else judge.from_logits
         self._state = state
         self._rows: list[NDArray[np.float32]] = []
+        self._known: dict[int, None] = {}  # photos seen lately, the least recent first
         self._saved, self._saving_fails = monotonic(), False
         self.monitor = _open_monitor(expected_of(record), state)
         self._publish()
         self._save()
 
     def hear(self, seen: Seen) -> None:
-        """Remember the photo of one request until enough have come."""
-        if len(seen.logits) == 1 and not seen.restricted:
-            self._rows.append(seen.logits)
+        """Remember a photo of one request until enough have come."""
+        if not seen.restricted:
+            chosen = crc32(seen.logits.tobytes()) % len(seen.logits)
+            self._rows.append(seen.logits[chosen : chosen + 1])
         if len(self._rows) >= ROWS_AT_ONCE:
             self._look()
 
@@ -66,7 +71,7 @@ class Watch:
     def _look(self) -> None:
         if not self._rows:
             return
-        logits, self._rows = np.concatenate(self._rows), []
+        logits, self._rows = self._unseen(np.concatenate(self._rows)), []
         if self._judge is not None:  # the photos of the kind that the record knows
             logits = logits[self._judge.familiarity(logits) >= self._judge.threshold]
         if not len(logits):
@@ -75,12 +80,28 @@ class Watch:
         sizes = self._point.sets(values).sum(axis=1)
         found = self.monitor.update(sizes, values.max(axis=1), logsumexp(logits))
         for alarm in found:
-            log.warning(
-                "drift: %s; calibrate on newer photos, or have some labelled", alarm.message
-            )
+            if alarm.over:
+                log.info("drift: %s", alarm.message)
+            else:
+                log.warning(
+                    "drift: %s; calibrate on newer photos, or have some labelled", alarm.message
+                )
         self._publish()
         if found or monotonic() - self._saved > SAVE_EVERY_S:
             self._save()
+
+    def _unseen(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The photos that did not come before: the same photo gives the same logits."""
+        fresh = []
+        for row, photo in enumerate(logits):
+            key = hash(photo.tobytes())
+            if key not in self._known:
+                fresh.append(row)
+            self._known.pop(key, None)
+            self._known[key] = None  # now the most recent
+            if len(self._known) > REMEMBERED:
+                del self._known[next(iter(self._known))]
+        return logits[fresh]
 
     def _publish(self) -> None:
         reached = {alarm.watched for alarm in self.monitor.alarms}

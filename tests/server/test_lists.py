@@ -187,8 +187,9 @@ def test_the_watch_hears_only_of_answers_about_all_classes(listed: Path) -> None
     with TestClient(create_app(Settings(bundle=listed))) as client:
         engine = client.app.state.engine  # type: ignore[attr-defined]  # a FastAPI application
         [watch] = engine.afterwards.listeners
-        for query in ({}, {"list": "heath"}, {"only": "Rosa"}, {"k": 2}):
+        for query in ({"list": "heath"}, {"only": "Rosa"}, {}):
             identify(client, VIOLET, **query)
+        identify(client, garden.photo(1), k=2)
     assert watch.monitor.rows == 2
 
 

@@ -44,6 +44,17 @@ def test_a_mean_at_the_edge_of_the_claim_alarms_as_rarely_as_promised(
     assert alarms / RUNS <= ALPHA + BAR
 
 
+def test_rows_that_repeat_four_times_alarm_as_rarely_as_promised() -> None:
+    random, alarms = np.random.default_rng(1), np.zeros(2)
+    for _ in range(RUNS):
+        rows = np.repeat(at_the_top(random)[:125], 4)
+        for place, alike in enumerate((4, 1)):
+            test = MeanTest(low=2.6, high=3.2, largest=40, alike=alike)
+            alarms[place] += test.update(rows).max() >= ALARM
+    assert alarms[0] / RUNS <= ALPHA + BAR
+    assert alarms[1] / RUNS > 2 * ALPHA
+
+
 @pytest.mark.parametrize(("mean", "most"), [(4.2, 150), (1.5, 500)])
 def test_a_mean_outside_is_noticed_soon(mean: float, most: int) -> None:
     random, waits = np.random.default_rng(2), []

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.calibration.monitoring.monitor import WATCHED
+from florilege.calibration.distribution import logsumexp
+from florilege.calibration.monitoring.monitor import WATCHED, Alarm
 from florilege.calibration.record import CalibrationRecord
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
@@ -180,14 +181,63 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
     assert saved == [0, 0, 0, 4, 4, 4, 7]
 
 
-def test_requests_of_several_photos_are_left_out(
+def test_several_photos_of_a_request_count_as_one(
     session: Session, record: CalibrationRecord
 ) -> None:
     watch = Watch(record, Metrics(), None)
-    (one,) = traffic(session, record, 1)
-    watch.hear(Seen(logits=np.concatenate([one.logits, one.logits])))
+    rows = np.concatenate([seen.logits for seen in traffic(session, record, 400)])
+    told = list[int]()
+    update = watch.monitor.update
+
+    def listen(sizes: np.ndarray, best: np.ndarray, lse: np.ndarray) -> list[Alarm]:
+        told.extend(np.flatnonzero(np.isin(logsumexp(rows), lse)) % 4)
+        return update(sizes, best, lse)
+
+    watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
+    for request in rows.reshape(100, 4, -1):
+        watch.hear(Seen(logits=request))
     watch.close()
-    assert watch.monitor.rows == 0
+    assert watch.monitor.rows == 100
+    assert min(np.bincount(told)) > 10  # the first, second, third and fourth photo alike
+
+
+def test_a_photo_that_comes_again_counts_no_more(
+    session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = Metrics()
+    watch = Watch(record, metrics, None)
+    photos = list(traffic(session, record, 8, dim=0.4))
+    for _ in range(50):
+        for seen in photos:
+            watch.hear(seen)
+    watch.close()
+    assert watch.monitor.rows == 8
+    assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
+    monkeypatch.setattr(drift_watch, "REMEMBERED", 4)
+    watch = Watch(record, metrics, None)
+    for place in (0, 1, 2, 3, 0, 4, 0, 1):  # four are remembered, the least recent is forgotten
+        watch.hear(photos[place])
+    watch.close()
+    assert watch.monitor.rows == 6
+
+
+def test_an_alarm_ends_when_photos_are_again_as_they_were_and_the_log_says_when(
+    session: Session, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "florilege.server")
+    metrics, state = Metrics(), tmp_path / "watch.json"
+    watch = Watch(record, metrics, state)
+    for seen in traffic(session, record, 600, dim=0.4):
+        watch.hear(seen)
+    watch.close()
+    raised = {name for name, value in alarms(metrics).items() if value}
+    assert raised
+    watch = Watch(record, metrics, state)  # the server is started anew
+    for seen in traffic(session, record, 2000):
+        watch.hear(seen)
+    watch.close()
+    assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
+    assert caplog.text.count("drift: over since photo ") == len(raised)
 
 
 def test_what_was_seen_is_kept_over_restarts_and_splits_make_no_difference(
