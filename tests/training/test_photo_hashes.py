@@ -8,8 +8,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from florilege import app
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.cli import app
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.bundle import open_bundle

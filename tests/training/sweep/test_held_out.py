@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from florilege.training.sweep import test_evaluation
-from florilege.training.sweep.test_evaluation import check_runtime
+from florilege.training.sweep import held_out
+from florilege.training.sweep.held_out import check_runtime
 from florilege.training.train import train_run
 from tests.training.small import small_config
 
@@ -21,9 +21,7 @@ def test_a_run_of_a_gpu_is_measured_where_onnx_runtime_has_none(tmp_path: Path) 
     (run / "config.yaml").write_text(settings.replace("device: cpu", "device: cuda"))
     assert result.head is not None
     assert result.score_kind is not None
-    rows = test_evaluation.tested(
-        run, tmp_path / "bundle", head=result.head, score_kind=result.score_kind
-    )
+    rows = held_out.tested(run, tmp_path / "bundle", head=result.head, score_kind=result.score_kind)
     assert {row["rule"] for row in rows} == {"average_k", "top_k"}
 
 
@@ -41,7 +39,7 @@ def test_the_cpu_wheel_beside_a_gpu_is_said(
     monkeypatch: pytest.MonkeyPatch, gpu: bool, providers: list[str], device: str, notes: int
 ) -> None:
     runtime = SimpleNamespace(get_available_providers=lambda: providers)
-    monkeypatch.setattr(test_evaluation, "import_runtime", lambda: runtime)
+    monkeypatch.setattr(held_out, "import_runtime", lambda: runtime)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     lines = check_runtime(device)
     assert len(lines) == notes
@@ -49,9 +47,5 @@ def test_the_cpu_wheel_beside_a_gpu_is_said(
 
 
 def test_a_cpu_measures_what_a_cpu_trained() -> None:
-    assert test_evaluation.measuring_device("cpu") == "cpu"
-    assert (
-        test_evaluation.measuring_device("cuda")
-        == test_evaluation.measuring_device("auto")
-        == "auto"
-    )
+    assert held_out.measuring_device("cpu") == "cpu"
+    assert held_out.measuring_device("cuda") == held_out.measuring_device("auto") == "auto"
