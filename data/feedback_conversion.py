@@ -46,7 +46,7 @@ def convert_feedback(store: Path) -> int:
                 photos |= set(paths)
                 new = database.count_photos(answer_id) == 0
                 contents = [path.read_bytes() for path in paths] if new else []
-                database.add(answer, _word(row, answer_id, len(paths)), contents)
+                database.add(answer, _feedback_row(row, answer_id, len(paths)), contents)
         (Path(beside) / FILE).replace(store / FILE)
     for path in (*files, *photos):
         path.unlink()
@@ -68,7 +68,7 @@ def _photo(store: Path, name: object) -> Path | None:
     return path if PHOTO.fullmatch(str(name)) and path.is_file() and not links else None
 
 
-def _word(row: dict[str, Any], answer_id: str, photos: int) -> dict[str, Any]:
+def _feedback_row(row: dict[str, Any], answer_id: str, photos: int) -> dict[str, Any]:
     copied = {name: row.get(name) for name in ("time", "in_set", "note")}
     class_id = row.get("said") or row.get("class_id") or NOT_AN_ORGANISM
     consent = bool(row.get("consent"))

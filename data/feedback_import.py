@@ -35,9 +35,9 @@ def photo_folder(out: Path) -> Path:
 def import_feedback(store: Path, out: Path, data: str | None = None) -> Imported:
     """Write a manifest of every photo of feedback that names a class, for train; and the photos.
 
-    Of several words on one answer the last one counts, and its photos are one observation. With
-    ``data`` its pictures come first, and only classes that it has follow. Photos of an earlier
-    import into ``out`` that people no longer let be kept are deleted.
+    Of several pieces of feedback on one answer the last one counts, and its photos are one
+    observation. With ``data`` its pictures come first, and only classes that it has follow.
+    Photos of an earlier import into ``out`` that people no longer let be kept are deleted.
 
     Raises:
         DataError: ``store`` has no feedback, or none with a photo to be used; or ``data`` cannot be
@@ -47,12 +47,12 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> Imported
     with open_feedback(store) as feedback:
         base = {} if data is None else _base(data, feedback.answer_ids(), out)
         classes = set(base["class_id"]) if base else None
-        words = list(_usable(feedback, classes, left_out))
-        if not words:
+        feedback_rows = list(_usable(feedback, classes, left_out))
+        if not feedback_rows:
             counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
             raise DataError(f"{store} holds no photo to train on; left out: {counts or 'nothing'}")
         try:
-            rows = _write_photos(feedback, words, photo_folder(out))
+            rows = _write_photos(feedback, feedback_rows, photo_folder(out))
             cells = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
             table = _joined(base, cells)
             write_table(out, table)
@@ -66,31 +66,31 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> Imported
 def _usable(
     feedback: FeedbackReader, classes: set[str] | None, left_out: Counter[str]
 ) -> Iterator[dict[str, Any]]:
-    """The last word on each answer that can be trained on; others are counted by why not."""
-    for word in feedback.last_words():
-        if word["class_id"] in (None, NOT_LISTED):
+    """The last row of each answer that can be trained on; others are counted by why not."""
+    for row in feedback.latest_rows():
+        if row["class_id"] in (None, NOT_LISTED):
             left_out["without a class"] += 1
-        elif not word["photos"]:
+        elif not row["photos"]:
             left_out["without photos"] += 1
-        elif classes is not None and word["class_id"] not in classes:
+        elif classes is not None and row["class_id"] not in classes:
             left_out["of classes that the data lack"] += 1
         else:
-            yield word
+            yield row
 
 
 def _write_photos(
-    feedback: FeedbackReader, words: list[dict[str, Any]], folder: Path
+    feedback: FeedbackReader, feedback_rows: list[dict[str, Any]], folder: Path
 ) -> list[tuple[str, ...]]:
     """Write the photos, and return the rows of the manifest beside ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = list[tuple[str, ...]]()
-    for word in words:
-        answer_id, licence = word["answer_id"], word["licence"] or ""
+    for row in feedback_rows:
+        answer_id, licence = row["answer_id"], row["licence"] or ""
         for number, jpeg in enumerate(feedback.photos(answer_id), start=1):
             path = folder / f"{answer_id}-{number}.jpg"
             write_atomic(path, jpeg)
             name = f"{folder.name}/{path.name}"
-            rows.append((name, word["class_id"], "train", answer_id, licence))
+            rows.append((name, row["class_id"], "train", answer_id, licence))
     return rows
 
 

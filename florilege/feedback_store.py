@@ -1,7 +1,7 @@
 """Feedback on disk: one SQLite database in a folder, which a server writes and others read.
 
-Of several words on an answer the last one counts. Nothing is deleted to make room: at its bound
-the database refuses.
+Of several pieces of feedback on an answer the last one counts. Nothing is deleted to make room: at
+its bound the database refuses.
 """
 
 import json
@@ -21,7 +21,7 @@ NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
 ANSWER_ID = re.compile("[0-9a-f]{32}")
 RESERVED_PAGES = 64
-"""Room beyond the bound for words that take consent back."""
+"""Room beyond the bound for feedback that takes consent back."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -92,22 +92,22 @@ class FeedbackStore:
 
     def repeated(self, key: str, idempotency_key: str | None) -> Row | None:
         """The row of feedback that came with this Idempotency-Key before, from the same key."""
-        found = "SELECT * FROM feedback WHERE key = ? AND idempotency_key = ?"
-        return self._one(found, key, idempotency_key)
+        query = "SELECT * FROM feedback WHERE key = ? AND idempotency_key = ?"
+        return self._one(query, key, idempotency_key)
 
     def count_photos(self, answer_id: str) -> int:
         """How many photos of an answer are kept."""
-        counted = self._one("SELECT count(*) AS photos FROM photos WHERE answer_id = ?", answer_id)
-        return 0 if counted is None else int(counted["photos"])
+        row = self._one("SELECT count(*) AS photos FROM photos WHERE answer_id = ?", answer_id)
+        return 0 if row is None else int(row["photos"])
 
-    def add(self, answer: Row, word: Row, photos: Sequence[bytes]) -> None:
-        """Store a word on an answer and its photos, all or nothing.
+    def add(self, answer: Row, feedback: Row, photos: Sequence[bytes]) -> None:
+        """Store feedback on an answer and its photos, all or nothing.
 
         Without consent the photos that were kept of the answer are deleted.
         """
         reserve = 0
         with self._db:
-            if not word["consent"]:
+            if not feedback["consent"]:
                 delete = "DELETE FROM photos WHERE answer_id = ?"
                 reserve = RESERVED_PAGES * self._db.execute(delete, (answer["id"],)).rowcount
             self._db.execute(f"PRAGMA max_page_count = {self._max_pages + reserve}")
@@ -115,7 +115,7 @@ class FeedbackStore:
             for number, jpeg in enumerate(photos, start=1):
                 photo = {"answer_id": answer["id"], "number": number, "jpeg": jpeg}
                 self._insert("INSERT INTO photos", photo)
-            self._insert("INSERT INTO feedback", word)
+            self._insert("INSERT INTO feedback", feedback)
 
     def close(self) -> None:
         """Close the database."""
@@ -171,7 +171,7 @@ class FeedbackReader:
         """Every answer that was given feedback on."""
         return {row["id"] for row in self._db.execute("SELECT id FROM answers")}
 
-    def last_words(self) -> list[dict[str, Any]]:
+    def latest_rows(self) -> list[dict[str, Any]]:
         """The last row of each answer, with what was answered.
 
         ``class_id`` is None where it showed no organism; ``set`` are class ids.
@@ -180,16 +180,16 @@ class FeedbackReader:
             "SELECT answers.*, feedback.* FROM feedback JOIN answers ON id = answer_id "
             "WHERE number IN (SELECT max(number) FROM feedback GROUP BY answer_id) ORDER BY number"
         ).fetchall()
-        return [_word(dict(row)) for row in rows]
+        return [_checked(dict(row)) for row in rows]
 
     def photos(self, answer_id: str) -> list[bytes]:
         """The photos of an answer, each a JPEG."""
-        wanted = "SELECT jpeg FROM photos WHERE answer_id = ? AND typeof(jpeg) = 'blob'"
-        rows = self._db.execute(f"{wanted} ORDER BY number", (answer_id,))
+        query = "SELECT jpeg FROM photos WHERE answer_id = ? AND typeof(jpeg) = 'blob'"
+        rows = self._db.execute(f"{query} ORDER BY number", (answer_id,))
         return [row["jpeg"] for row in rows]
 
 
-def _word(row: dict[str, Any]) -> dict[str, Any]:
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
     try:
         members = json.loads(row.pop("members"))
     except (ValueError, TypeError) as error:

@@ -231,7 +231,7 @@ def _read(path: Path) -> tuple[Sequence[Row], int]:
     """The last row of each answer, and the number of damaged lines."""
     if (path / FILE).exists():
         with open_feedback(path) as feedback:
-            return feedback.last_words(), 0
+            return feedback.latest_rows(), 0
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     latest: dict[object, Row] = {}
     damaged = 0

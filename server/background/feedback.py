@@ -70,7 +70,7 @@ class Latest(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Remembered:
+class RecentAnswer:
     """One answer, as far as feedback needs it."""
 
     row: Row  # for the store, but for the set
@@ -78,7 +78,7 @@ class Remembered:
     bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
 
     @classmethod
-    def of(cls, outcome: Outcome, key: str | None) -> "Remembered":
+    def of(cls, outcome: Outcome, key: str | None) -> "RecentAnswer":
         answer = outcome.answer
         row = {
             "id": answer.id,
@@ -95,6 +95,11 @@ class Remembered:
         """Ids of the classes in the set, in the order of the model."""
         return [self.classes.ids[index] for index in np.flatnonzero(np.unpackbits(self.bits))]
 
+    @property
+    def full_row(self) -> Row:
+        """For the store, with the set."""
+        return {**self.row, "members": json.dumps(self.members)}
+
 
 class Feedback:
     """Takes feedback on the last answers, and on those in the store; threads may call it at once.
@@ -106,7 +111,7 @@ class Feedback:
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
         self.store, self.settings = store, settings
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
-        self.answers: Latest[Remembered] = Latest(MOST_ANSWERS)
+        self.answers: Latest[RecentAnswer] = Latest(MOST_ANSWERS)
         self.photos: Latest[Sequence[bytes]] = Latest(settings.feedback_photos_held_bytes, _size)
         self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
         self._lock = threading.Lock()
@@ -119,11 +124,11 @@ class Feedback:
         answer_id = outcome.answer.id
         if self.settings.feedback_photos:
             self.photos.keep(answer_id, photos)
-        self.answers.keep(answer_id, Remembered.of(outcome, key))
+        self.answers.keep(answer_id, RecentAnswer.of(outcome, key))
 
     def take(
         self,
-        given: FeedbackBody,
+        body: FeedbackBody,
         *,
         key: str | None,
         idempotency_key: str | None,
@@ -141,8 +146,8 @@ class Feedback:
             with self._lock:
                 before = self.store.repeated(key or "", idempotency_key)
                 if before is not None:
-                    return self._repeated(given, before)
-                return self._store(given, key or "", idempotency_key, pipeline)
+                    return self._repeated(body, before)
+                return self._store(body, key or "", idempotency_key, pipeline)
         except sqlite3.Error as error:
             self._counted.labels("failed").inc()
             log.error("feedback could not be stored: %s", error)
@@ -155,37 +160,21 @@ class Feedback:
         self.thread.shutdown()
         self.store.close()
 
-    def _repeated(self, given: FeedbackBody, before: Row) -> FeedbackReceipt:
-        said = tuple(before[name] for name in ("answer_id", "class_id", "note", "consent"))
-        if said != (given.request_id, given.class_id, given.note, given.consent):
+    def _repeated(self, body: FeedbackBody, before: Row) -> FeedbackReceipt:
+        stored_body = tuple(before[name] for name in ("answer_id", "class_id", "note", "consent"))
+        if stored_body != (body.request_id, body.class_id, body.note, body.consent):
             raise IdempotencyKeyReused("this Idempotency-Key came with other feedback before")
         self._counted.labels("repeated").inc()
         return _receipt(before)
 
     def _store(
-        self, given: FeedbackBody, key: str, idempotency_key: str | None, pipeline: Pipeline
+        self, body: FeedbackBody, key: str, idempotency_key: str | None, pipeline: Pipeline
     ) -> FeedbackReceipt:
-        answer_id, class_id = given.request_id, given.class_id
-        remembered = self.answers.find(answer_id)
-        if remembered is None:
-            answer, classes = self.store.answer(answer_id), pipeline.bundle.classes
-        else:
-            answer = {**remembered.row, "members": json.dumps(remembered.members)}
-            classes = remembered.classes
-        if answer is None or answer["key"] != key:
-            raise AnswerNotFound(
-                f"no answer with the id {answer_id!r} is remembered; the last "
-                f"{self.answers.most} are, until the server restarts, each for the key that asked"
-            )
-        members = json.loads(answer["members"])
-        if class_id not in (*WORDS, *members) and class_id not in classes.index_of:
-            raise ClassNotFound(
-                f"no class has the id {class_id[:80]!r}; /v1/classes lists all; also possible are "
-                f"{WORDS[0]} and {WORDS[1]}"
-            )
-        kept = self.store.count_photos(answer_id)
-        photos, outcome = list[bytes](), None if given.consent or not kept else "withdrawn"
-        if given.consent and not kept:
+        answer_id, class_id = body.request_id, body.class_id
+        answer, members = self._answer(body, key, pipeline)
+        stored_photos = self.store.count_photos(answer_id)
+        photos, outcome = list[bytes](), None if body.consent or not stored_photos else "withdrawn"
+        if body.consent and not stored_photos:
             photos, outcome = self._photos(answer_id, pipeline)
         row = {
             "answer_id": answer_id,
@@ -194,10 +183,10 @@ class Feedback:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "class_id": class_id,
             "in_set": None if class_id == NOT_AN_ORGANISM else class_id in members,
-            "note": given.note,
-            "consent": given.consent,
-            "licence": self.settings.feedback_licence if given.consent else None,
-            "photos": kept + len(photos) if given.consent else 0,
+            "note": body.note,
+            "consent": body.consent,
+            "licence": self.settings.feedback_licence if body.consent else None,
+            "photos": stored_photos + len(photos) if body.consent else 0,
         }
         self.store.add(answer, row, photos)
         if outcome is not None:
@@ -206,15 +195,33 @@ class Feedback:
         self._counted.labels(class_id if class_id in WORDS else hit).inc()
         return _receipt(row)
 
+    def _answer(self, body: FeedbackBody, key: str, pipeline: Pipeline) -> tuple[Row, list[str]]:
+        """The row of the answer that ``body`` is about, and the class ids of its set."""
+        recent = self.answers.find(body.request_id)
+        answer = self.store.answer(body.request_id) if recent is None else recent.full_row
+        if answer is None or answer["key"] != key:
+            raise AnswerNotFound(
+                f"no answer with the id {body.request_id!r} is remembered; the last "
+                f"{self.answers.most} are, until the server restarts, each for the key that asked"
+            )
+        members = json.loads(answer["members"])
+        classes = pipeline.bundle.classes if recent is None else recent.classes
+        if body.class_id not in (*WORDS, *members) and body.class_id not in classes.index_of:
+            raise ClassNotFound(
+                f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; also possible "
+                f"are {WORDS[0]} and {WORDS[1]}"
+            )
+        return answer, members
+
     def _photos(self, answer_id: str, pipeline: Pipeline) -> tuple[list[bytes], str | None]:
         """The photos of an answer as they are kept, and what became of them."""
         if not self.settings.feedback_photos:
             return [], None
-        held = self.photos.find(answer_id)
-        if held is None:
+        pictures = self.photos.find(answer_id)
+        if pictures is None:
             return [], "forgotten"
         try:
-            return [_plain(photo, pipeline) for photo in held], "kept"
+            return [_plain(photo, pipeline) for photo in pictures], "kept"
         except ImageError:  # decoded for the answer, but perhaps at a fraction of its size
             return [], "unreadable"
 

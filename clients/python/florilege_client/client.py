@@ -152,7 +152,8 @@ class Client(_Talking):
             answer: The answer, or its id.
             class_id: Id of the right class, ``not_listed`` or ``not_an_organism``.
             note: Anything else, in a few words.
-            consent: Whether the person agrees that the photos are kept.
+            consent: Whether the person agrees that the photos are kept, and gives them under the
+                licence that `model().feedback_licence` names.
             idempotency_key: Any word; the same again stores nothing twice. By default a new one.
         """
         said = calls.feedback(

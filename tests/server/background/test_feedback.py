@@ -19,7 +19,7 @@ from florilege.errors import FlorilegeError
 from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
-from florilege.server.background.feedback import Latest, Remembered
+from florilege.server.background.feedback import Latest, RecentAnswer
 from florilege.server.http.rates import client_of
 from florilege.server.routes import MOST_FEEDBACK_BYTES, MOST_OF_A_KEY
 from florilege.server.settings import Settings
@@ -410,11 +410,11 @@ def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Pa
     assert store.stat().st_mode & 0o077 == 0
 
 
-def remembered(members: list[int], classes: int = 12) -> Remembered:
+def remembered(members: list[int], classes: int = 12) -> RecentAnswer:
     inside = np.zeros(classes, dtype=bool)
     inside[members] = True
     table = ClassTable(tuple(ClassInfo(id=str(i), scientific_name="") for i in range(classes)))
-    return Remembered({}, table, np.packbits(inside))
+    return RecentAnswer({}, table, np.packbits(inside))
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
