@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from florilege.data.sources import open_dataset
 from florilege.errors import UsageError
+from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
 from florilege.training import checkpoint
 from florilege.training.checkpoint import Position
@@ -427,3 +428,45 @@ def test_nothing_in_a_step_asks_the_device_for_a_value(
     config = small_config(photos, batch_size=4, loss={"name": name}, epochs=1, **more)
     with pytest.raises(pytest.exit.Exception, match="the end of the epoch"):
         _train(config, tmp_path / "run")
+
+
+class _Scaling(Compute):
+    """fp16's scaled gradients in fp32, which a power of two changes in no bit."""
+
+    def scaler(self) -> torch.amp.GradScaler:
+        return torch.amp.GradScaler("cpu", init_scale=2.0**10)
+
+
+def test_gradients_are_clipped_by_their_own_norm_and_not_by_that_of_the_scaled_ones(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, kind in {"plain": Compute, "scaled": _Scaling}.items():
+        compute = kind(torch.device("cpu"), "fp32")
+        monkeypatch.setattr("florilege.training.train.choose", lambda *_, compute=compute: compute)
+        _train(small_config(photos, optimiser={"clip_norm": 0.5}), tmp_path / name)
+    one, other = _last_weights(tmp_path / "plain"), _last_weights(tmp_path / "scaled")
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_weights_are_averaged_after_the_step(photos: Path, tmp_path: Path) -> None:
+    config = small_config(photos, epochs=1, batch_size=36, average={"decay": 0.9})
+    _train(config, tmp_path / "run")  # one step: the average is of its weights alone
+    averaged = load_file(tmp_path / "run/best.safetensors")
+    torch.testing.assert_close(averaged, _last_weights(tmp_path / "run"), rtol=0, atol=0)
+
+
+def test_validation_computes_in_the_precision_of_the_run(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = dict[bool, set[torch.dtype]]()
+
+    def watched(config: TrainConfig, head: str, classes: int) -> Network:
+        network = build_network(config, head, classes)
+        network.backbone.register_forward_hook(
+            lambda module, _, output: modes.setdefault(module.training, set()).add(output.dtype)
+        )
+        return network
+
+    monkeypatch.setattr("florilege.training.train.build_network", watched)
+    _train(small_config(photos, precision="bf16"), tmp_path / "run")
+    assert modes == {True: {torch.bfloat16}, False: {torch.bfloat16}}
