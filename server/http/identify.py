@@ -35,7 +35,10 @@ async def answered(
     else:  # thousands of classes may be named, or misspelt
         await engine.in_side_thread(engine.check_calibrated, ask)
     held: Held = request.app.state.held
-    received = read_images(request.receive, request.headers, engine.settings, held, find)
+    received = read_images(
+        *(request.receive, request.headers, engine.settings, held, find),
+        in_thread=engine.in_side_thread,
+    )
     async with received as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
         job = Job(photos, ask, request.state.id, engine.deadline())
