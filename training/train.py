@@ -249,7 +249,7 @@ def _features(
     backbone = FrozenBackbone(
         network,
         preprocess,
-        kept / folder_name(config.backbone, network.backbone, preprocess),
+        kept / folder_name(config.backbone, network.backbone, preprocess, on_gpu=compute.on_gpu),
         compute,
         cores() if config.workers is None else config.workers,
         say,
