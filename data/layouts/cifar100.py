@@ -57,16 +57,16 @@ def list_cifar100(root: Path, source: str) -> Listing:
     names = _names(root / "meta", "fine_label_names")
     train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
     held_out = val_rows(train)
-    kept = np.setdiff1d(np.arange(len(train)), held_out)
+    rest = np.setdiff1d(np.arange(len(train)), held_out)
     splits = {
-        "train": _records(root / "train", kept, train, names),
+        "train": _records(root / "train", rest, train, names),
         "val": _records(root / "train", held_out, train, names),
         "test": _records(root / "test", np.arange(len(test)), test, names),
     }
-    known = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
+    classes = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
     groups = _groups(root, [names[label] for label in train])
     return Listing(
-        source=source, splits=splits, known=known, order=names, groups=groups, published=PLACE
+        source=source, splits=splits, classes=classes, order=names, groups=groups, published=PLACE
     )
 
 
@@ -75,8 +75,8 @@ def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
     rows_of = defaultdict[int, list[str]](list)
     for row, label in enumerate(labels):
         rows_of[label].append(str(row))
-    drawn = (shuffled(rows, VAL_SEED)[: len(rows) // VAL_SHARE] for rows in rows_of.values())
-    return np.array(sorted(int(row) for rows in drawn for row in rows), dtype=np.int64)
+    samples = (shuffled(rows, VAL_SEED)[: len(rows) // VAL_SHARE] for rows in rows_of.values())
+    return np.array(sorted(int(row) for rows in samples for row in rows), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def _groups(root: Path, class_ids: Sequence[str]) -> dict[str, list[str]]:
         return {}
     names = _names(root / "meta", "coarse_label_names")
     _check_labels(root / "train", labels, len(names), len(class_ids))
-    found = sorted(set(zip(class_ids, labels, strict=True)))
+    pairs = sorted(set(zip(class_ids, labels, strict=True)))
     groups = defaultdict[str, list[str]](list)
-    for class_id, label in found:
+    for class_id, label in pairs:
         groups[class_id].append(names[label])
     return groups
 
@@ -193,7 +193,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Arrays, numbers, text, lists and dictionaries; nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
-        if found is None:
+        value = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
+        if value is None:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
-        return found
+        return value
