@@ -93,6 +93,20 @@ def groups_of(
     return PhotoGroups(rows=groups, made_from="same_class")
 
 
+def clusters_of(observations: Sequence[str] | None) -> NDArray[np.int64] | None:
+    """A number for each row, the same for photos of one plant; None where no plant is known.
+
+    Example:
+        >>> clusters_of(["a", "", "a", ""])
+        array([0, 1, 0, 2])
+    """
+    if observations is None or not any(observations):
+        return None
+    names = [name or row for row, name in enumerate(observations)]  # alone where unknown
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], dtype=np.int64)
+
+
 def _of_one_plant(
     labels: NDArray[np.int64], observations: Sequence[str], size: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
