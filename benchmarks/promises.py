@@ -13,15 +13,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.threshold_tables import (
+    Source,
+    promised_tables,
+    row_of,
+    tabulate,
+)
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.intervals import mean_interval, wilson
+from florilege.calibration.measurement import Measurement
 from florilege.calibration.metrics import class_mean
 from florilege.calibration.nested_cross_validation import choose
+from florilege.calibration.photo_groups import one_of_each
 from florilege.calibration.rules import calibrate
+from florilege.calibration.sets import SetRule
 from florilege.data.flora import Flora
 
 POOL = 60_000
 ROWS = 500
 NEW = 10_000
 CAP = 20
+FIXED = 0.1  # a threshold that is not chosen, to test intervals alone
 FEWEST = 9  # photos of a class without which it has no threshold of its own at 0.9
 
 Floats = NDArray[np.floating[Any]]
@@ -73,7 +86,7 @@ def main() -> None:
     print(f"{splits} calibrations on {ROWS} photos, measured on {NEW} others; delta = 0.1.\n")
     print("| claim | promised | measured | standard error |\n|---|---|---|---|")
     tables = sizes(pool, splits), coverages(pool, splits), by_class(pool, splits // 5)
-    for line in chain(*tables, choices(splits)):
+    for line in chain(*tables, choices(splits), plants(splits)):
         print(line, flush=True)
 
 
@@ -171,6 +184,127 @@ def choices(splits: int) -> Iterator[Line]:
     honest = np.array([choice.honest_hit_rate for choice in found]) - 0.8
     yield Line(claim="best of ten heads: its own hit rate, too good by", promised="", values=naive)
     yield Line(claim="best of ten heads: the nested one, too good by", promised="0", values=honest)
+
+
+def plants(splits: int, *, photos: int = 4, alike: float = 0.8) -> Iterator[Line]:
+    """Promises where photos come in plants and errors on those of one plant are correlated."""
+    garden, random = Garden(), np.random.default_rng(3)
+    whole = garden.draw(random, 50_000, photos, alike)
+    figures = np.array([figures_of_plants(garden.draw(random, 125, photos, alike), whole)
+                        for _ in range(splits)])  # fmt: skip
+    for place, (claim, promised) in enumerate(PLANTS.items()):
+        yield Line(claim=f"plants: {claim}", promised=promised, values=figures[:, place])
+
+
+PLANTS = {
+    "interval of the hit rate holds it": "0.95",
+    "the same if all photos are independent": "",
+    "interval of the mean size holds it": "0.95",
+    "the same of the size if all photos are independent": "",
+    "`coverage`: hit rate": ">= 0.9",
+    "`coverage`, `delta=0.1`: share of calibrations that cover less than 0.9": "<= 0.1",
+    "the same from all photos": "",
+    '`average_k`, `guarantee="mean"`: mean size': "<= 3",
+    '`average_k`, `guarantee="probability"`: share above 3': "<= 0.1",
+    "`class_coverage`: hit rate of the classes with 9 plants or more": ">= 0.9",
+}
+"""What :func:`figures_of_plants` gives, and what is promised of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plants:
+    """Scores ``(rows, classes)``, species and numbers of the plants ``(rows,)`` of photos."""
+
+    scores: NDArray[np.float64]
+    labels: Labels
+    plants: Labels
+
+    def hits(self, lambda_val: float) -> NDArray[np.bool_]:
+        """Whether the set of each photo at this threshold holds its species, ``(rows,)``."""
+        hit: NDArray[np.bool_] = self.scores[np.arange(len(self.labels)), self.labels] >= lambda_val
+        return hit
+
+    def source(self) -> Source:
+        """As a calibration reads them."""
+        return Source(
+            blocks=lambda: iter([(self.scores, self.labels)]),
+            rows=len(self.labels),
+            head="linear",
+            score_kind="softmax",
+            temperature=1.0,
+            plants=self.plants,
+        )
+
+
+class Garden:
+    """Thirty species with a long tail, as Gaussians about centres that come in six genera."""
+
+    def __init__(self) -> None:
+        random, species = np.random.default_rng(11), np.arange(1, 31)
+        self.prior = (1 / species) / (1 / species).sum()
+        genera = np.repeat(random.normal(0, 2.2, (6, 4)), 5, axis=0)
+        self.means = (genera + random.normal(0, 0.8, (30, 4)))[random.permutation(30)]
+
+    def draw(self, random: np.random.Generator, plants: int, photos: int, alike: float) -> Plants:
+        """Photos whose deviations from their species have the correlation ``alike`` in a plant."""
+        labels = np.repeat(random.choice(30, plants, p=self.prior), photos)
+        own = np.repeat(random.standard_normal((plants, 4)), photos, axis=0)
+        other = random.standard_normal((plants * photos, 4))
+        points = self.means[labels] + np.sqrt(alike) * own + np.sqrt(1 - alike) * other
+        squared = ((points[:, np.newaxis] - self.means) ** 2).sum(axis=2)
+        joint = self.prior * np.exp(-squared / 2)
+        return Plants(
+            scores=joint / joint.sum(axis=1, keepdims=True),
+            labels=labels,
+            plants=np.repeat(np.arange(plants), photos),
+        )
+
+
+def figures_of_plants(photos: Plants, whole: Plants) -> list[float]:
+    """What a calibration on ``photos`` does on ``whole``, in the order of :data:`PLANTS`."""
+    plan = Plan(classes=30, ks=(3.0,), coverages=(0.9,), min_size=0, max_size=CAP)
+    plain = {
+        table.rule: table.columns.row(0) for table in tabulate(photos.source(), plan, (3.0,)).tables
+    }
+    sure = {
+        (table.rule, table.guarantee): table for table in promised_tables(photos.source(), plan)
+    }
+
+    def threshold(rule: str, guarantee: Guarantee) -> float:
+        (lambda_val,) = sure[rule, guarantee].columns.lambda_val
+        return float(lambda_val)
+
+    def size_at(lambda_val: float) -> float:
+        return float(np.minimum((whole.scores >= lambda_val).sum(axis=1), CAP).mean())
+
+    rows = len(photos.labels)
+    given = SetRule(rule="average_k", lambda_val=FIXED, min_size=0, rows=rows)
+    measurement = Measurement([given], 30, plants=photos.plants)
+    measurement.update(photos.scores, photos.labels)
+    row = row_of(measurement, 0, 3.0, "softmax")
+    hits, size = float(whole.hits(FIXED).mean()), float((whole.scores >= FIXED).sum(axis=1).mean())
+    low, high = wilson(int(measurement.hits[0]), rows)
+    least, most = mean_interval(row.size, row.size_deviation, rows)
+    naive = calibrate("coverage", photos.scores, photos.labels, coverage=0.9, min_size=0, delta=0.1)
+    by_class = sure["class_coverage", "mean"].by_class
+    assert by_class is not None
+    assert row.hit_low is not None
+    assert row.hit_high is not None
+    (thresholds,) = by_class.arrays
+    held = whole.scores[np.arange(len(whole.labels)), whole.labels] >= thresholds[whole.labels]
+    often = np.bincount(photos.labels[one_of_each(photos.plants)], minlength=30) >= FEWEST
+    return [
+        row.hit_low <= hits <= row.hit_high,
+        low <= hits <= high,
+        row.size_low <= size <= row.size_high,
+        least <= size <= most,
+        float(whole.hits(plain["coverage"].lambda_val or 0.0).mean()),
+        whole.hits(threshold("coverage", "probability")).mean() < 0.9,
+        whole.hits(naive.lambda_val or 0.0).mean() < 0.9,
+        size_at(threshold("average_k", "mean")),
+        size_at(threshold("average_k", "probability")) > 3,
+        float(held[often[whole.labels]].mean()),
+    ]
 
 
 def measured(

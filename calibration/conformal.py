@@ -15,17 +15,31 @@ def check_coverage(coverage: RealNumber) -> None:
         raise ValueError(f"coverage must be in (0, 1), got {coverage}")
 
 
-def conformal_rank(coverage: RealNumber, rows: int) -> int:
+def conformal_rank(coverage: RealNumber, rows: int, *, largest_plant: int = 1) -> int:
     """How many true-class scores lie at or below the threshold: ``floor((1 - coverage)(n + 1))``.
 
-    In exact arithmetic, the rank ``ceil((n + 1) coverage)`` counted from the other end.
+    In exact arithmetic, the rank ``ceil((n + 1) coverage)`` counted from the other end. Where rows
+    come in plants of up to ``m`` photos, a new photo is of a new plant, all of whose photos may
+    have the lowest scores: ``floor((1 - coverage)(n + m)) - m + 1``, by conformal risk control with
+    the misses of a plant less those allowed as its loss.
+
+    Args:
+        coverage: Wanted probability, in (0, 1).
+        rows: ``n``.
+        largest_plant: ``m``, the most photos of one plant.
+
+    References:
+        Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", arXiv 2208.02814.
 
     Example:
         >>> conformal_rank(0.9, 99), conformal_rank(0.9, 8)
         (10, 0)
+        >>> conformal_rank(0.9, 99, largest_plant=4)
+        7
     """
     check_coverage(coverage)
-    return floor((Fraction(1) - as_fraction(coverage)) * (rows + 1))
+    misses = floor((Fraction(1) - as_fraction(coverage)) * (rows + largest_plant))
+    return max(0, misses - largest_plant + 1)
 
 
 def fewest_rows(coverage: RealNumber) -> int:

@@ -70,9 +70,10 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
 
 def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Titled]:
     """The thresholds as tables for people: of single photos, and of several if calibrated."""
-    judge, images = record.rejection, [images for images in record.images if images > 1]
+    judge, measured = record.rejection, record.measured
+    images = [images for images in record.images if images > 1]
     title = (
-        f"{record.measured.rows:,} photos of {record.measured.split}, head {record.head}, "
+        f"{_photos(measured.rows, measured.observations)} of {measured.split}, head {record.head}, "
         f"{named(record.score_kind, record.temperature)}, "
         f"rejection by {judge.method if judge else 'nothing'}"
     )
@@ -98,12 +99,19 @@ def evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
     first = entries[0]
     empty = ["empty"] if any(entry["empty_rate"] for entry in entries) else []
     return _by_guarantee(
-        f"{evaluation['bundle']} on {first['rows']:,} photos of {evaluation['split']}",
+        f"{evaluation['bundle']} on {_photos(first['rows'], evaluation['observations'])} of "
+        f"{evaluation['split']}",
         ("rule", "asked", "size", "hits", "95 %", "macro", *empty, *first["shots"]),
         rules,
         guaranteed,
         all_rules=all_rules,
     )
+
+
+def _photos(rows: int, observations: int | None) -> str:
+    """Such as ``1,000 photos of 250 plants``; without the plants where each photo has its own."""
+    plants = "" if observations in (None, rows) else f" of {observations:,} plants"
+    return f"{rows:,} photos{plants}"
 
 
 def lists_tables(content: Plain) -> list[Titled]:

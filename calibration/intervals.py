@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import atan2, cos, inf, pi, sin, sqrt
 from statistics import stdev
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,10 +14,15 @@ MANY_DEGREES = 30
 """With more degrees of freedom an expansion gives the quantile of Student to 0.0001."""
 
 
-def wilson(hits: int, rows: int) -> tuple[float, float]:
+def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[float, float]:
     """Interval for a probability after ``hits`` successes in ``rows`` independent trials.
 
     Its coverage is close to 95 % for every probability, and it never leaves [0, 1].
+
+    Args:
+        hits: Successes.
+        rows: Trials.
+        effective: Where trials come in clusters: :func:`effective_rows` of them.
 
     Raises:
         ValueError: ``rows`` below 1, or ``hits`` outside ``[0, rows]``.
@@ -31,7 +37,7 @@ def wilson(hits: int, rows: int) -> tuple[float, float]:
     """
     if rows < 1 or not 0 <= hits <= rows:
         raise ValueError(f"hits must be in [0, rows] and rows at least 1, got {hits} of {rows}")
-    low, high = score_interval(hits / rows, rows)
+    low, high = score_interval(hits / rows, rows if effective is None else effective)
     return 0.0 if hits == 0 else low, 1.0 if hits == rows else high
 
 
@@ -110,6 +116,25 @@ def effective_rows(values: ArrayLike, clusters: ArrayLike | None) -> float:
     )
 
 
+def effective_by(
+    places: NDArray[np.int64],
+    values: NDArray[Any],
+    clusters: NDArray[np.int64] | None,
+    *,
+    groups: int,
+) -> NDArray[np.float64]:
+    """:func:`effective_rows` of each group of rows, shape ``(groups,)``; 0 for an empty one.
+
+    ``places`` is the group of each row, from 0, shape ``(rows,)``.
+    """
+    if clusters is None:
+        return np.bincount(places, minlength=groups).astype(np.float64)
+    members = (places == group for group in range(groups))
+    return np.array(
+        [effective_rows(values[among], clusters[among]) if among.any() else 0 for among in members]
+    )
+
+
 def effective_number(
     sizes: NDArray[np.int64], *, alone: float, together: float, share: bool
 ) -> float:
@@ -127,10 +152,17 @@ def effective_number(
     rows, squares = int(sizes.sum()), float((sizes.astype(np.float64) ** 2).sum())
     usual = squares / rows  # rows of the cluster that a row is in, on average
     variance = 0.25 if share else alone / rows
-    if variance == 0:
+    if variance == 0 or sizes.size == 1:
         return rows / usual
     effect = (together + usual * usual * variance) / (alone + usual * variance)
+    if share:  # Wilson's interval knows nothing of an estimated variance; that of a mean does
+        effect *= _few(sizes.size) / _few(rows)
     return rows / max(effect, 1.0)
+
+
+def _few(clusters: int) -> float:
+    """By how much a variance estimated from so few seems too small in a normal interval."""
+    return clusters / (clusters - 1) * t975(clusters - 1) ** 2
 
 
 def student_half(values: Sequence[float]) -> float | None:

@@ -6,6 +6,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.calibration.intervals import effective_number
 from florilege.calibration.metrics import true_class_ranks
 from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.validation import FloatArray, row_blocks
@@ -33,10 +34,17 @@ class Measurement:
         rules: What is measured.
         classes: Number of classes.
         watched: Indices of the rules whose sizes and hits :meth:`row_by_row` gives.
+        plants: Number of the plant of each row to come, shape ``(rows,)``; None where all rows are
+            independent.
     """
 
     def __init__(
-        self, rules: Sequence[SetRule], classes: int, *, watched: Sequence[int] = ()
+        self,
+        rules: Sequence[SetRule],
+        classes: int,
+        *,
+        watched: Sequence[int] = (),
+        plants: Ints | None = None,
     ) -> None:
         self.rules, self.rows, self.labelled = tuple(rules), 0, True
         count = len(self.rules)
@@ -50,12 +58,15 @@ class Measurement:
         self._kept = [(none, none.astype(np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
         self.class_hits = np.zeros((count, classes), dtype=np.int64)
+        self._plants = None if plants is None else _Plants(plants, count)
 
     def update(self, scores: FloatArray, labels: Ints | None = None) -> None:
         """Add some more rows: scores ``(batch, classes)``, true classes ``(batch,)`` if known."""
         if not self.rules:
             return
         sizes, hits = self._sizes_and_hits(scores, labels)
+        if self._plants is not None:
+            self._plants.update(self.rows, sizes, hits)
         self.rows += len(scores)
         self._size_sum += sizes.sum(axis=0)
         self._size_squares += (sizes * sizes).sum(axis=0)
@@ -86,6 +97,17 @@ class Measurement:
         total, squares = int(self._size_sum[index]), int(self._size_squares[index])
         return sqrt(max(0, self.rows * squares - total * total)) / self.rows
 
+    def effective_rows(self, index: int) -> tuple[float, float]:
+        """How many independent rows say as much about one rule's mean size, and its hit rate."""
+        if self._plants is None:
+            return self.rows, self.rows
+        size, share = self.mean_size(index), int(self.hits[index]) / self.rows
+        deviation = self.size_deviation(index)
+        return (
+            self._plants.effective_rows(0, index, size, variance=deviation**2, share=False),
+            self._plants.effective_rows(1, index, share, variance=share * (1 - share), share=True),
+        )
+
     def macro_hit_rate(self, index: int, among: Bools | None = None) -> float | None:
         """Hit rate class by class, then their mean; None where no row is of these classes.
 
@@ -108,6 +130,39 @@ class Measurement:
                 alike = [self.rules[place] for place in places]
                 sizes[part, places], hits[part, places] = _of_one_kind(alike, scores[part], true)
         return sizes, hits
+
+
+class _Plants:
+    """Sums over the photos of each plant, kept only for plants with several."""
+
+    def __init__(self, plants: Ints, rules: int) -> None:
+        _, numbers, self._photos = np.unique(plants, return_inverse=True, return_counts=True)
+        several = np.flatnonzero(self._photos > 1)
+        place = np.full(self._photos.size, -1, dtype=np.int64)
+        place[several] = np.arange(several.size)
+        self._place, self._several = place[numbers], self._photos[several]
+        self._sums = np.zeros((2, several.size, rules), dtype=np.int32)  # of sizes, of hits
+        self._squares = np.zeros((2, 2, rules), dtype=np.int64)  # of plants with one photo
+
+    def update(self, first: int, sizes: Ints, hits: Bools) -> None:
+        """Add rows from ``first`` on, both ``(batch, rules)``."""
+        place = self._place[first : first + len(sizes)]
+        several = place >= 0
+        for kind, values in enumerate((sizes, hits.astype(np.int64))):
+            np.add.at(self._sums[kind], place[several], values[several].astype(np.int32))
+            alone = values[~several]
+            self._squares[kind] += np.stack([alone.sum(axis=0), (alone * alone).sum(axis=0)])
+
+    def effective_rows(
+        self, kind: int, index: int, mean: float, *, variance: float, share: bool
+    ) -> float:
+        """Of sizes (``kind`` 0) or hits (1) of one rule, with their mean and variance over rows."""
+        total, squares = self._squares[kind, :, index].tolist()
+        alone = int((self._photos == 1).sum())
+        together = squares - 2 * mean * total + alone * mean * mean
+        together += float(((self._sums[kind, :, index] - mean * self._several) ** 2).sum())
+        rows = int(self._photos.sum())
+        return effective_number(self._photos, alone=rows * variance, together=together, share=share)
 
 
 def size_bins(classes: int) -> Ints:

@@ -7,7 +7,9 @@ is. Choosing on one part of the rows and measuring on the rest, in turn, removes
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from florilege.calibration.intervals import effective_rows, wilson
 
 FOLDS = 5
 
@@ -19,17 +21,22 @@ class Choice:
     best: int  # index of the candidate with the most hits on all rows; the first of equal ones
     hit_rate: float  # of the best candidate on all rows, flattered by having been chosen
     honest_hit_rate: float  # of a candidate chosen this way, on rows that did not choose it
+    honest_ci95: tuple[float, float]  # its 95 % interval
 
 
-def choose(hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0) -> Choice:
+def choose(
+    hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, plants: ArrayLike | None = None
+) -> Choice:
     """Choose the candidate with the most hits; measure it on rows that did not choose it.
 
     The rows are dealt into folds; on each fold, the candidate that is best on the others counts.
+    Rows of one plant stay together.
 
     Args:
         hits: Whether each candidate's set holds the truth, shape ``(candidates, rows)``.
-        folds: Parts of the rows, at least 2; never more than there are rows.
+        folds: Parts of the rows, at least 2; never more than there are rows or plants.
         seed: For dealing the rows.
+        plants: Number of the plant of each row, shape ``(rows,)``; None where rows are independent.
 
     Raises:
         ValueError: A wrong shape, no candidate, no row, or fewer than two folds.
@@ -45,18 +52,19 @@ def choose(hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0) -> Choice:
         )
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}")
-    order = np.random.default_rng(seed).permutation(table.shape[1])
-    parts = np.array_split(order, min(folds, len(order)))
-    totals = table.sum(axis=1)
-    best = int(totals.argmax())
+    rows = table.shape[1]
+    _, numbers = np.unique(np.arange(rows) if plants is None else plants, return_inverse=True)
+    order = np.random.default_rng(seed).permutation(int(numbers.max()) + 1)
+    totals, honest = table.sum(axis=1), np.empty(rows, dtype=np.bool_)
+    for part in np.array_split(order, min(folds, len(order))):
+        among = np.isin(numbers, part)
+        others = totals - table[:, among].sum(axis=1)
+        honest[among] = table[others.argmax(), among]
+    best, hits_counted = int(totals.argmax()), int(honest.sum())
+    effective = effective_rows(honest, None if plants is None else numbers)
     return Choice(
         best=best,
         hit_rate=float(table[best].mean()),
-        honest_hit_rate=sum(_hits_on(table, totals, part) for part in parts) / len(order),
+        honest_hit_rate=hits_counted / rows,
+        honest_ci95=wilson(hits_counted, rows, effective=effective),
     )
-
-
-def _hits_on(table: NDArray[np.bool_], totals: NDArray[np.int64], part: NDArray[np.intp]) -> int:
-    """Hits on some rows by the candidate that is best on all other rows."""
-    inside = table[:, part].sum(axis=1)
-    return int(inside[(totals - inside).argmax()])

@@ -45,6 +45,40 @@ def plants_of(observations: Sequence[str]) -> NDArray[np.int64]:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
+def count_plants(plants: NDArray[np.int64] | None) -> int | None:
+    """How many plants photos show; None where it is not known which."""
+    return None if plants is None else np.unique(plants).size
+
+
+def most_photos(plants: NDArray[np.int64]) -> int:
+    """How many photos the plant with the most photos has."""
+    _, numbers = np.unique(plants, return_inverse=True)
+    return int(np.bincount(numbers).max())
+
+
+def one_of_each(plants: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
+    """A photo of each plant, drawn at random: these are independent where plants are.
+
+    Args:
+        plants: Number of each photo's plant, shape ``(rows,)``.
+        seed: The same seed draws the same photos.
+
+    Returns:
+        Which photos were drawn, shape ``(rows,)``.
+
+    Example:
+        >>> drawn = one_of_each([0, 1, 0, 2, 0])
+        >>> drawn[[1, 3]].all(), drawn.sum()
+        (np.True_, np.int64(3))
+    """
+    numbers = np.asarray(plants)
+    order = np.random.default_rng(seed).permutation(numbers.size)
+    _, first = np.unique(numbers[order], return_index=True)
+    drawn = np.zeros(numbers.size, dtype=np.bool_)
+    drawn[order[first]] = True
+    return drawn
+
+
 def groups_of(
     labels: ArrayLike,
     *,
@@ -91,20 +125,6 @@ def groups_of(
             return PhotoGroups(rows=groups, made_from="observations")
     groups = _of_one_species(classes, size, np.random.default_rng(seed))
     return PhotoGroups(rows=groups, made_from="same_class")
-
-
-def clusters_of(observations: Sequence[str] | None) -> NDArray[np.int64] | None:
-    """A number for each row, the same for photos of one plant; None where no plant is known.
-
-    Example:
-        >>> clusters_of(["a", "", "a", ""])
-        array([0, 1, 0, 2])
-    """
-    if observations is None or not any(observations):
-        return None
-    names = [name or row for row, name in enumerate(observations)]  # alone where unknown
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([numbers[name] for name in names], dtype=np.int64)
 
 
 def _of_one_plant(

@@ -93,10 +93,10 @@ def check(source: str, *, threads: int | None = None) -> Report:
     pictures = list(_look(listing, threads))
     counts = _counts(listing)
     ignored = "neither pictures nor class folders; move them elsewhere if that is right"
-    missing = f"photos named in the tables of the data set and not there{whole.where_published}"
+    missing = f"photos named in the tables of the data set and not there{whole.to_be_had}"
     unlisted = (
         "photos that the tables of the data set do not name, so that nobody knows which plant they "
-        f"show{whole.where_published}"
+        f"show{whole.to_be_had}"
     )
     unnamed = "classes without a name; docs/data.md says which table of the data set names them"
     leaks = list(_leaks(listing, pictures))
@@ -107,7 +107,7 @@ def check(source: str, *, threads: int | None = None) -> Report:
         counts=counts,
         errors=[
             *_class_errors(listing),
-            *_picture_errors(pictures, listing.where_published),
+            *_picture_errors(pictures, listing.to_be_had),
             *([] if published else leaks),
         ],
         warnings=[
@@ -118,7 +118,7 @@ def check(source: str, *, threads: int | None = None) -> Report:
             *_picture_warnings(pictures),
             *_found("ignored", ignored, list(listing.ignored)),
             *_found(
-                "unnamed", unnamed, sort_ids(counts) if published and not listing.classes else []
+                "unnamed", unnamed, sort_ids(counts) if published and not listing.known else []
             ),
         ],
         thinned=_thinned(whole, listing) if options.thins else None,
@@ -176,7 +176,7 @@ def _one(split: str, records: Records, row: int) -> Picture:
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
     there = {
-        name: Counter(listing.splits[name].label_ids) for name in SPLITS if name in listing.splits
+        name: Counter(listing.splits[name].taught_ids) for name in SPLITS if name in listing.splits
     }
     ids = class_table(listing).ids
     return {one: {name: counts[one] for name, counts in there.items()} for one in ids}
@@ -201,9 +201,9 @@ def _unlearnable(listing: Listing) -> Iterator[Finding]:
         yield Finding("missing_in_train", message, ids)
 
 
-def _picture_errors(pictures: Sequence[Picture], where_published: str) -> Iterator[Finding]:
+def _picture_errors(pictures: Sequence[Picture], to_be_had: str) -> Iterator[Finding]:
     messages = {
-        "unreadable_file": f"files that cannot be read{where_published}",
+        "unreadable_file": f"files that cannot be read{to_be_had}",
         "unsupported_image_type": "files of a type that is not accepted; convert or remove them",
         "image_too_large": "pictures over the limits; make them smaller or remove them",
         "image_unreadable": "damaged pictures; replace or remove them",

@@ -24,7 +24,7 @@ class Records:
     noisy_ids: Sequence[str] | None = None  # one per picture, where noise is asked for
 
     @property
-    def label_ids(self) -> Sequence[str]:
+    def taught_ids(self) -> Sequence[str]:
         """The class ids that become labels."""
         return self.class_ids if self.noisy_ids is None else self.noisy_ids
 
@@ -39,9 +39,7 @@ class Listing:
 
     source: str  # the ``--data`` argument
     splits: Mapping[str, Records]  # by normalised name, those that are there
-    classes: Mapping[str, ClassInfo] = field(
-        default_factory=dict
-    )  # may lack classes or hold others
+    known: Mapping[str, ClassInfo] = field(default_factory=dict)  # may lack classes or hold others
     ignored: Sequence[str] = ()  # stray files and folders
     order: Sequence[str] | None = None  # all class ids
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
@@ -51,7 +49,7 @@ class Listing:
     published: str | None = None  # where a published data set is to be had
 
     @property
-    def where_published(self) -> str:
+    def to_be_had(self) -> str:
         """The end of a message about something that a published data set lacks."""
         return f"; {self.published}" if self.published else ""
 
@@ -88,12 +86,12 @@ def assemble(
 def class_table(listing: Listing) -> ClassTable:
     """The classes of all splits, in the source's order or sorted, with their training counts."""
     train = listing.splits.get("train")
-    counts = None if train is None else Counter(train.label_ids)
+    counts = None if train is None else Counter(train.taught_ids)
     present = {name for records in listing.splits.values() for name in records.class_ids}
     return ClassTable(
         tuple(
             replace(
-                listing.classes.get(name) or ClassInfo(id=name, scientific_name=name),
+                listing.known.get(name) or ClassInfo(id=name, scientific_name=name),
                 training_count=None if counts is None else counts[name],
             )
             for name in (sort_ids(present) if listing.order is None else listing.order)
@@ -135,12 +133,10 @@ def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     for name in wanted:
         if name not in there:
             has = f"it has: {', '.join(there) or 'none'}{meant(name, there)}"
-            raise DataError(
-                f"{listing.source} has no split {name!r}; {has}{listing.where_published}"
-            )
+            raise DataError(f"{listing.source} has no split {name!r}; {has}{listing.to_be_had}")
         if not listing.splits[name].class_ids:
             raise DataError(
-                f"{listing.source}: split {name!r} holds no pictures{listing.where_published}"
+                f"{listing.source}: split {name!r} holds no pictures{listing.to_be_had}"
             )
     return wanted
 
@@ -153,7 +149,7 @@ def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:
             f"{listing.source}: {count_of(len(unknown), 'class id', 'class ids')} of {name} "
             f"missing in {where} ({len(table)} classes): {first(unknown)}"
         )
-    labels = [table.index_of[class_id] for class_id in records.label_ids]
+    labels = [table.index_of[class_id] for class_id in records.taught_ids]
     return Split(
         name=name,
         labels=np.array(labels, dtype=np.int64),

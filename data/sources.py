@@ -12,10 +12,10 @@ from florilege.data.hold_out import hold_out
 from florilege.data.layouts import cifar100
 from florilege.data.layouts.folder import is_folder_dataset
 from florilege.data.layouts.image_lists import find_lists, list_lists
-from florilege.data.layouts.imagenet_folder import list_imagenet
+from florilege.data.layouts.imagenet import list_images
 from florilege.data.layouts.inaturalist import find_inaturalist, list_inaturalist
-from florilege.data.layouts.manifest_table import is_manifest, list_manifest
-from florilege.data.layouts.plantnet300k import is_plantnet, list_plantnet
+from florilege.data.layouts.manifest import is_manifest, list_manifest
+from florilege.data.layouts.plantnet import is_plantnet, list_plantnet
 from florilege.data.records import Listing, assemble
 from florilege.data.training_split import TrainingOptions, parse_options, with_options
 from florilege.errors import DataError
@@ -102,7 +102,7 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     if lists := find_lists(path):
         return list_lists(lists, source, splits=splits)
     if is_folder_dataset(path):
-        return list_imagenet(path, source)
+        return list_images(path, source)
     if path.is_dir():
         raise DataError(
             f"{source} holds no folder train, val or test; --data takes {ACCEPTED}. "

@@ -13,12 +13,12 @@ from pathlib import Path
 from florilege.data.dataset import SPLITS, FileReader, split_name
 from florilege.data.hash_random import fraction, shuffled
 from florilege.data.layouts.folder import list_classes
-from florilege.data.layouts.manifest_table import (
-    check_columns,
+from florilege.data.layouts.manifest import (
     class_columns,
+    demand_columns,
+    demand_pictures,
     is_manifest,
     observation_ids,
-    picture_columns,
 )
 from florilege.data.records import Listing, count_of
 from florilege.data.sources import list_source, parse_source
@@ -149,7 +149,7 @@ def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
             "and give them where it is read"
         )
     table, root = _table(source)
-    paths, class_ids = picture_columns(source, table)
+    paths, class_ids = demand_pictures(source, table)
     moved = [os.path.relpath(root / path, out.resolve().parent) for path in paths]
     return {**table, "path": moved, "class_id": class_ids}, observation_ids(table, paths) or paths
 
@@ -158,7 +158,7 @@ def _table(source: str) -> tuple[Table, Path]:
     path = Path(source)
     if is_manifest(path):
         table = read_table(path)
-        check_columns(source, table, ("path", "class_id"))
+        demand_columns(source, table, ("path", "class_id"))
         return table, path.resolve().parent
     listing = _listing(source, path)
     parts = {name: listing.splits[name] for name in ("", *SPLITS) if name in listing.splits}

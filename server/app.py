@@ -63,14 +63,6 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        # FastAPI's own spans hold the query, and with it keys of Pl@ntNet's route; ours do not.
-        telemetry={
-            "tracing": False,
-            "metrics": False,
-            "logs": False,
-            "operation_spans": False,
-            "auto_configure": False,
-        },
         lifespan=lifespan,
     )
     app.state.engine = engine

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from time import monotonic, perf_counter
 from typing import TypeVar
 
@@ -57,11 +56,6 @@ class Job:
     submitted: float = field(default_factory=perf_counter)
     stages: Stages = field(default_factory=Stages)
     abandoned: threading.Event = field(default_factory=threading.Event)
-
-    def abandon(self) -> None:
-        """Say that nobody waits for the answer any more, and hold its photos no longer."""
-        self.abandoned.set()
-        self.photos = ()
 
     def check(self) -> None:
         """Raise `ClientLeft` or `QueueTimeout` where going on to the next photo helps nobody."""
@@ -157,13 +151,13 @@ class Engine:
         if self.state is State.DRAINING:
             raise _draining()
 
-    def submit(self, job: Job) -> asyncio.Future[Outcome]:
-        """Queue a job; its outcome is a `Problem` where the photos cannot be answered, and
-        `ClientLeft` where the job was abandoned while it waited.
+    async def submit(self, job: Job) -> Outcome:
+        """Queue a job and wait for its outcome.
 
         Raises:
             Overloaded: The queue is full.
-            Draining: The server is stopping.
+            Problem: The photos cannot be answered.
+            ClientLeft: The job was abandoned while it waited.
         """
         size = len(job.photos)
         if self.depth > 0 and self.depth + size > self.queue_limit:
@@ -179,10 +173,10 @@ class Engine:
             self.depth -= size
             raise _draining() from error
         self._running.add(running)
-        running.add_done_callback(partial(self._finished, size))
-        return running
+        running.add_done_callback(lambda _: self._finished(running, size))
+        return await running
 
-    def _finished(self, size: int, running: asyncio.Future[Outcome]) -> None:
+    def _finished(self, running: asyncio.Future[Outcome], size: int) -> None:
         self._running.discard(running)
         self.depth -= size
 
@@ -196,10 +190,7 @@ class Engine:
             running = loop.run_in_executor(self._side_thread, work, *arguments)
         except RuntimeError as error:  # it is shut down
             raise _draining() from error
-        try:
-            return await running
-        finally:
-            del running  # it may hold an exception, whose traceback holds this frame
+        return await running
 
     def deadline(self) -> float:
         """Until when, on the monotonic clock, a request that is submitted now may wait."""
@@ -235,9 +226,8 @@ class Engine:
 
     def _work(self, job: Job) -> Outcome:
         started = job.stages.add("queue", job.submitted)
-        photos = job.photos  # before it is checked: `abandon` takes them away
         job.check()
-        stages = job.stages
+        photos, stages = job.photos, job.stages
         result = self.pipeline(photos, job.ask, job.answer_id, stages=stages, check=job.check)
         each = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here

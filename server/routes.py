@@ -270,8 +270,7 @@ async def feedback(
     idempotency_key = request.headers.get("idempotency-key")
     if idempotency_key is not None and not 0 < len(idempotency_key) <= MOST_OF_A_KEY:
         raise InvalidParameter(f"Idempotency-Key may have 1 to {MOST_OF_A_KEY} characters")
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip()
-    if media_type.lower() != "application/json":
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise MalformedRequest("send feedback as Content-Type: application/json")
     deadline_s = engine.settings.upload_deadline_s
     body = await read_body(

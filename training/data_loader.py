@@ -39,7 +39,7 @@ class Batch(NamedTuple):
     labels: Tensor  # int64, (batch,)
     rows: Tensor  # their rows in the split, int64, (batch,)
     whole: Tensor  # labels of the batch over all processes, of which this is a part, int64
-    problems: tuple[str, ...]  # what could not be read, and is left out
+    problems: tuple[str, ...]  # what could not be read; if any, the batch must not be used
 
 
 class EvaluationBatches(TorchDataset[Batch]):
@@ -68,10 +68,7 @@ class EvaluationBatches(TorchDataset[Batch]):
         rows = self.batches[index]
         found: list[Any] = [self.pictures.read(row) for row in rows.tolist()]
         problems = tuple(item for item in found if isinstance(item, str))
-        if problems:
-            rows = rows[[not isinstance(item, str) for item in found]]
-            found = [item for item in found if not isinstance(item, str)]
-        views = self.views(rows, found)
+        views = [] if problems else self.views(rows, found)
         return Batch(
             images=torch.from_numpy(np.stack(views)) if views else torch.empty(0),
             labels=torch.from_numpy(self.pictures.split.labels[rows]),

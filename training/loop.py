@@ -178,8 +178,6 @@ class Run:
             mixture = mixup.draw(
                 config.seed, self.position.epoch, number, alpha=config.mixup, size=len(labels)
             )
-            partners = mixture.partners.to(device, non_blocking=True)
-            mixture = mixture._replace(partners=partners)
             images = mixup.mix_pictures(images, mixture)
         with self.compute.autocast():
             outputs = self.forward(images)

@@ -2,7 +2,6 @@
 
 import math
 import signal
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -151,19 +150,16 @@ class _Chunks(Dataset[list[Any]]):
 
 def prepared(items: Dataset[Item], *, workers: int, pin: bool = False) -> Iterator[Item]:
     """The items of a data set in order, prepared ahead by ``workers`` processes."""
-    with warnings.catch_warnings():  # torch warns of more workers than cores
-        warnings.filterwarnings("ignore", "This DataLoader will create")
-        loader = DataLoader(
-            items,
-            batch_size=None,
-            num_workers=workers,
-            collate_fn=_as_it_is,
-            pin_memory=pin,
-            worker_init_fn=_leave_stopping,
-            generator=torch.Generator(),  # else it would draw from the generator of the run
-        )
-        stream = iter(loader)
-    yield from stream
+    loader = DataLoader(
+        items,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        pin_memory=pin,
+        worker_init_fn=_leave_stopping,
+        generator=torch.Generator(),  # else it would draw from the generator of the run
+    )
+    yield from loader
 
 
 def _as_it_is(item: Any) -> Any:

@@ -42,7 +42,7 @@ from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, t
 from florilege.training.loop import Run, Say
 from florilege.training.losses import TwoHeadAverageK
 from florilege.training.objective import Objective, make_objective
-from florilege.training.optimisation.optimizer import make_optimiser, rate_share
+from florilege.training.optimisation.optimizer import make_optimiser
 from florilege.training.optimisation.weight_average import averaged
 from florilege.training.pictures import hash_photos, short_side
 from florilege.training.rank_consistency import facts
@@ -97,7 +97,6 @@ def _train(
     with ranks.agreeing():
         dataset = open_data(config, ["train", "val"] if config.epochs else ["train"])
         ranks.check_same(facts(config, dataset, folder if begun else None))
-        planned_epochs = folder.read_config().epochs if begun else config.epochs
         if ranks.first and begun:
             folder.check_resumable(config, dataset.classes)
         elif ranks.first:
@@ -141,8 +140,7 @@ def _train(
         photos = None
         if ranks.first and not folder.photos.is_file():
             photos = _photos(dataset, config, frozen) | _photos_before(config, weights)
-    if restored:
-        notes += [*_continued(position, ranks), *_risen(position, config, planned_epochs)]
+    notes += _continued(position, ranks) if restored else []
     position.processes = ranks.count
     with ExitStack() as stack:
         with ranks.agreeing():
@@ -188,21 +186,6 @@ def _continued(position: Position, ranks: Ranks) -> list[str]:
             "the result is as good, but not the same to the last bit"
         )
     return notes
-
-
-def _risen(position: Position, config: TrainConfig, planned_epochs: int) -> list[str]:
-    """What to tell the user where more epochs than planned raise the learning rate again."""
-    before, now = (
-        rate_share(config.schedule, step=position.epoch, steps_per_epoch=1, epochs=epochs)
-        for epochs in (planned_epochs, config.epochs)
-    )
-    if now <= before:
-        return []
-    return [
-        f"epochs was {planned_epochs} and is {config.epochs} now: the learning rate rises from "
-        f"{before:.2g} to {now:.2g} of its peak. To train on at a low rate, start another run: "
-        "--weights with this run folder, another --out and a small optimiser.learning_rate"
-    ]
 
 
 def _finish(run: Run, frozen: tuple[Features, Features] | None) -> None:
@@ -266,7 +249,7 @@ def _features(
     backbone = FrozenBackbone(
         network,
         preprocess,
-        kept / folder_name(config.backbone, network.backbone, preprocess, on_gpu=compute.on_gpu),
+        kept / folder_name(config.backbone, network.backbone, preprocess),
         compute,
         cores() if config.workers is None else config.workers,
         say,

@@ -11,7 +11,7 @@ from florilege.calibration.calibrate.fit import SWOLLEN, fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import outputs_of, photos_for
 from florilege.calibration.calibrate.photo_overlap import known_photos, overlap_warnings
 from florilege.calibration.calibrate.training_features import known_features, training_photos
-from florilege.calibration.conformal import conformal_rank, fewest_rows
+from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList
 from florilege.data.dataset import Split
@@ -106,15 +106,16 @@ def cautions(record: CalibrationRecord) -> list[str]:
             "`florilege train --resume` and `export` write it down for a run, `florilege import "
             "--chosen-on` for a network trained elsewhere"
         )
-    if rows < FEW_ROWS:
+    plants = record.measured.observations or rows  # photos of one plant say little more than one
+    counted = f"{rows} photos" if plants == rows else f"{plants} plants"
+    if plants < FEW_ROWS:
         found.append(
-            f"only {rows} photos: thresholds and intervals are coarse, {FEW_ROWS} or more are "
-            "better"
+            f"only {counted}: thresholds and intervals are coarse, {FEW_ROWS} or more are better"
         )
     found += [
-        f"coverage {level:g} needs more than {rows} photos: until then its sets hold every class"
+        f"coverage {level:g} needs more than {counted}: until then its sets hold every class"
         for level in record.asked_coverage
-        if conformal_rank(level, rows) == 0
+        if record.point("coverage", coverage=level).lambda_val == 0
     ]
     for k in record.asked_k:
         size = record.point("average_k", k=k).expected_size.value

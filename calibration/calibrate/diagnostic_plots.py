@@ -1,6 +1,6 @@
 """Drawings of what the sets of a bundle do on a split; needs matplotlib, the extra ``report``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
@@ -21,7 +21,7 @@ from florilege.calibration.calibrate.plot_style import (
     STYLE,
     panel,
 )
-from florilege.calibration.intervals import wilson
+from florilege.calibration.intervals import effective_by, wilson
 from florilege.calibration.measurement import Bools, Ints
 from florilege.calibration.record.schema import Row
 
@@ -109,11 +109,12 @@ def sizes_of_hits(bars: Bars, hits: Bools) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def hits_of_sizes(bars: Bars, hits: Bools) -> Figure:
+def hits_of_sizes(bars: Bars, hits: Bools, plants: Ints | None = None) -> Figure:
     """Share of sets of each size that hold the truth, with 95 % intervals."""
     figure, axes = panel("classes in the set", "sets with the right class")
     found, photos = _counts(bars, hits), _counts(bars, np.ones_like(hits))
-    _with_intervals(axes, np.arange(len(bars.names)), found, photos, GREEN, "o")
+    worth = effective_by(bars.places, hits, plants, groups=len(bars.names))
+    _with_intervals(axes, np.arange(len(bars.names)), found, photos, worth, GREEN, "o")
     axes.axhline(hits.mean(), color=INK, linewidth=1, linestyle=":", label="all photos")
     _name_bars(axes, bars)
     axes.set_ylim(0, 1.05)
@@ -152,7 +153,8 @@ def reliability(best: Reliability, every: Reliability) -> Figure:
     axes.plot(every.mean_scores[seen], every.hits[seen] / every.counts[seen], color=BLUE,
               linestyle="none", marker="s", fillstyle="none", markersize=8,
               label="scores of all classes")  # fmt: skip
-    _with_intervals(axes, best.mean_scores, best.hits, best.counts, GREEN, "o",
+    worth = best.counts.astype(np.float64) if best.effective is None else best.effective
+    _with_intervals(axes, best.mean_scores, best.hits, best.counts, worth, GREEN, "o",
                     label="best score of a photo")  # fmt: skip
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.05, 1.05)
@@ -179,22 +181,24 @@ def _with_intervals(
     across: NDArray[Any],
     hits: Ints,
     counts: Ints,
+    worth: NDArray[np.float64],
     colour: str,
     marker: str,
     *,
     label: str | None = None,
 ) -> None:
-    """Shares with their 95 % intervals; nothing where there is nothing to count."""
+    """Shares with their 95 % intervals; nothing where there is nothing to count.
+
+    ``worth`` is how many independent rows the ``counts`` are worth.
+    """
     seen = counts > 0
     rates = hits[seen] / counts[seen]
-    ends = np.array(list(_intervals(hits[seen], counts[seen]))).reshape(-1, 2)
+    shares = zip(hits[seen].tolist(), counts[seen].tolist(), worth[seen].tolist(), strict=True)
+    intervals = [wilson(hit, count, effective=rows) for hit, count, rows in shares]
+    ends = np.array(intervals).reshape(-1, 2)
     errors = np.abs(ends.T - rates)
     axes.errorbar(across[seen], rates, errors, color=colour, marker=marker, markersize=4,
                   capsize=2, elinewidth=1, linewidth=1.2, label=label)  # fmt: skip
-
-
-def _intervals(hits: Ints, counts: Ints) -> Iterator[tuple[float, float]]:
-    return (wilson(int(hit), int(count)) for hit, count in zip(hits, counts, strict=True))
 
 
 def _counts(bars: Bars, among: Bools) -> Ints:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.threshold_tables import row_of
+from florilege.calibration.intervals import effective_by
 from florilege.calibration.measurement import Bools, Ints, Measurement
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
@@ -33,11 +34,14 @@ class Reliability:
         counts: Scores in each bin, shape ``(bins,)``.
         mean_scores: Their mean, ``(bins,)``; NaN in an empty bin.
         hits: How many of them were of the true class, ``(bins,)``.
+        effective: How many independent scores they are worth, ``(bins,)``, where photos are
+            clustered in plants; None where they are not.
     """
 
     counts: Ints
     mean_scores: NDArray[np.float64]
     hits: Ints
+    effective: NDArray[np.float64] | None = None
 
     @property
     def gap(self) -> float:
@@ -81,6 +85,7 @@ class Findings:
         labels: True class indices, shape ``(rows,)``.
         sizes: Set sizes, ``(rows,)``.
         hits: Whether each set holds the truth, ``(rows,)``.
+        plants: Number of the plant of each photo, ``(rows,)``; None where it is not known.
         best_scores: Reliability of the best score of each photo.
         all_scores: Of the scores of all classes.
         pairs: Classes that share the most sets, most first.
@@ -93,6 +98,7 @@ class Findings:
     labels: Ints
     sizes: Ints
     hits: Bools
+    plants: Ints | None = None
     best_scores: Reliability
     all_scores: Reliability
     pairs: tuple[Pair, ...]
@@ -104,7 +110,8 @@ def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
     points = [record.point(rule, k=k) for rule, k in _asked(record)]
     point, ks = record.point("average_k"), record.ks("average_k")
     assert point.k is not None  # a rule by size
-    measurement = Measurement(points, record.classes, watched=[ks.index(point.k)])
+    plants = outputs.plants
+    measurement = Measurement(points, record.classes, watched=[ks.index(point.k)], plants=plants)
     best, every, pairs = _Bins(), _Bins(), _Pairs(record.classes)
     with progress(len(outputs.labels), "looking closer") as advance:
         for (logits,), labels in outputs.blocks(record.head):
@@ -129,7 +136,8 @@ def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
         labels=outputs.labels,
         sizes=sizes,
         hits=hits,
-        best_scores=best.result(),
+        plants=plants,
+        best_scores=best.result(plants),
         all_scores=every.result(),
         pairs=pairs.most(),
         largest=tuple(_largest(point, record, outputs, sizes)),
@@ -167,6 +175,8 @@ class _Bins:
     counts: Ints = field(default_factory=lambda: np.zeros(SCORE_BINS, dtype=np.int64))
     hits: Ints = field(default_factory=lambda: np.zeros(SCORE_BINS, dtype=np.int64))
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(SCORE_BINS))
+    places: list[Ints] = field(default_factory=list)  # of each photo with one score
+    true: list[Bools] = field(default_factory=list)
 
     def update(self, scores: NDArray[np.float64], true: Bools) -> None:
         """Add scores in [0, 1] and whether each is of the true class, in any one shape."""
@@ -175,11 +185,20 @@ class _Bins:
         self.counts += np.bincount(bins, minlength=SCORE_BINS)
         self.sums += np.bincount(bins, weights=values, minlength=SCORE_BINS)
         self.hits += np.bincount(bins[true.ravel()], minlength=SCORE_BINS)
+        if scores.shape[1] == 1:
+            self.places.append(bins)
+            self.true.append(true.ravel())
 
-    def result(self) -> Reliability:
+    def result(self, plants: Ints | None = None) -> Reliability:
         means = np.full(SCORE_BINS, np.nan)
         np.divide(self.sums, self.counts, out=means, where=self.counts > 0)
-        return Reliability(counts=self.counts, mean_scores=means, hits=self.hits)
+        effective = None
+        if plants is not None:
+            places, true = np.concatenate(self.places), np.concatenate(self.true)
+            effective = effective_by(places, true, plants, groups=SCORE_BINS)
+        return Reliability(
+            counts=self.counts, mean_scores=means, hits=self.hits, effective=effective
+        )
 
 
 class _Pairs:

@@ -9,7 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.list_thresholds import listed
-from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
+from florilege.calibration.calibrate.photo_outputs import (
+    BundleOutputs,
+    SplitOutputs,
+    bundle_outputs,
+)
 from florilege.calibration.calibrate.photo_overlap import (
     PhotoOverlap,
     known_photos,
@@ -19,6 +23,7 @@ from florilege.calibration.calibrate.threshold_tables import row_of
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.metrics import shot_groups
+from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList, Row
@@ -66,6 +71,7 @@ class Evaluation:
         bundle: Name and version.
         data_sha256: Over the photos of the split and their class ids.
         rows: Its photos.
+        observations: Plants that they show; None where the data do not name them.
         overlap: What its photos did for the network before.
         rules: One result for each rule and value.
         guaranteed: The same for guarantees that a rule gives only when asked for them.
@@ -78,6 +84,7 @@ class Evaluation:
     split: str
     data_sha256: str
     rows: int
+    observations: int | None
     overlap: PhotoOverlap
     rules: tuple[Evaluated, ...]
     guaranteed: tuple[Evaluated, ...]
@@ -131,8 +138,8 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
     bundle, record, outputs, _ = found
     asked_for, promised = asked_points(record), promised_points(record)
     points = [*asked_for, *promised]
-    measurement = Measurement(points, record.classes)
-    lists = [_ListMeasured(record, each) for each in record.lists]
+    measurement = Measurement(points, record.classes, plants=outputs.plants)
+    lists = [_ListMeasured(record, each, outputs) for each in record.lists]
     with progress(len(outputs.labels), "measuring sets") as advance:
         for (logits,), labels in outputs.blocks(record.head):
             measurement.update(record.scores(logits), labels)
@@ -149,6 +156,7 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
         split=outputs.split,
         data_sha256=outputs.data_sha256,
         rows=len(outputs.labels),
+        observations=count_plants(outputs.plants),
         overlap=known_photos(bundle, outputs.split).overlap(outputs.photos),
         rules=tuple(results[: len(asked_for)]),
         guaranteed=tuple(results[len(asked_for) :]),
@@ -196,10 +204,15 @@ def _points(
 class _ListMeasured:
     """The photos of a list's classes, scored as its answers are."""
 
-    def __init__(self, record: CalibrationRecord, known: CalibratedList) -> None:
+    def __init__(
+        self, record: CalibrationRecord, known: CalibratedList, outputs: SplitOutputs
+    ) -> None:
         self._known, self._classes, self._rows = known, np.array(known.classes), 0
         self._points = asked_points(record, list_name=known.name)
-        self._measurement = Measurement(self._points, len(known.classes))
+        plants = outputs.plants
+        if plants is not None:
+            plants = plants[np.isin(outputs.labels, self._classes)]
+        self._measurement = Measurement(self._points, len(known.classes), plants=plants)
 
     def update(self, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
         chosen, places = listed(self._classes, logits, labels)

@@ -177,7 +177,7 @@ def _sizes(seen: Seen) -> Iterator[Markup]:
             f"{half:,}, the largest {int(findings.sizes.max()):,}.",
         ),
         drawing(
-            charts.hits_of_sizes(bars, findings.hits),
+            charts.hits_of_sizes(bars, findings.hits, findings.plants),
             "How often sets of each size hold the right class, with 95 % intervals: "
             f"sets of one class {small}, larger ones {large}.",
         ),
@@ -222,7 +222,9 @@ def _shots(seen: Seen) -> Iterator[Markup]:
         yield words("The bundle does not say how many training photos each class has.")
         return
     counts = np.array(record.class_counts)
-    groups = measure_by_shots(findings.sizes, findings.hits, findings.labels, counts)
+    groups = measure_by_shots(
+        findings.sizes, findings.hits, findings.labels, counts, plants=findings.plants
+    )
     among = {name: mask[findings.labels] for name, mask in shot_groups(counts).items()}
     present = {group.name: among[group.name] for group in groups}
     yield side_by_side(

@@ -21,6 +21,7 @@ from florilege.calibration.calibrate.threshold_tables import (
 from florilege.calibration.distribution import Distribution, DistributionOf
 from florilege.calibration.measurement import size_bins
 from florilege.calibration.nested_cross_validation import choose
+from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.record import CalibrationRecord, Origin, Selection
 from florilege.calibration.record.shot_groups import measure_by_shots
 from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
@@ -67,7 +68,7 @@ def fit_record(
     ]
     compared = [tabulate(source, plan, plan.compared) for source in sources]
     fair = comparable([float(each.sizes.mean()) for each in compared], plan.default_k)
-    choice = choose([compared[index].hits for index in fair])
+    choice = choose([compared[index].hits for index in fair], plants=outputs.plants)
     served = sources[fair[choice.best]]
     others = [each for source, each in zip(sources, compared, strict=True) if source is not served]
     weights = class_weights(counts, plan.micro_weight)
@@ -103,7 +104,7 @@ def fit_record(
             classes_seen=np.unique(labels).size,
             data_sha256=outputs.data_sha256,
             model_sha256=outputs.model_sha256,
-            observations=None if outputs.plants is None else int(outputs.plants.max()) + 1,
+            observations=count_plants(outputs.plants),
             **overlap._asdict(),
             chose_head=len(sources) > 1,
         ),
@@ -128,6 +129,7 @@ def fit_record(
             labels,
             class_counts,
             largest=largest_set(plan.classes, served.score_kind, threshold),
+            plants=outputs.plants,
         ),
         lists=tuple(lists),
         tables=tuple(tables),
@@ -151,7 +153,12 @@ def single_photos(
             advance(len(labels))
 
     return Source(
-        blocks=blocks, rows=len(outputs.labels), head=head, score_kind=kind, temperature=temperature
+        blocks=blocks,
+        rows=len(outputs.labels),
+        head=head,
+        score_kind=kind,
+        temperature=temperature,
+        plants=outputs.plants,
     )
 
 

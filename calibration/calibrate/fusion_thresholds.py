@@ -50,6 +50,7 @@ def group_tables(
         images=images,
         fusion=RULES["average_k"].fusion,
         made_from=groups.made_from,
+        plants=None,
     )
     marginals = replace(source, rows=len(few), fusion=RULES["top_k"].fusion)
     ks = plan.compared

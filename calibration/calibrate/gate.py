@@ -1,10 +1,10 @@
 """Two bundles on the same photos, compared rule by rule, and a gate that stops the worse one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import yaml
@@ -12,15 +12,11 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.evaluate import asked_points
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
-from florilege.calibration.comparison import Calibrated, Change, Comparison, compare
-from florilege.calibration.intervals import Z95
+from florilege.calibration.comparison import Change, Comparison, compare
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.photo_groups import clusters_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.record_file import read_record
-from florilege.calibration.rules import RULES
-from florilege.calibration.sets import size_bounds
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
@@ -31,20 +27,16 @@ Sets = tuple[NDArray[np.bool_], NDArray[np.int64]]
 """Whether each set holds the truth, and its size, each ``(rows,)``."""
 Asked = tuple[str, float | None, float | None]
 """Rule, K and coverage."""
-WIDER = 2.241402727604947 / Z95
-"""A 97.5 % interval is so many times as wide as a 95 % one."""
-NEAR = (0.8, 1.25)
-"""Times a threshold: where hits for each class more are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
     """What a new bundle may lose; the content of ``gate.yaml``.
 
-    With the proof ``worse`` it closes if the whole 97.5 % interval of a figure lies beyond what is
-    allowed, so both figures together stop an equally good bundle in about 1 of 40 cases at most.
-    With ``no_worse`` it closes unless both 95 % intervals lie within, so a bundle worse than
-    allowed passes in about 1 of 40 cases at most; with few photos it stops good ones too.
+    With the proof ``worse`` it closes if the whole interval lies beyond what is allowed, so each of
+    the two figures stops an equally good bundle in about 1 of 40 cases. With ``no_worse`` it closes
+    unless the whole interval lies within, so a bundle worse than allowed passes in about 1 of 40
+    cases at most; with few photos it stops good ones too.
 
     Raises:
         ValueError: A value out of range.
@@ -107,8 +99,7 @@ class Gate:
 
     def _closed(self, worsening: tuple[float, float], allowed: float) -> bool:
         low, high = worsening
-        further = (high - low) / 2 * (WIDER - 1)  # two figures may each be wrong half as often
-        return low - further > allowed if self.proof == "worse" else high > allowed
+        return low > allowed if self.proof == "worse" else high > allowed
 
     def _words(self, allowed: float, what: str) -> str:
         proven = "is certain" if self.proof == "worse" else "cannot be ruled out"
@@ -179,19 +170,8 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
     asked = _common(new.record, old.record)
     if new.outputs.data_sha256 != old.outputs.data_sha256:
         raise DataError("the two bundles were shown different photos: did the data change?")
-    clusters = clusters_of(new.outputs.observations)
-    return [
-        compare(
-            before.sets,
-            after.sets,
-            rule=_named(which),
-            photos=new.outputs.data_sha256,
-            calibrated=(before.calibrated, after.calibrated),
-            clusters=clusters,
-            growth=(after.bounds[0] - before.bounds[1], after.bounds[1] - before.bounds[0]),
-        )
-        for which, before, after in zip(asked, _sets(old, asked), _sets(new, asked), strict=True)
-    ]
+    pairs = zip(asked, _sets(old, asked), _sets(new, asked), strict=True)
+    return [compare(before, after, rule=_named(which)) for which, before, after in pairs]
 
 
 def _asked(record: CalibrationRecord) -> list[Asked]:
@@ -222,57 +202,14 @@ def _named(asked: Asked) -> str:
     return f"{rule} k={k:g}" if coverage is None else f"{rule} coverage={coverage:g}"
 
 
-class _Measured(NamedTuple):
-    """What a bundle does by one rule."""
-
-    sets: Sets
-    calibrated: Calibrated
-    bounds: tuple[int, int]  # of a set's size
-
-
-def _sets(found: BundleOutputs, asked: Sequence[Asked]) -> list[_Measured]:
+def _sets(found: BundleOutputs, asked: Sequence[Asked]) -> list[Sets]:
     """What each rule does on each photo, in one pass."""
     record, points = found.record, [_point(found.record, which) for which in asked]
-    beside = [_moved(point, factor) for factor in NEAR for point in points]
-    measurement = Measurement([*points, *beside], record.classes, watched=range(len(points)))
+    measurement = Measurement(points, record.classes, watched=range(len(points)))
     for (logits,), labels in found.outputs.blocks(record.head):
         measurement.update(record.scores(logits), labels)
     sizes, hits = measurement.row_by_row()
-    return [
-        _Measured(
-            sets=(hits[:, place], sizes[:, place]),
-            calibrated=Calibrated(
-                photos=record.measured.data_sha256,
-                rows=point.rows,
-                fixes=_fixes(point),
-                hits_per_class=_slope(measurement, place + len(points), place + 2 * len(points)),
-            ),
-            bounds=size_bounds(point, record.classes, point.score_kind),
-        )
-        for place, point in enumerate(points)
-    ]
-
-
-def _moved(point: OperatingPoint, factor: float) -> OperatingPoint:
-    if point.class_thresholds is not None:
-        return replace(point, class_thresholds=factor * point.class_thresholds)
-    return (
-        point if point.lambda_val is None else replace(point, lambda_val=factor * point.lambda_val)
-    )
-
-
-def _fixes(point: OperatingPoint) -> Literal["sizes", "hits"] | None:
-    """What was as asked for, on average, on the photos that chose the threshold."""
-    if point.top_k is not None:
-        return None
-    return "hits" if RULES[point.rule].asks == "coverage" else "sizes"
-
-
-def _slope(measurement: Measurement, lower: int, higher: int) -> float:
-    """Hits for each class more between two thresholds, given by their places."""
-    classes = measurement.mean_size(lower) - measurement.mean_size(higher)
-    hits = int(measurement.hits[lower] - measurement.hits[higher]) / measurement.rows
-    return hits / classes if classes else 0.0
+    return list(zip(hits.T, sizes.T, strict=True))
 
 
 def _shown(change: Change) -> str:

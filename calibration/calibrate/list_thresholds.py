@@ -36,7 +36,8 @@ def list_tables(
     beyond the list its sets hold all of it.
     """
     classes, labels = np.array(region.classes), outputs.labels
-    own = labels[np.isin(labels, classes)]
+    among = np.isin(labels, classes)
+    own = labels[among]
     found = CalibratedList(
         name=region.name,
         classes=region.classes,
@@ -54,7 +55,8 @@ def list_tables(
     if not found.rows:
         advance(passes_of_a_list() * len(labels))
         return found, []
-    source = replace(single, blocks=blocks, rows=found.rows, list_name=region.name)
+    plants = None if single.plants is None else single.plants[among]
+    source = replace(single, blocks=blocks, rows=found.rows, list_name=region.name, plants=plants)
     fewer = plan.among(len(classes))
     weights = class_weights(class_counts[classes], plan.micro_weight)
     tables = tabulate(source, fewer, plan.compared).tables

@@ -13,7 +13,7 @@ from florilege.calibration.fusion import Fusion
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.photo_groups import MadeFrom
+from florilege.calibration.photo_groups import MadeFrom, most_photos, one_of_each
 from florilege.calibration.record.schema import ByClass, Columns, Row, Table
 from florilege.calibration.rules import RULES
 from florilege.calibration.rules.class_conditional import class_coverage_of
@@ -43,6 +43,7 @@ class Source:
     fusion: Fusion = "mean_score"  # how their scores become one row
     made_from: MadeFrom | None = None  # what they have in common; None for single photos
     list_name: str | None = None  # the list whose classes alone are scored; None for all
+    plants: NDArray[np.int64] | None = None  # the plant of each row; None where all are independent
 
 
 class Wanted(NamedTuple):
@@ -105,6 +106,9 @@ def promised_tables(
     """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
     photos, ``class_coverage``; at the K and coverages asked for.
 
+    Their thresholds are chosen on one photo of each plant, as these promises are about independent
+    photos, and measured on all photos.
+
     Memory is that of ``rules.evidence.Evidence`` for the largest K, plus two bytes for each of the
     ``max_size`` best scores of a row.
 
@@ -151,9 +155,10 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
     rule, rows = measurement.rules[index], measurement.rows
     size, deviation = measurement.mean_size(index), measurement.size_deviation(index)
     fewest, most = size_bounds(rule, measurement.class_rows.size, score_kind)
-    size_low, size_high = mean_interval(size, deviation, rows, lowest=fewest, highest=most)
+    size_rows, hit_rows = measurement.effective_rows(index)
+    size_low, size_high = mean_interval(size, deviation, size_rows, lowest=fewest, highest=most)
     hits, known = int(measurement.hits[index]), measurement.labelled
-    hit_low, hit_high = wilson(hits, rows) if known else (None, None)
+    hit_low, hit_high = wilson(hits, rows, effective=hit_rows) if known else (None, None)
     return Row(
         value=float(value),
         lambda_val=rule.lambda_val,
@@ -176,7 +181,7 @@ def _measured(
 ) -> Tabulated:
     """Measure all rules in one pass; a table without rules is left out."""
     rules = [rule for table in wanted for rule in table.rules]
-    measurement = Measurement(rules, plan.classes, watched=watched)
+    measurement = Measurement(rules, plan.classes, watched=watched, plants=source.plants)
     for scores, labels in source.blocks():
         measurement.update(scores, labels)
     index, tables = count(), list[Table]()
@@ -191,7 +196,9 @@ def _measured(
 
 def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[Wanted]:
     """The rules and what they promise; the evidence for them is not kept."""
-    evidence, labels = _evidence(source, plan, plan.compared[-1], max_size=plan.largest_set)
+    drawn = None if source.plants is None else one_of_each(source.plants)
+    largest_k, largest_set = plan.compared[-1], plan.largest_set
+    evidence, labels = _evidence(source, plan, largest_k, max_size=largest_set, drawn=drawn)
     promises = [_sizes(evidence, plan, "mean"), _sizes(evidence, plan, "probability")]
     levels = sorted(plan.coverages)
     if levels:
@@ -209,21 +216,29 @@ def _evidence(
     *,
     class_weights: NDArray[np.float64] | None = None,
     max_size: int | None = None,
+    drawn: NDArray[np.bool_] | None = None,
 ) -> tuple[Evidence, NDArray[np.int64]]:
-    """What the rules need to know about all scores, and the labels, if there are any."""
+    """What the rules need to know about all scores, or those ``drawn``, and the labels, if any."""
+    chosen = np.ones(source.rows, dtype=np.bool_) if drawn is None else drawn
+    plants = source.plants if drawn is None else None
     evidence = Evidence(
-        rows=source.rows,
+        rows=int(chosen.sum()),
         classes=plan.classes,
         max_average_k=largest_k,
         min_size=plan.min_size,
         class_weights=class_weights,
         max_size=max_size,
+        largest_plant=1 if plants is None else most_photos(plants),
     )
-    seen = [np.empty(0, dtype=np.int64)]
+    seen, first = [np.empty(0, dtype=np.int64)], 0
     for values, labels in source.blocks():
-        evidence.update(values, labels)
-        if labels is not None:
-            seen.append(labels)
+        rows = chosen[first : first + len(values)]
+        first += len(values)
+        true = None if labels is None else labels[rows]
+        if rows.any():
+            evidence.update(values[rows], true)
+        if true is not None:
+            seen.append(true)
     return evidence, np.concatenate(seen)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
-from florilege.calibration.record.origin import TRAFFIC, Origin, Selection
+from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.schema import CalibratedList, Table, dump
 from florilege.calibration.record.shot_groups import ShotGroup
 from florilege.calibration.rejection.rejection_rule import Rejection
@@ -287,9 +287,7 @@ class CalibrationRecord:
     @property
     def _chose_nothing(self) -> bool:
         """Whether the calibration photos were used to choose neither the network nor its scores."""
-        if self.measured.split == TRAFFIC or self.log_ratios is not None:
-            return False  # several requests may show one plant
-        return self.measured.selection_split is False
+        return self.measured.selection_split is False and self.log_ratios is None
 
     @cached_property
     def _lists(self) -> dict[str, CalibratedList]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.intervals import mean_interval, wilson
+from florilege.calibration.intervals import effective_rows, mean_interval, wilson
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.validation import as_counts, as_labels
 
@@ -39,6 +39,7 @@ def measure_by_shots(
     class_counts: ArrayLike,
     *,
     largest: int | None = None,
+    plants: ArrayLike | None = None,
 ) -> tuple[ShotGroup, ...]:
     """Measure each group that has photos.
 
@@ -48,6 +49,8 @@ def measure_by_shots(
         labels: True class indices, shape ``(rows,)``.
         class_counts: Training images per class, shape ``(classes,)``.
         largest: The most classes that a set can hold, by default all.
+        plants: Number of the plant of each photo, shape ``(rows,)``; None where photos are
+            independent.
 
     Returns:
         ``few``, ``medium`` and ``many``, leaving out those without a photo.
@@ -68,22 +71,24 @@ def measure_by_shots(
             f"sizes, hits (bool) and labels must have one shape (rows,), got {size.shape}, "
             f"{hit.shape} {hit.dtype} and {truth.shape}"
         )
-    found = []
+    found, cluster = [], None if plants is None else np.asarray(plants)
     for name, mask in shot_groups(counts).items():
         among = mask[truth]
         if not among.any():
             continue
         rows, hits, mean = int(among.sum()), int(hit[among].sum()), float(size[among].mean())
         deviation, most = float(size[among].std()), largest or counts.size
+        clusters = None if cluster is None else cluster[among]
+        size_rows, hit_rows = (effective_rows(each[among], clusters) for each in (size, hit))
         found.append(
             ShotGroup(
                 name=name,
                 classes=np.unique(truth[among]).size,
                 rows=rows,
                 mean_size=mean,
-                size_ci95=mean_interval(mean, deviation, rows, lowest=0, highest=most),
+                size_ci95=mean_interval(mean, deviation, size_rows, lowest=0, highest=most),
                 hit_rate=hits / rows,
-                hit_ci95=wilson(hits, rows),
+                hit_ci95=wilson(hits, rows, effective=hit_rows),
             )
         )
     return tuple(found)

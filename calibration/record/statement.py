@@ -92,7 +92,7 @@ def _why(point: "OperatingPoint", say: Phrases) -> str:
     if point.made_from == "same_class":
         return say.no_requests
     if point.measured.split == TRAFFIC:
-        return say.plants_of_traffic
+        return say.same_traffic
     return _selection(point.measured, say)
 
 

@@ -40,6 +40,8 @@ class Evidence:
         class_weights: Factor of each class's score, shape ``(classes,)``, or None.
         max_size: The largest set, at least ``max_average_k``, if mean sizes are to be guaranteed;
             those without a guarantee can then no longer be asked for.
+        largest_plant: The most rows of one plant. The other promises, and coverage with ``delta``,
+            need rows of different plants, see :func:`calibration.photo_groups.one_of_each`.
 
     Raises:
         ValueError: ``min_size`` is not 0 or 1, ``max_average_k`` or ``max_size`` is out of range,
@@ -55,6 +57,7 @@ class Evidence:
         min_size: int = 1,
         class_weights: NDArray[np.float64] | None = None,
         max_size: int | None = None,
+        largest_plant: int = 1,
     ) -> None:
         if min_size not in (0, 1):
             raise ValueError(f"min_size must be 0 or 1, got {min_size}")
@@ -67,7 +70,7 @@ class Evidence:
         if max_size is not None and not max_average_k <= max_size <= classes:
             raise ValueError(f"max_size must be in [{max_average_k}, {classes}], got {max_size}")
         self.rows, self.classes, self.min_size, self.max_size = rows, classes, min_size, max_size
-        self.class_weights = class_weights
+        self.class_weights, self.largest_plant = class_weights, largest_plant
         cut = as_fraction(max_average_k) - min_size  # scores per row for the threshold to choose
         self._top = TopScores(rows, cut if max_size is None else 0)
         self._best = None
@@ -163,7 +166,7 @@ class Evidence:
         check_coverage(coverage)
         true = self.true_scores
         if delta is None:
-            rank = conformal_rank(coverage, true.size)
+            rank = conformal_rank(coverage, true.size, largest_plant=self.largest_plant)
         else:
             rank = pac_rank(coverage, true.size, delta)
         return self._rule(rule, self.finite(true_score_quantile(true, rank)))

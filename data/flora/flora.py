@@ -142,9 +142,8 @@ def list_flora(source: str) -> Listing:
     flora = parse_flora(source)
     classes = flora.classes
     splits = {name: _records(flora, name) for name in SPLITS if flora.rows[name]}
-    return Listing(
-        source=source, splits=splits, classes={item.id: item for item in classes}, order=classes.ids
-    )
+    known = {item.id: item for item in classes}
+    return Listing(source=source, splits=splits, known=known, order=classes.ids)
 
 
 def _records(flora: Flora, split: str) -> Records:

@@ -57,16 +57,16 @@ def list_cifar100(root: Path, source: str) -> Listing:
     names = _names(root / "meta", "fine_label_names")
     train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
     held_out = val_rows(train)
-    rest = np.setdiff1d(np.arange(len(train)), held_out)
+    kept = np.setdiff1d(np.arange(len(train)), held_out)
     splits = {
-        "train": _records(root / "train", rest, train, names),
+        "train": _records(root / "train", kept, train, names),
         "val": _records(root / "train", held_out, train, names),
         "test": _records(root / "test", np.arange(len(test)), test, names),
     }
-    classes = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
+    known = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
     groups = _groups(root, [names[label] for label in train])
     return Listing(
-        source=source, splits=splits, classes=classes, order=names, groups=groups, published=PLACE
+        source=source, splits=splits, known=known, order=names, groups=groups, published=PLACE
     )
 
 
@@ -75,8 +75,8 @@ def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
     rows_of = defaultdict[int, list[str]](list)
     for row, label in enumerate(labels):
         rows_of[label].append(str(row))
-    samples = (shuffled(rows, VAL_SEED)[: len(rows) // VAL_SHARE] for rows in rows_of.values())
-    return np.array(sorted(int(row) for rows in samples for row in rows), dtype=np.int64)
+    drawn = (shuffled(rows, VAL_SEED)[: len(rows) // VAL_SHARE] for rows in rows_of.values())
+    return np.array(sorted(int(row) for rows in drawn for row in rows), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def _groups(root: Path, class_ids: Sequence[str]) -> dict[str, list[str]]:
         return {}
     names = _names(root / "meta", "coarse_label_names")
     _check_labels(root / "train", labels, len(names), len(class_ids))
-    pairs = sorted(set(zip(class_ids, labels, strict=True)))
+    found = sorted(set(zip(class_ids, labels, strict=True)))
     groups = defaultdict[str, list[str]](list)
-    for class_id, label in pairs:
+    for class_id, label in found:
         groups[class_id].append(names[label])
     return groups
 
@@ -193,7 +193,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Arrays, numbers, text, lists and dictionaries; nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        value = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
-        if value is None:
+        found = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
+        if found is None:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
-        return value
+        return found

@@ -6,22 +6,20 @@ page; ``thumbnail``, the path of a picture from the table's folder, with ``thumb
 ``thumbnail_licence``. Other columns are ignored.
 """
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from florilege.data.layouts.manifest_table import (
+from florilege.data.layouts.manifest import (
     COMMON_NAME,
     GROUP,
     TAXON,
-    check_columns,
     class_groups,
-    class_infos,
+    demand_columns,
+    known_classes,
 )
-from florilege.data.records import Listing
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, Thumbnail
 from florilege.tables import Table, read_table
@@ -31,16 +29,16 @@ OTHERS: Final = ("link", "thumbnail", "thumbnail_author", "thumbnail_licence")
 COLUMNS: Final = {"class_id", *TAXON, GROUP, *OTHERS}
 
 
-class ClassFile(NamedTuple):
-    """What a table says, by class id; classes may be missing, or not be those of a bundle."""
+class KnownClasses(NamedTuple):
+    """By class id; classes may be missing, or not be those of a folder or a bundle."""
 
-    classes: Mapping[str, ClassInfo]
+    known: Mapping[str, ClassInfo]
     groups: Mapping[str, Sequence[str]]
     thumbnails: Mapping[str, Path]  # the picture of each class that has a `Thumbnail`
     ignored: Sequence[str]  # columns
 
 
-def read_class_file(root: Path) -> ClassFile | None:
+def read_class_file(root: Path) -> KnownClasses | None:
     """Read ``classes.csv`` of a folder; None without one, or where it has no column ``class_id``.
 
     Raises:
@@ -53,7 +51,7 @@ def read_class_file(root: Path) -> ClassFile | None:
     return _read(path, table) if "class_id" in table else None
 
 
-def read_classes(path: Path) -> ClassFile:
+def read_classes(path: Path) -> KnownClasses:
     """Read a table of classes. The pictures it names are not looked at.
 
     Raises:
@@ -61,56 +59,22 @@ def read_classes(path: Path) -> ClassFile:
             id is empty or stands there twice, or a link is no address: each of them is listed.
     """
     table = read_table(path)
-    check_columns(str(path), table, ["class_id"])
+    demand_columns(str(path), table, ["class_id"])
     return _read(path, table)
 
 
-def with_class_file(listing: Listing, root: Path) -> Listing:
-    """Add what ``classes.csv`` in ``root`` says of the classes; it overrides what is there.
-
-    Raises:
-        DataError: The table is damaged.
-    """
-    table = read_class_file(root)
-    if table is None:
-        return listing
-    pictures = (os.path.relpath(path, root) for path in table.thumbnails.values())
-    used = {NAME, *(path.partition(os.sep)[0] for path in pictures)}
-    return replace(
-        listing,
-        classes=merge_classes(listing.classes, table.classes),
-        groups={**listing.groups, **table.groups},
-        thumbnails=table.thumbnails,
-        ignored=[name for name in listing.ignored if name not in used],
-    )
-
-
-def merge_classes(
-    classes: Mapping[str, ClassInfo], updates: Mapping[str, ClassInfo]
-) -> dict[str, ClassInfo]:
-    """``classes`` with what ``updates`` says of them, and with the classes it adds."""
-    updated = {
-        name: classes[name].updated(info) if name in classes else info
-        for name, info in updates.items()
-    }
-    return {**classes, **updated}
-
-
-def _read(path: Path, table: Table) -> ClassFile:
+def _read(path: Path, table: Table) -> KnownClasses:
     ids = [text.strip() for text in table["class_id"]]
     columns = {_as_in_manifest(name): cells for name, cells in table.items()}
     links, pictures, authors, licences = (_cells(table, name, ids) for name in OTHERS)
     _refuse_faults(path, ids, links)
-
-    def with_page(class_id: str, info: ClassInfo) -> ClassInfo:
-        thumbnail = Thumbnail(author=authors[class_id], licence=licences[class_id])
-        return replace(
-            info, link=links[class_id], thumbnail=thumbnail if pictures[class_id] else None
-        )
-
-    infos = class_infos(str(path), columns, ids)
-    return ClassFile(
-        classes={class_id: with_page(class_id, info) for class_id, info in infos.items()},
+    shown = {name: Thumbnail(author=authors[name], licence=licences[name]) for name in ids}
+    known = {
+        name: replace(info, link=links[name], thumbnail=shown[name] if pictures[name] else None)
+        for name, info in known_classes(str(path), columns, ids).items()
+    }
+    return KnownClasses(
+        known=known,
         groups=class_groups(columns, ids),
         thumbnails={name: path.parent / cell for name, cell in pictures.items() if cell},
         ignored=[name for name in table if not _is_read(_as_in_manifest(name))],

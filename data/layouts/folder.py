@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from florilege.data.dataset import split_name
-from florilege.data.layouts.class_file import with_class_file
-from florilege.data.layouts.photo_files import file_records
+from florilege.data.dataset import FileReader, split_name
+from florilege.data.layouts.class_file import NAME as CLASS_FILE
+from florilege.data.layouts.class_file import read_class_file
 from florilege.data.records import Listing, Records
 from florilege.errors import DataError
 from florilege.models.images.sniff import ENDINGS
@@ -34,8 +34,21 @@ def list_folder(root: Path, source: str) -> Listing:
     """
     ignored: list[str] = []
     folders = _split_folders(root, source, ignored)
-    splits = {name: _records(root, path, ignored) for name, path in folders.items()}
-    return with_class_file(Listing(source=source, splits=splits, ignored=ignored), root)
+    found = {name: _records(root, path, ignored) for name, path in folders.items()}
+    about = read_class_file(root)
+    if about is None:
+        return Listing(source=source, splits=found, ignored=ignored)
+    pictures = (os.path.relpath(path, root) for path in about.thumbnails.values())
+    used = {CLASS_FILE, *(path.partition(os.sep)[0] for path in pictures)}
+    ignored = [name for name in ignored if name not in used]
+    return Listing(
+        source=source,
+        splits=found,
+        known=about.known,
+        ignored=ignored,
+        groups=about.groups,
+        thumbnails=about.thumbnails,
+    )
 
 
 def list_classes(root: Path) -> Records:
@@ -67,7 +80,8 @@ def _split_folders(root: Path, source: str, ignored: list[str]) -> dict[str, Pat
 
 
 def _records(root: Path, split: Path, ignored: list[str]) -> Records:
-    rows: list[tuple[str, str]] = []
+    class_ids: list[str] = []
+    paths: list[str] = []
     for entry in _visible(split):
         if not entry.is_dir():
             ignored.append(os.path.relpath(entry.path, root))
@@ -75,8 +89,9 @@ def _records(root: Path, split: Path, ignored: list[str]) -> Records:
         pictures = list(_pictures(Path(entry.path), root, ignored))
         if not pictures:
             ignored.append(os.path.relpath(entry.path, root) + os.sep)
-        rows += [(path, entry.name) for path in pictures]
-    return file_records(root, rows)
+        paths += pictures
+        class_ids += [entry.name] * len(pictures)
+    return Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
 
 
 def _pictures(folder: Path, root: Path, ignored: list[str]) -> Iterator[str]:
@@ -91,5 +106,5 @@ def _pictures(folder: Path, root: Path, ignored: list[str]) -> Iterator[str]:
 
 def _visible(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        visible = [entry for entry in entries if not entry.name.startswith(".")]
-    return sorted(visible, key=lambda entry: entry.name)
+        kept = [entry for entry in entries if not entry.name.startswith(".")]
+    return sorted(kept, key=lambda entry: entry.name)

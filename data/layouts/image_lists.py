@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from florilege.data.dataset import SPLITS
-from florilege.data.layouts.class_file import with_class_file
+from florilege.data.dataset import SPLITS, FileReader
 from florilege.data.layouts.folder import is_folder_dataset
-from florilege.data.layouts.imagenet_folder import PLACE, are_wordnet_ids, wordnet_names
-from florilege.data.layouts.photo_files import check_photos, file_records, read_lines, refuse
-from florilege.data.records import Listing
+from florilege.data.layouts.imagenet import PLACE, are_wordnet_ids, wordnet_names
+from florilege.data.layouts.published_lists import demand_photos, with_class_file
+from florilege.data.records import Listing, Records
 from florilege.errors import DataError, first
 
 LISTS: Final = (
@@ -33,15 +32,14 @@ def find_lists(path: Path) -> dict[str, Path]:
         DataError: The folder holds lists of several data sets.
         OSError: The folder cannot be listed.
     """
-    name = _NAME.fullmatch(path.name) if path.is_file() else None
-    if name is not None:
-        return _of_prefix(path.parent, name["prefix"])
+    if path.is_file() and (found := _NAME.fullmatch(path.name)):
+        return _of_prefix(path.parent, found["prefix"])
     if not path.is_dir() or is_folder_dataset(path):
         return {}
-    matches = list(filter(None, (_NAME.fullmatch(entry.name) for entry in path.iterdir())))
-    prefixes = sorted({match["prefix"] for match in matches})
+    matches = [found for one in path.iterdir() if (found := _NAME.fullmatch(one.name))]
+    prefixes = sorted({found["prefix"] for found in matches})
     if len(prefixes) > 1:
-        names = sorted(match.string for match in matches)
+        names = sorted(found.string for found in matches)
         raise DataError(
             f"{path} holds lists of several data sets: {first(names)}; name one of them"
         )
@@ -63,36 +61,46 @@ def list_lists(
     rows = {split: _read(path) for split, path in lists.items()}
     folder = next(iter(lists.values())).parent
     root = _root(folder, rows)
-    every = [pair for pairs in rows.values() for pair in pairs]
-    _check_labels(source, every)
+    every = [pair for each in rows.values() for pair in each]
+    label_of: dict[str, str] = {}
+    contrary = [path for path, label in every if label_of.setdefault(path, label) != label]
+    if contrary:
+        raise DataError(f"{source}: photos with several labels: {first(contrary)}")
     class_of = _class_ids(rows.get("train") or every, every)
-    wordnet = are_wordnet_ids(class_of.values())
+    found = {}
+    for split, pairs in rows.items():
+        paths = [path for path, _ in pairs]
+        ids = [class_of[label] for _, label in pairs]
+        found[split] = Records(class_ids=ids, names=paths, read=FileReader(root, paths))
+    ids = list(class_of.values())
+    wordnet = are_wordnet_ids(ids)
     listing = Listing(
         source=source,
-        splits={
-            split: file_records(root, [(path, class_of[label]) for path, label in pairs])
-            for split, pairs in rows.items()
-        },
-        classes=wordnet_names(class_of.values(), folder, root) if wordnet else {},
+        splits=found,
+        known=wordnet_names(ids, folder, root) if wordnet else {},
         published=LISTS if wordnet else None,
     )
-    check_photos(listing, root, splits)
+    demand_photos(listing, root, splits)
     return with_class_file(listing, folder)
 
 
 def _of_prefix(folder: Path, prefix: str) -> dict[str, Path]:
-    lists = {}
+    found = {}
     for path in sorted(folder.iterdir()):
         name = _NAME.fullmatch(path.name)
         if name and name["prefix"] == prefix and path.is_file():
-            lists[name["split"].lower()] = path
-    return {split: lists[split] for split in SPLITS if split in lists}
+            found[name["split"].lower()] = path
+    return {split: found[split] for split in SPLITS if split in found}
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
     """Paths and labels, a pair a line."""
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
     pairs = []
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(lines, 1):
         parts = line.rsplit(maxsplit=1)
         if len(parts) == 2 and parts[1].isascii() and parts[1].isdigit():
             pairs.append((parts[0].strip(), parts[1]))
@@ -102,12 +110,6 @@ def _read(path: Path) -> list[tuple[str, str]]:
                 f"class, got {line!r}"
             )
     return pairs
-
-
-def _check_labels(source: str, pairs: Sequence[tuple[str, str]]) -> None:
-    label_of: dict[str, str] = {}
-    ambiguous = [path for path, label in pairs if label_of.setdefault(path, label) != label]
-    refuse(source, "photos with several labels", ambiguous)
 
 
 def _root(folder: Path, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
@@ -126,7 +128,7 @@ def _class_ids(
     folder_of, labels = dict(together), {label for _, label in every}
     folders = set(folder_of.values())
     if len(folders) == len(folder_of) == len(together) == len(labels):
-        pairs = {(label, Path(path).parent.name) for path, label in every}
-        if all(folder_of[label] == folder for label, folder in pairs if folder in folders):
+        found = {(label, Path(path).parent.name) for path, label in every}
+        if all(folder_of[label] == folder for label, folder in found if folder in folders):
             return folder_of
     return {label: label for label in labels}

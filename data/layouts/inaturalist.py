@@ -6,15 +6,15 @@ the species. The form is that of github.com/visipedia/inat_comp, from 2017 to 20
 observations.
 """
 
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from florilege.data.dataset import SPLITS
-from florilege.data.layouts.class_file import with_class_file
-from florilege.data.layouts.photo_files import check_photos, file_records, read_json, refuse
+from florilege.data.dataset import SPLITS, FileReader
+from florilege.data.layouts.published_lists import demand_photos, with_class_file
 from florilege.data.records import Listing, Records
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassInfo
@@ -37,20 +37,22 @@ def find_inaturalist(path: Path) -> dict[str, Path]:
     named = _split_of(path)
     if named is None and not path.is_dir():
         return {}
-    lists = defaultdict[str, list[Path]](list)
-    for file in sorted((path.parent if named else path).iterdir()):
-        if split := _split_of(file):
-            lists[split].append(file)
-    if named:
-        lists[named] = [path]
-    for split, several in lists.items():
+    found = defaultdict[str, list[Path]](list)
+    for other in sorted((path.parent if named else path).iterdir()):
+        split = _split_of(other)
+        if split and split != named:
+            found[split].append(other)
+    for split, several in found.items():
         if len(several) > 1:
             names = first([each.name for each in several])
             raise DataError(
                 f"{path} holds several lists of {split}: {names}; name one of them, such as "
                 f"{several[0]}"
             )
-    return {split: lists[split][0] for split in SPLITS if split in lists}
+    chosen = {split: several[0] for split, several in found.items()}
+    if named:
+        chosen[named] = path
+    return {split: chosen[split] for split in SPLITS if split in chosen}
 
 
 def list_inaturalist(
@@ -68,30 +70,34 @@ def list_inaturalist(
             are to be had.
     """
     root = next(iter(lists.values())).parent
-    records: dict[str, Records] = {}
-    classes: dict[str, ClassInfo] = {}
+    found: dict[str, Records] = {}
+    known: dict[str, ClassInfo] = {}
+    names = root / CATEGORIES
     for split, path in lists.items():
-        content = read_json(path, PLACE)
+        content = _read(path)
         assert isinstance(content, dict)  # it begins with a brace
         if "annotations" not in content or (split == "test" and not content["annotations"]):
             continue
-        records[split], categories = _read_list(content, root, path)
-        clashes = [
-            name for name, info in categories.items() if classes.setdefault(name, info) != info
-        ]
-        if clashes:
+        try:
+            found[split] = _records(content, root, path)
+            told = _told(_read(names) if names.is_file() else content["categories"])
+        except (KeyError, TypeError, AttributeError) as error:
+            lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise DataError(f"{path} is not a list of iNaturalist: {lacks}; {PLACE}") from error
+        other = [name for name, info in told.items() if known.setdefault(name, info) != info]
+        if other:
             raise DataError(
-                f"{path}: other lists name these categories differently: {first(clashes)}; the "
-                "lists are of different years"
+                f"{path}: other lists name these categories differently: {first(other)}; the lists "
+                "are of different years"
             )
     listing = Listing(
         source=source,
-        splits=records,
-        classes={} if _hidden(classes) else classes,
-        ignored=[path.name for split, path in lists.items() if split not in records],
+        splits=found,
+        known={} if _hidden(known) else known,
+        ignored=[path.name for split, path in lists.items() if split not in found],
         published=PLACE,
     )
-    check_photos(listing, root, splits)
+    demand_photos(listing, root, splits)
     return with_class_file(listing, root)
 
 
@@ -104,41 +110,45 @@ def _split_of(path: Path) -> str | None:
         return name["split"] if _BEGINNING.match(file.read(200)) else None
 
 
-def _read_list(
-    content: Mapping[str, Any], root: Path, path: Path
-) -> tuple[Records, dict[str, ClassInfo]]:
-    """The photos of a list, and the classes it or `categories.json` names."""
-    table = root / CATEGORIES
+def _read(path: Path) -> Any:
     try:
-        records = _records(content, root, path)
-        categories = read_json(table, PLACE) if table.is_file() else content["categories"]
-        return records, {str(each["id"]): _class_info(each) for each in categories}
-    except (KeyError, TypeError, AttributeError) as error:
-        lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path} is not a list of iNaturalist: {lacks}; {PLACE}") from error
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not a JSON file: {error}; {PLACE}") from error
 
 
 def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
     category_of: dict[Any, str] = {}
-    ambiguous = []
+    contrary = []
     for each in content["annotations"]:
         category = str(each["category_id"])
         if category_of.setdefault(each["image_id"], category) != category:
-            ambiguous.append(str(each["image_id"]))
-    refuse(str(path), "photos with several categories", ambiguous)
-    photos = [
-        (str(each["file_name"]), category_of.get(each["id"], "")) for each in content["images"]
-    ]
-    bare = [name for name, class_id in photos if not class_id]
-    refuse(str(path), "photos without an annotation", bare)
-    uses = Counter(name for name, _ in photos)
-    refuse(str(path), "photos listed twice", [name for name, count in uses.items() if count > 1])
-    return file_records(root, photos)
+            contrary.append(str(each["image_id"]))
+    _refuse(path, "photos with several categories", contrary)
+    photos = [(str(each["file_name"]), category_of.get(each["id"])) for each in content["images"]]
+    _refuse(
+        path,
+        "photos without an annotation",
+        [name for name, class_id in photos if class_id is None],
+    )
+    names = [name for name, _ in photos]
+    _refuse(
+        path, "photos listed twice", [name for name, uses in Counter(names).items() if uses > 1]
+    )
+    return Records(
+        class_ids=[class_id for _, class_id in photos if class_id is not None],
+        names=names,
+        read=FileReader(root, names),
+    )
 
 
-def _hidden(classes: Mapping[str, ClassInfo]) -> bool:
+def _told(categories: Iterable[Mapping[str, Any]]) -> dict[str, ClassInfo]:
+    return {str(each["id"]): _class_info(each) for each in categories}
+
+
+def _hidden(known: Mapping[str, ClassInfo]) -> bool:
     """Whether the names are those of 2018 and 2019: numbers in place of species."""
-    return bool(classes) and all(each.scientific_name.isdigit() for each in classes.values())
+    return bool(known) and all(each.scientific_name.isdigit() for each in known.values())
 
 
 def _class_info(category: Mapping[str, Any]) -> ClassInfo:
@@ -150,3 +160,8 @@ def _class_info(category: Mapping[str, Any]) -> ClassInfo:
         family=str(family) if family else None,
         common_names={"en": (str(common),)} if common else {},
     )
+
+
+def _refuse(path: Path, what: str, found: Sequence[str]) -> None:
+    if found:
+        raise DataError(f"{path}: {what}: {first(found)}")

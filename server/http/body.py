@@ -5,7 +5,7 @@ counted while they arrive, and they have to arrive before a deadline.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -29,8 +29,6 @@ MOST_DIGITS = 18
 
 Find = Callable[[bytes, str], list[bytes]]
 """Takes the photos from a form: its bytes and Content-Type."""
-InThread = Callable[[Find, bytes, str], Awaitable[list[bytes]]]
-"""Calls it with them beside the event loop."""
 
 
 @dataclass
@@ -57,13 +55,10 @@ async def read_images(
     settings: Settings,
     held: Held,
     find: Find = images_of_form,
-    *,
-    in_thread: InThread = asyncio.to_thread,
 ) -> AsyncIterator[list[bytes]]:
     """Read the body and yield its photos; their bytes count as held until the block ends.
 
-    The body is one photo, or a form from which ``find`` takes them, ``in_thread`` if it is large:
-    forms have to be parsed one at a time, because each is held twice meanwhile.
+    The body is one photo, or a form from which ``find`` takes them, in a thread if it is large.
 
     Raises:
         WrongNumberOfImages: No photo, or more than allowed.
@@ -80,11 +75,8 @@ async def read_images(
 
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     try:
-        # No name for the body here: it would be held beside its photos.
-        yield await _find_images(
-            await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count),
-            *(headers.get("content-type", ""), settings.max_images, find, in_thread),
-        )
+        body = await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count)
+        yield await _find_images(body, headers.get("content-type", ""), settings.max_images, find)
     finally:
         held.now -= taken
 
@@ -135,29 +127,29 @@ def _too_large(limit: int) -> BodyTooLarge:
 
 
 async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> bytes:
-    body = bytearray()
+    chunks: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk: bytes = message.get("body", b"")
-        if len(body) + len(chunk) > limit:
+        size += len(chunk)
+        if size > limit:
             raise _too_large(limit)
         count(len(chunk))
-        body += chunk
+        chunks.append(chunk)
         if not message.get("more_body", False):
-            return bytes(body)
+            return b"".join(chunks)
 
 
-async def _find_images(
-    body: bytes, content_type: str, most: int, find: Find, in_thread: InThread
-) -> list[bytes]:
-    if not content_type.lower().startswith("multipart/form-data"):
-        images = [body] if body else []  # whatever the header says, the type is told by the bytes
-    elif len(body) > PARSED_ON_THE_LOOP:
-        images = await in_thread(find, body, content_type)
-    else:
-        images = find(body, content_type)
+async def _find_images(body: bytes, content_type: str, most: int, find: Find) -> list[bytes]:
+    images = [body] if body else []  # whatever the header says, the type is told by the bytes
+    if content_type.lower().startswith("multipart/form-data"):
+        if len(body) > PARSED_ON_THE_LOOP:
+            images = await asyncio.to_thread(find, body, content_type)
+        else:
+            images = find(body, content_type)
     if not 1 <= len(images) <= most:
         raise WrongNumberOfImages(
             f"send 1 to {most} photos of one plant, as multipart parts named `images` or one as "

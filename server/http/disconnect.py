@@ -16,7 +16,7 @@ async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> 
         ClientDisconnect: The client left; the job is dropped if it has not begun.
         Problem: As `Engine.submit`.
     """
-    work = engine.submit(job)
+    work = asyncio.ensure_future(engine.submit(job))
     leaving = asyncio.ensure_future(_until_disconnect(receive))
     try:
         await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -26,9 +26,8 @@ async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> 
     finally:
         leaving.cancel()
         if not work.done():
-            job.abandon()
+            job.abandoned.set()
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        del work  # it may hold an exception, whose traceback holds this frame and the photos
 
 
 async def _until_disconnect(receive: Receive) -> None:

@@ -35,10 +35,7 @@ async def answered(
     else:  # thousands of classes may be named, or misspelt
         await engine.in_side_thread(engine.check_calibrated, ask)
     held: Held = request.app.state.held
-    received = read_images(
-        *(request.receive, request.headers, engine.settings, held, find),
-        in_thread=engine.in_side_thread,
-    )
+    received = read_images(request.receive, request.headers, engine.settings, held, find)
     async with received as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
         job = Job(photos, ask, request.state.id, engine.deadline())

@@ -138,16 +138,13 @@ class _InTheirShape(APIRoute):
             try:
                 return await handle(request)
             except RequestValidationError as error:
-                return _refused(request, problem_of_query(error))
-            except Problem as problem:
-                return _refused(request, problem)
+                problem = problem_of_query(error)
+            except Problem as error:
+                problem = error
+            note_problem(request, problem)
+            return _refusal(problem)
 
         return handle_or_refuse
-
-
-def _refused(request: Request, problem: Problem) -> JSONResponse:
-    note_problem(request, problem)
-    return _refusal(problem)
 
 
 def _refusal(problem: Problem) -> JSONResponse:

@@ -73,11 +73,8 @@ class Batching:
         pixels = self._decoding.submit(load, photo, preprocess, max_pixels=max_pixels).result()
         started, waiting = perf_counter(), _Waiting(pixels)
         self._decoded.put(waiting)
-        try:
-            row = waiting.row.result()
-        finally:
-            del waiting  # it may hold an exception, whose traceback holds this frame
-        return self.session.checked(row, 1, features=features), perf_counter() - started
+        outputs = self.session.checked(waiting.row.result(), 1, features=features)
+        return outputs, perf_counter() - started
 
     def close(self) -> None:
         """End its threads; nobody may be looking any more."""
@@ -93,37 +90,26 @@ class Batching:
             return
         opened.set_result(None)
         for gathered in self._gathered():
-            _run_batch(batches, gathered)
-            gathered.clear()  # no photo is held while nobody wants another
+            try:
+                fitting = next(batch for batch in batches if batch.size >= len(gathered))
+                found = fitting.run([each.pixels for each in gathered])
+            except Exception as error:  # whatever it is, the next batch may do
+                for each in gathered:
+                    each.row.set_exception(error)
+            else:
+                for number, each in enumerate(gathered):
+                    each.row.set_result(
+                        {name: rows[number : number + 1] for name, rows in found.items()}
+                    )
 
     def _gathered(self) -> Iterator[list[_Waiting]]:
         """What is ready, as soon as anything is, until it is closed."""
-        closed = False
-        while not closed:
-            ready = [self._decoded.get()]
-            ready += [self._decoded.get() for _ in range(min(self._decoded.qsize(), LARGEST - 1))]
-            closed = None in ready
-            gathered = [each for each in ready if each is not None]
-            ready.clear()
-            if gathered:
-                yield gathered
-
-
-def _run_batch(batches: list[FixedBatch], gathered: list[_Waiting]) -> None:
-    try:
-        fitting = next(batch for batch in batches if batch.size >= len(gathered))
-        outputs = fitting.run([each.pixels for each in gathered])
-    except Exception as error:  # whatever it is, the next batch may do
-        _fail(gathered, error)
-    else:
-        for number, each in enumerate(gathered):
-            each.row.set_result({name: rows[number : number + 1] for name, rows in outputs.items()})
-
-
-def _fail(gathered: list[_Waiting], error: Exception) -> None:
-    """In a frame of its own: the traceback holds that of `_run_batch`, and all it names."""
-    for each in gathered:
-        each.row.set_exception(error)
+        while (first := self._decoded.get()) is not None:
+            more = min(self._decoded.qsize(), LARGEST - 1)
+            gathered = [first, *(self._decoded.get() for _ in range(more))]
+            yield [each for each in gathered if each is not None]
+            if None in gathered:
+                return
 
 
 def in_batches(session: Session) -> Session | Batching:

@@ -41,6 +41,7 @@ GUARANTEED = [
 ]
 EVALUATION: dict[str, Any] = {
     "bundle": "a name " * 20, "split": "test", "rules": RULE_ENTRIES, "guaranteed": GUARANTEED,
+    "observations": None,
 }  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def test_a_calibration_shows_average_k_and_on_request_all(
     monkeypatch.setattr(console, "_of_several", lambda point: several)
     record: Any = SimpleNamespace(
         rejection=None, images=[1, 5], head="multi_label", score_kind="softmax", temperature=1.0,
-        measured=SimpleNamespace(rows=31_112, split="val"), default_k=3.0,
+        measured=SimpleNamespace(rows=31_112, observations=None, split="val"), default_k=3.0,
         point=lambda *_, **__: None,
     )  # fmt: skip
     tables = console.calibration_tables(record, all_rules=all_rules)

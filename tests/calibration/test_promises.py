@@ -7,6 +7,7 @@ few hundred; seeds are fixed, so that it never does.
 import numpy as np
 import pytest
 
+from benchmarks.promises import PLANTS, Garden, figures_of_plants
 from florilege.calibration.intervals import wilson
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.rules import calibrate
@@ -123,3 +124,34 @@ def test_all_but_a_few_calibrations_cover_enough_with_delta() -> None:
     assert np.mean(np.array(shares) < 0.9) <= 0.1 + bar
     assert np.mean(np.array(plain) < 0.9) > 0.3
     assert np.mean(shares) < 0.94
+
+
+@pytest.fixture(scope="module")
+def of_plants() -> dict[str, np.ndarray]:
+    """What calibrations on four photos of each plant do, whose errors are correlated."""
+    garden, random = Garden(), np.random.default_rng(7)
+    whole = garden.draw(random, 30_000, 4, 0.8)
+    figures = [figures_of_plants(garden.draw(random, 125, 4, 0.8), whole) for _ in range(SPLITS)]
+    return dict(zip(PLANTS, np.array(figures, dtype=np.float64).T, strict=True))
+
+
+def test_intervals_hold_the_truth_where_photos_come_in_plants(
+    of_plants: dict[str, np.ndarray],
+) -> None:
+    bar = 3 * np.sqrt(0.95 * 0.05 / SPLITS)
+    for figure in ("hit rate", "mean size"):
+        assert abs(of_plants[f"interval of the {figure} holds it"].mean() - 0.95) < 0.02 + bar
+    assert of_plants["the same if all photos are independent"].mean() < 0.85
+
+
+def test_promises_are_kept_where_photos_come_in_plants(of_plants: dict[str, np.ndarray]) -> None:
+    bar = 3 * np.sqrt(0.1 * 0.9 / SPLITS)
+    below = "share of calibrations that cover less than 0.9"
+    assert of_plants[f"`coverage`, `delta=0.1`: {below}"].mean() <= 0.1 + bar
+    assert of_plants["the same from all photos"].mean() > 0.15
+    assert of_plants['`average_k`, `guarantee="probability"`: share above 3'].mean() <= 0.1 + bar
+    sizes = of_plants['`average_k`, `guarantee="mean"`: mean size']
+    assert sizes.mean() <= 3 + 3 * sizes.std() / np.sqrt(SPLITS)
+    for figure in ("`coverage`", "`class_coverage`"):
+        (rates,) = [of_plants[name] for name in PLANTS if name.startswith(f"{figure}: hit rate")]
+        assert rates.mean() >= 0.9 - 3 * rates.std() / np.sqrt(SPLITS)

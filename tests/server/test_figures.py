@@ -65,6 +65,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
     evaluation = Evaluation(
         **dict.fromkeys(("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256"), ""),
         rows=point.rows,
+        observations=None,
         overlap=PhotoOverlap(),
         rules=(Evaluated(point, point.row, {}),),
         guaranteed=(),

@@ -669,12 +669,3 @@ def test_an_unknown_loss_parameter_is_refused_with_the_known_ones(
     config = small_config(photos, loss={"name": "two_head_average_k", "gamma": 2})
     with pytest.raises(UsageError, match=r"has no gamma \(focal has\); its parameters are .*alpha"):
         train_run(config, tmp_path / "run")
-
-
-def test_a_rate_that_rises_again_on_resuming_is_said(photos: Path, tmp_path: Path) -> None:
-    for epochs, rises in {2: False, 4: True}.items():
-        said: list[str] = []
-        config = small_config(photos, epochs=epochs)
-        train_run(config, tmp_path / "run", resume=True, say=said.append)
-        found = [line for line in said if "the learning rate rises from 0 to 0.5 of" in line]
-        assert bool(found) == rises

@@ -31,14 +31,9 @@ def photo_id(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=ID_BYTES).digest()
 
 
-def folder_name(
-    name: str, backbone: nn.Module, preprocess: Preprocess, *, on_gpu: bool = False
-) -> str:
-    """Where the features of a network belong: its name, and a hash of its weights and its input.
-
-    Those of a GPU have a folder of their own: they differ from those of a CPU in the last digits.
-    """
-    found = hashlib.sha256(preprocess.to_json().encode() + b"gpu" * on_gpu)
+def folder_name(name: str, backbone: nn.Module, preprocess: Preprocess) -> str:
+    """Where the features of a network belong: its name, and a hash of its weights and its input."""
+    found = hashlib.sha256(preprocess.to_json().encode())
     for key, value in backbone.state_dict().items():
         found.update(key.encode())
         found.update(value.cpu().contiguous().numpy().tobytes())

@@ -59,7 +59,7 @@ def read_class_table(path: Path) -> tuple[ClassTable, bytes]:
             names a thumbnail that cannot be used.
     """
     told = read_classes(path)
-    classes = ClassTable(tuple(told.classes.values()))
+    classes = ClassTable(tuple(told.known.values()))
     pictures = read_thumbnails(str(path), told.thumbnails)
     return classes, pack(classes, pictures) if pictures else b""
 

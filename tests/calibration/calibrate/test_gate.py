@@ -11,8 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 import florilege.calibration.calibrate.photo_outputs
-from benchmarks import false_alarms
-from florilege.calibration.calibrate import gate as gate_module
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.gate import Gate, compare_outputs, read_gate
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, bundle_outputs, outputs_of
@@ -138,58 +136,14 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
         images = np.stack([load(photos.read(row), bundle.preprocess) for row in range(len(photos))])
         members = point.sets(scores(session.logits(images)[point.head], point.score_kind))
         sets.append((members[np.arange(len(photos)), photos.labels], members.sum(axis=1)))
-    plain = compare(sets[0], sets[1], rule="average_k k=3")
-    assert found[0].hit_rate.difference == plain.hit_rate.difference
-    assert found[0].size.difference == plain.size.difference
-    assert (found[0].gained, found[0].lost) == (plain.gained, plain.lost)
-    for allowing, given in ((found[0].hit_rate, plain.hit_rate), (found[0].size, plain.size)):
-        assert allowing.ci95[1] - allowing.ci95[0] > given.ci95[1] - given.ci95[0]
+    expected = compare(sets[0], sets[1], rule="average_k k=3")
+    assert found[0] == expected
     assert found[0].rows == ROWS * CLASSES
     assert found[0].hit_rate.difference < -0.2
     assert [comparison.rule for comparison in found[:3]] == [
         "average_k k=3", "average_k k=1", "average_k k=2",
     ]  # fmt: skip
     assert found[-1].rule == "class_coverage coverage=0.95"
-
-
-def test_a_comparison_is_told_what_chose_each_threshold_and_which_photos_are_of_one_plant(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = dict[str, dict[str, Any]]()
-
-    def overheard(*sets: Any, rule: str, **known: Any) -> Comparison:
-        asked[rule] = known
-        return compare(*sets, rule=rule, **known)
-
-    monkeypatch.setattr(gate_module, "compare", overheard)
-    data = str(folder / "d")
-    with (
-        bundle_outputs(folder / "bad", data, "test") as new,
-        bundle_outputs(folder / "good", data, "test") as old,
-    ):
-        new.outputs.observations = [f"plant {row // 4}" for row in range(ROWS * CLASSES)]
-        compare_outputs(new, old)
-        (logits,), labels = next(iter(new.outputs.blocks(new.record.head)))
-        values = new.record.scores(logits)
-    fixes = {rule: known["calibrated"][1].fixes for rule, known in asked.items()}
-    assert fixes["average_k k=3"] == fixes["balanced_average_k k=2"] == "sizes"
-    assert fixes["coverage coverage=0.9"] == fixes["class_coverage coverage=0.95"] == "hits"
-    assert fixes["top_k k=2"] is None
-    known = asked["average_k k=3"]
-    assert known["clusters"].tolist() == [row // 4 for row in range(ROWS * CLASSES)]
-    assert known["photos"] == new.outputs.data_sha256
-    assert [each.photos for each in known["calibrated"]] == [
-        each.record.measured.data_sha256 for each in (old, new)
-    ]
-    assert asked["top_k k=2"]["growth"] == (0, 0)
-    lambda_val = new.record.point("average_k", k=3).lambda_val
-    assert lambda_val is not None
-    inside = [values >= factor * lambda_val for factor in (0.8, 1.25)]
-    for each in inside:
-        each[np.arange(len(values)), values.argmax(axis=1)] = True
-    hits = [each[np.arange(len(values)), labels].sum() for each in inside]
-    slope = (hits[0] - hits[1]) / (inside[0].sum() - inside[1].sum())
-    assert known["calibrated"][1].hits_per_class == pytest.approx(slope)
 
 
 def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path) -> None:
@@ -208,10 +162,7 @@ def test_a_single_photo_tells_nothing_of_a_change_of_size(folder: Path) -> None:
     code, text, _ = evaluate(folder, "good", *flags)
     assert code == 0
     first = json.loads(text)["against"][0]
-    low, high = first["size"]["ci95"]
-    assert first["rows"] == 1
-    assert low < -1
-    assert high > 1
+    assert (first["rows"], first["size"]["ci95"]) == (1, [None, None])
 
 
 def test_a_worse_bundle_is_stopped_with_exit_code_5(folder: Path, tmp_path: Path) -> None:
@@ -272,8 +223,7 @@ def test_flags_that_do_not_go_together_are_usage_errors(folder: Path, tmp_path: 
 def found_with(gained: int, lost: int, rows: int = 1000, grown: float = 0.0) -> Comparison:
     old, new = pair(gained, lost, rows - gained - lost, 0)
     larger = (np.arange(rows) < grown * rows).astype(int)
-    new_sets = (new[0], np.array(new[1]) + larger)
-    return compare(old, new_sets, rule="average_k k=3", growth=(0, 1) if grown else (0, 0))
+    return compare(old, (new[0], np.array(new[1]) + larger), rule="average_k k=3")
 
 
 @pytest.mark.parametrize(
@@ -324,26 +274,6 @@ def test_a_gate_stops_an_equal_bundle_and_passes_a_worse_one_as_rarely_as_it_say
     assert passed <= 0.025 + 0.005 + bar
     assert stopped > 0
     assert passed > 0
-
-
-@pytest.mark.parametrize(("shared", "val"), [(0.0, 200), (0.97, 1000)])
-def test_thresholds_of_different_chance_do_not_close_the_gate(shared: float, val: int) -> None:
-    equal, draws = false_alarms.make_pair(shared), 400
-    (share,) = false_alarms.closed(equal, val, (3,), pairs=draws, gate=Gate())
-    assert share <= 0.025 + 3 * np.sqrt(0.025 * 0.975 / draws)
-    worse = false_alarms.make_pair(shared, worse=1.3)
-    (share,) = false_alarms.closed(worse, val, (3,), pairs=50, gate=Gate())
-    assert share > 0.9
-
-
-def test_four_photos_of_each_plant_do_not_close_the_gate_either() -> None:
-    equal, draws = false_alarms.make_pair(0.0, a_plant=4), 300
-    by_plant, by_photo = (
-        false_alarms.closed(equal, 1000, (3,), pairs=draws, gate=Gate(), clusters=clusters)[0]
-        for clusters in (True, False)
-    )
-    assert by_plant <= 0.025 + 3 * np.sqrt(0.025 * 0.975 / draws)
-    assert by_photo > 0.1
 
 
 def test_a_gate_file_is_read_and_its_mistakes_are_named() -> None:

@@ -131,13 +131,13 @@ def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, dat
         )  # fmt: skip
         assert point.lambda_val == expected.lambda_val
         assert point.expected_size.value == expected.achieved
-        assert (point.hit_rate, point.guaranteed) == (None, False)
-        assert "several requests may show the same plant" in point.statement
+        assert (point.hit_rate, point.guaranteed) == (None, True)
+        assert "is guaranteed on such photos" in point.statement
     calibrated()
     recalibrate_bundle(path, log, correct_prior=True, approve=True)
     point = read_record(open_bundle(path)).point("average_k", guarantee="mean")
     assert not point.guaranteed
-    assert "since several requests may show the same plant" in point.statement
+    assert "since the scores were corrected for the same traffic" in point.statement
 
 
 def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> None:

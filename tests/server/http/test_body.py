@@ -1,7 +1,7 @@
 """Reading a body: every limit from below, at it, and above."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from florilege.server.errors import (
     UploadTooSlow,
 )
 from florilege.server.http import body as module
-from florilege.server.http.body import MOST_DIGITS, Find, Held, InThread, read_body, read_images
+from florilege.server.http.body import MOST_DIGITS, Held, read_body, read_images
 from florilege.server.settings import Settings
 from tests.server.http.test_multipart import TYPE, form
 
@@ -36,12 +36,7 @@ def arriving(*chunks: bytes) -> Receive:
 
 
 def read(
-    chunks: Sequence[bytes],
-    held: Held | None = None,
-    *,
-    content_type: str = "",
-    in_thread: InThread = asyncio.to_thread,
-    **limits: Any,
+    chunks: Sequence[bytes], held: Held | None = None, *, content_type: str = "", **limits: Any
 ) -> list[bytes]:
     """The photos of a body."""
     settings = Settings(bundle=Path(), **limits)
@@ -50,8 +45,7 @@ def read(
         counted = held or Held(10**6)
         before = counted.now
         headers = {"content-type": content_type}
-        received = arriving(*chunks)
-        async with read_images(received, headers, settings, counted, in_thread=in_thread) as images:
+        async with read_images(arriving(*chunks), headers, settings, counted) as images:
             assert counted.now - before == sum(map(len, chunks))
             return images
 
@@ -128,13 +122,15 @@ def test_large_forms_are_parsed_beside_the_loop_with_the_same_result(
 ) -> None:
     content = form(("images", b"abc"), ("images", b"d" * 50))
     monkeypatch.setattr(module, "PARSED_ON_THE_LOOP", len(content) - beyond)
-    beside: list[int] = []
+    beside: list[Callable[..., Any]] = []
+    to_thread = asyncio.to_thread
 
-    async def in_thread(find: Find, body: bytes, content_type: str) -> list[bytes]:
-        beside.append(len(body))
-        return find(body, content_type)
+    async def noted(function: Callable[..., Any], *arguments: Any) -> Any:
+        beside.append(function)
+        return await to_thread(function, *arguments)
 
-    assert read([content], content_type=TYPE, in_thread=in_thread) == [b"abc", b"d" * 50]
+    monkeypatch.setattr(asyncio, "to_thread", noted)
+    assert read([content], content_type=TYPE) == [b"abc", b"d" * 50]
     assert len(beside) == (beyond > 0)
 
 

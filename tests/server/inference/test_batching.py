@@ -1,13 +1,9 @@
 """Photos that gather for the network while it works, as on a GPU, tried on the processor."""
 
-import gc
 import logging
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +27,7 @@ from florilege.server.prometheus import Metrics
 from florilege.server.reload import pipeline_of
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running, wait_for
+from tests.server.running import Running
 from tests.server.test_serve import ask
 
 MOST = 1_000_000
@@ -183,23 +179,6 @@ def test_a_batch_that_fails_fails_its_photos_and_not_the_next(
         with pytest.raises(ZeroDivisionError):
             batches.look(PHOTOS[0], max_pixels=MOST)
     assert batches.look(PHOTOS[0], max_pixels=MOST)
-
-
-def test_a_batch_that_fails_holds_its_photos_no_longer_than_their_requests(
-    batches: Batching, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FixedBatch, "run", lambda *_: 1 / 0)
-    photos = [replace(PHOTOS[0]) for _ in range(2)]
-    held = [weakref.ref(photo) for photo in photos]
-    gc.collect()
-    gc.disable()
-    try:
-        while photos:
-            with suppress(ZeroDivisionError):
-                batches.look(photos.pop(), max_pixels=MOST)
-        wait_for(lambda: not any(photo() for photo in held))
-    finally:
-        gc.enable()
 
 
 def test_closing_ends_the_thread_after_the_last_photo(

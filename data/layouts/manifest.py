@@ -8,11 +8,10 @@ separated by ``|``). Others are ignored.
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from florilege.data.dataset import SPLITS, split_name
-from florilege.data.layouts.photo_files import file_records, refuse
+from florilege.data.dataset import SPLITS, FileReader, split_name
 from florilege.data.records import Listing, Records
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassInfo
@@ -39,75 +38,60 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
             message names the first five.
     """
     table, root = read_table(path), path.parent
-    check_columns(source, table, REQUIRED)
-    paths, class_ids = picture_columns(source, table)
-    records = _records(source, table, paths, class_ids, root)
-    for split, each in records.items():
+    demand_columns(source, table, REQUIRED)
+    paths, class_ids = demand_pictures(source, table)
+    names = [split_name(cell) for cell in table["split"]]
+    cells = zip(paths, table["split"], names, strict=True)
+    unknown = [f"{path}: {cell}" for path, cell, name in cells if name is None]
+    _refuse(source, "unknown splits (train, val and test are known)", unknown)
+    observations = observation_ids(table, paths)
+    found = {}
+    for split in SPLITS:
+        if rows := [row for row, name in enumerate(names) if name == split]:
+            chosen = [paths[row] for row in rows]
+            found[split] = Records(
+                class_ids=[class_ids[row] for row in rows],
+                names=chosen,
+                observations=observations and [observations[row] for row in rows],
+                read=FileReader(root, chosen),
+            )
+    for split, records in found.items():
         if splits is None or split in splits:
-            missing = [name for name in each.names if not (root / name).is_file()]
-            refuse(source, f"missing files (paths are relative to {root})", missing)
+            missing = [name for name in records.names if not (root / name).is_file()]
+            _refuse(source, f"missing files (paths are relative to {root})", missing)
     return Listing(
         source=source,
-        splits=records,
-        classes=class_infos(source, table, class_ids),
+        splits=found,
+        known=known_classes(source, table, class_ids),
         groups=class_groups(table, class_ids),
     )
 
 
-def _records(
-    source: str, table: Table, paths: Sequence[str], class_ids: Sequence[str], root: Path
-) -> dict[str, Records]:
-    """The splits that have rows, in the order train, val, test."""
-    names = [split_name(cell) for cell in table["split"]]
-    cells = zip(paths, table["split"], names, strict=True)
-    unknown = [f"{path}: {cell}" for path, cell, name in cells if name is None]
-    refuse(source, "unknown splits (train, val and test are known)", unknown)
-    observations = observation_ids(table, paths)
-    rows_of = defaultdict[str | None, list[int]](list)
-    for row, name in enumerate(names):
-        rows_of[name].append(row)
-    return {
-        split: file_records(
-            root,
-            [(paths[row], class_ids[row]) for row in rows_of[split]],
-            observations and [observations[row] for row in rows_of[split]],
-        )
-        for split in SPLITS
-        if split in rows_of
-    }
-
-
-def check_columns(source: str, table: Table, columns: Sequence[str]) -> None:
-    """Raise a ``DataError`` where a table lacks one of ``columns``."""
+def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
+    """Refuse a table that lacks one of ``columns`` with a ``DataError``."""
     if missing := [name for name in columns if name not in table]:
         there = ", ".join(table) or "none"
         near = meant(missing[0], table)
         raise DataError(f"{source} has no column {first(missing)}; it has: {there}{near}")
 
 
-def picture_columns(source: str, table: Table) -> tuple[list[str], list[str]]:
+def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     """The paths and class ids of a table.
 
     Raises:
         DataError: Empty cells, or a path given twice or with a null character.
     """
-    paths, class_ids = ([text.strip() for text in table[name]] for name in ("path", "class_id"))
+    paths = [text.strip() for text in table["path"]]
+    class_ids = [text.strip() for text in table["class_id"]]
     if not paths:
         raise DataError(f"{source} lists no pictures")
-    refuse(source, "paths with a null character", [text for text in paths if "\0" in text])
-    refuse(source, "empty paths", _numbers_of_empty_rows(paths))
+    _refuse(source, "paths with a null character", [text for text in paths if "\0" in text])
+    _refuse(source, "empty paths", [f"row {row}" for row, text in enumerate(paths, 1) if not text])
     bare = [path for path, class_id in zip(paths, class_ids, strict=True) if not class_id]
-    refuse(source, "empty class ids", bare)
-    refuse(source, "paths given twice", _repeated(map(os.path.normpath, paths)))
+    _refuse(source, "empty class ids", bare)
+    counts = Counter(os.path.normpath(text) for text in paths)
+    _refuse(source, "paths given twice", [text for text, count in counts.items() if count > 1])
     return paths, class_ids
-
-
-def _numbers_of_empty_rows(cells: Sequence[str]) -> list[str]:
-    return [f"row {row}" for row, cell in enumerate(cells, 1) if not cell]
-
-
-def _repeated(cells: Iterable[str]) -> list[str]:
-    return [cell for cell, count in Counter(cells).items() if count > 1]
 
 
 def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
@@ -118,7 +102,7 @@ def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
     return [cell.strip() or path for cell, path in cells]
 
 
-def class_infos(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
+def known_classes(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
     """What the taxon columns say of each class; a cell may be empty where another row has it.
 
     Raises:
@@ -132,31 +116,23 @@ def class_infos(source: str, table: Table, class_ids: Sequence[str]) -> dict[str
             cell = text.strip()
             if cell and values[class_id].setdefault(name, cell) != cell:
                 clashes[f"{class_id}: {name}"] = None
-    refuse(source, "classes with contradictory columns", list(clashes))
+    _refuse(source, "classes with contradictory columns", list(clashes))
     return {class_id: _class_info(class_id, cells) for class_id, cells in values.items()}
 
 
 def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[str]]:
     """The columns of a manifest about the classes, a row for each of ``class_ids``.
 
-    Those alone that say something of some class; `class_infos` and `class_groups` read them.
+    Those alone that say something of some class; `known_classes` and `class_groups` read them.
     """
-    infos = [listing.classes.get(name) for name in class_ids]
-    columns: dict[str, list[str | None]] = {
-        name: [getattr(info, name, None) for info in infos] for name in TAXON
-    }
-    columns |= _common_name_columns(infos)
+    classes = [listing.known.get(name) for name in class_ids]
+    languages = {language for info in listing.known.values() for language in info.common_names}
+    columns = {name: [info and getattr(info, name) for info in classes] for name in TAXON}
+    for language in sorted(languages):
+        names = [info.common_names.get(language, ()) if info else () for info in classes]
+        columns[COMMON_NAME + language] = ["|".join(each) for each in names]
     columns[GROUP] = [next(iter(listing.groups.get(name, ())), None) for name in class_ids]
     return {name: [cell or "" for cell in cells] for name, cells in columns.items() if any(cells)}
-
-
-def _common_name_columns(infos: Sequence[ClassInfo | None]) -> dict[str, list[str | None]]:
-    names = [info.common_names if info else {} for info in infos]
-    languages = sorted({language for each in names for language in each})
-    return {
-        COMMON_NAME + language: ["|".join(each.get(language, ())) for each in names]
-        for language in languages
-    }
 
 
 def class_groups(table: Table, class_ids: Sequence[str]) -> dict[str, list[str]]:
@@ -186,3 +162,8 @@ def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
         gbif=cells.get("gbif"),
         common_names=common,
     )
+
+
+def _refuse(source: str, what: str, found: Sequence[str]) -> None:
+    if found:
+        raise DataError(f"{source}: {what}: {first(found)}")

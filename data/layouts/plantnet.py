@@ -7,16 +7,16 @@ gives the observation of each photo, so that photos of one plant stay together; 
 of the species. Neither holds GBIF keys.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
-from florilege.data.layouts.class_file import with_class_file
 from florilege.data.layouts.folder import is_folder_dataset, list_folder
-from florilege.data.layouts.manifest_table import check_columns
-from florilege.data.layouts.photo_files import read_json
+from florilege.data.layouts.manifest import demand_columns
+from florilege.data.layouts.published_lists import with_class_file
 from florilege.data.records import Listing
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
@@ -44,7 +44,7 @@ class _Tables(NamedTuple):
     """What the tables say."""
 
     photos: Mapping[str, _Photo]  # by name without its ending
-    classes: Mapping[str, ClassInfo]
+    known: Mapping[str, ClassInfo]
     files: tuple[str, ...]
     place: str
 
@@ -66,8 +66,11 @@ def list_plantnet(root: Path, source: str) -> Listing:
         DataError: There are no photos, a table is missing or damaged: which, and where the data set
             is to be had.
     """
-    tables = _read_tables(root, source)
-    folder = _photo_folder(root)
+    second = any((root / name).is_file() for name in (METADATA_2, SPECIES_2))
+    first = (root / METADATA).is_file() or not second
+    tables = _read_1(root, source) if first else _read_2(root, source)
+    places = (root / "images", root / "images" / "images", root)
+    folder = next((each for each in places if is_folder_dataset(each)), None)
     if folder is None:
         raise DataError(
             f"{source} has {tables.files[0]} but no folder 'images' with photos in train, val and "
@@ -84,29 +87,12 @@ def list_plantnet(root: Path, source: str) -> Listing:
         listing,
         splits=splits,
         unlisted=sorted(there - photos.keys()),
-        classes=tables.classes,
-        ignored=_without(tables.files, listing.ignored) if folder == root else listing.ignored,
+        known=tables.known,
+        ignored=[name for name in listing.ignored if folder != root or name not in tables.files],
         missing=[photo.path for name, photo in photos.items() if name not in there],
         published=tables.place,
     )
     return with_class_file(listing, root)
-
-
-def _read_tables(root: Path, source: str) -> _Tables:
-    """The tables of the version that is there; of version 1.1 where both are."""
-    has_csv = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
-    if has_csv and not (root / METADATA).is_file():
-        return _read_csv_tables(root, source)
-    return _read_json_tables(root, source)
-
-
-def _photo_folder(root: Path) -> Path | None:
-    places = (root / "images", root / "images" / "images", root)
-    return next((folder for folder in places if is_folder_dataset(folder)), None)
-
-
-def _without(files: Iterable[str], names: Iterable[str]) -> list[str]:
-    return [name for name in names if name not in files]
 
 
 def _observation(name: str, photos: Mapping[str, _Photo]) -> str:
@@ -114,24 +100,24 @@ def _observation(name: str, photos: Mapping[str, _Photo]) -> str:
     return name if photo is None or photo.observation is None else photo.observation
 
 
-def _read_json_tables(root: Path, source: str) -> _Tables:
+def _read_1(root: Path, source: str) -> _Tables:
     names = next((name for name in NAMES if (root / name).is_file()), NAMES[0])
-    _check_both(root, source, (METADATA, names), PLACE)
-    entries = _read_object(root / METADATA).items()
-    photos = {name: _json_photo(name, entry) for name, entry in entries if isinstance(entry, dict)}
+    _demand(root, source, (METADATA, names), PLACE)
+    entries = _read_json(root / METADATA).items()
+    photos = {name: _photo_1(name, entry) for name, entry in entries if isinstance(entry, dict)}
     full = {
         class_id: str(name).replace("_", " ").strip()
-        for class_id, name in _read_object(root / names).items()
+        for class_id, name in _read_json(root / names).items()
     }
     short = {class_id: without_author(name) for class_id, name in full.items()}
-    classes = {
+    known = {
         class_id: ClassInfo(id=class_id, scientific_name=name, genus=name.split(" ")[0] or None)
-        for class_id, name in _distinct_names(short, full).items()
+        for class_id, name in _told_apart(short, full).items()
     }
-    return _Tables(photos, classes, (METADATA, names), PLACE)
+    return _Tables(photos, known, (METADATA, names), PLACE)
 
 
-def _json_photo(name: str, entry: Mapping[str, Any]) -> _Photo:
+def _photo_1(name: str, entry: Mapping[str, Any]) -> _Photo:
     observation = entry.get("obs_id")
     return _Photo(
         path=f"{entry.get('split')}/{entry.get('species_id')}/{name}.jpg",
@@ -139,38 +125,33 @@ def _json_photo(name: str, entry: Mapping[str, Any]) -> _Photo:
     )
 
 
-def _read_csv_tables(root: Path, source: str) -> _Tables:
-    _check_both(root, source, (METADATA_2, SPECIES_2), PLACE_2)
+def _read_2(root: Path, source: str) -> _Tables:
+    _demand(root, source, (METADATA_2, SPECIES_2), PLACE_2)
+    table = _table(root / METADATA_2, ("species_id", "PN_observation_id", "split", "PN_hash"))
+    columns = (table[name] for name in ("PN_hash", "species_id", "PN_observation_id", "split"))
+    photos = {
+        PurePath(name).stem: _Photo(
+            f"{split}/{_folder(species)}/{name}.jpg", observation.strip() or None
+        )
+        for name, species, observation, split in zip(*columns, strict=True)
+    }
     table = _table(root / SPECIES_2, ("species_id", "species", "full_species", "genus", "family"))
     ids = [_folder(cell) for cell in table["species_id"]]
     short, full = (_by_id(ids, table[name]) for name in ("species", "full_species"))
     genera, families = (_by_id(ids, table[name]) for name in ("genus", "family"))
-    classes = {
+    known = {
         class_id: ClassInfo(
             id=class_id,
             scientific_name=name or class_id,
             genus=genera[class_id] or None,
             family=families[class_id] or None,
         )
-        for class_id, name in _distinct_names(short, full).items()
+        for class_id, name in _told_apart(short, full).items()
     }
-    return _Tables(_csv_photos(root / METADATA_2), classes, (METADATA_2, SPECIES_2), PLACE_2)
+    return _Tables(photos, known, (METADATA_2, SPECIES_2), PLACE_2)
 
 
-def _csv_photos(path: Path) -> dict[str, _Photo]:
-    columns = ("PN_hash", "species_id", "PN_observation_id", "split")
-    table = _table(path, ("species_id", "PN_observation_id", "split", "PN_hash"))
-    return {
-        PurePath(name).stem: _Photo(
-            f"{split}/{_folder(species)}/{name}.jpg", observation.strip() or None
-        )
-        for name, species, observation, split in zip(
-            *(table[name] for name in columns), strict=True
-        )
-    }
-
-
-def _check_both(root: Path, source: str, tables: Iterable[str], place: str) -> None:
+def _demand(root: Path, source: str, tables: Iterable[str], place: str) -> None:
     """Refuse a folder that has one of its two tables alone."""
     there = {name: (root / name).is_file() for name in tables}
     if not all(there.values()):
@@ -189,7 +170,7 @@ def _by_id(ids: Iterable[str], cells: Iterable[str]) -> dict[str, str]:
     return {class_id: cell.strip() for class_id, cell in zip(ids, cells, strict=True)}
 
 
-def _distinct_names(short: Mapping[str, str], full: Mapping[str, str]) -> dict[str, str]:
+def _told_apart(short: Mapping[str, str], full: Mapping[str, str]) -> dict[str, str]:
     """Names without authors, or with them where names differ in nothing else."""
     uses = Counter(short.values())
     return {
@@ -199,12 +180,15 @@ def _distinct_names(short: Mapping[str, str], full: Mapping[str, str]) -> dict[s
 
 def _table(path: Path, columns: tuple[str, ...]) -> Table:
     table = read_table(path)
-    check_columns(str(path), table, columns)
+    demand_columns(str(path), table, columns)
     return table
 
 
-def _read_object(path: Path) -> Mapping[str, Any]:
-    content = read_json(path, PLACE)
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not a JSON file: {error}; {PLACE}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} must hold one JSON object, got {type(content).__name__}")
     return content

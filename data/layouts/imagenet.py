@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from florilege.data.layouts.class_file import merge_classes
 from florilege.data.layouts.folder import list_folder
-from florilege.data.layouts.photo_files import read_lines
+from florilege.data.layouts.published_lists import told_over
 from florilege.data.records import Listing
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
@@ -25,7 +24,7 @@ _WORDNET_ID = re.compile(r"n\d{8}")
 _UNSORTED = re.compile(r"\w+[/\\]ILSVRC2012_val_\d{8}\.JPEG")
 
 
-def list_imagenet(root: Path, source: str) -> Listing:
+def list_images(root: Path, source: str) -> Listing:
     """List an ImageFolder; with the names of ImageNet's classes where their folders are its own.
 
     Raises:
@@ -44,7 +43,7 @@ def list_imagenet(root: Path, source: str) -> Listing:
         )
     return replace(
         listing,
-        classes=merge_classes(wordnet_names(ids, root), listing.classes),
+        known=told_over(wordnet_names(ids, root), listing.known),
         ignored=[name for name in listing.ignored if name not in NAMES],
         published=PLACE,
     )
@@ -67,21 +66,25 @@ def wordnet_names(ids: Iterable[str], *folders: Path) -> dict[str, ClassInfo]:
     """
     tables = (folder / name for folder in folders for name in NAMES)
     table = next((path for path in tables if path.is_file()), None)
-    all_names = _read_names(table) if table else {}
-    names_of = {class_id: all_names[class_id] for class_id in ids if class_id in all_names}
-    uses = Counter(names[0] for names in names_of.values())
+    names_of = _read_names(table) if table else {}
+    found = {class_id: names_of[class_id] for class_id in ids if class_id in names_of}
+    uses = Counter(names[0] for names in found.values())
     return {
         class_id: ClassInfo(
             id=class_id,
             scientific_name=names[0] if uses[names[0]] == 1 else f"{names[0]} ({class_id})",
             common_names={"en": names},
         )
-        for class_id, names in names_of.items()
+        for class_id, names in found.items()
     }
 
 
 def _read_names(path: Path) -> Mapping[str, tuple[str, ...]]:
-    parts = [line.split(maxsplit=1) for line in read_lines(path) if len(line.split()) > 1]
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
+    parts = [line.split(maxsplit=1) for line in lines if len(line.split()) > 1]
     return {
         class_id: tuple(name.strip() for name in names.split(",") if name.strip()) or (class_id,)
         for class_id, names in parts

@@ -1,0 +1,114 @@
+"""Photos of one plant count as what they are worth, from a manifest to what is printed."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
+from florilege.calibration.calibrate.evaluate import Evaluation, evaluate_bundle
+from florilege.calibration.cli import app
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.schema import Row
+from tests.calibration.estimates import hits_of
+from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+
+ROWS, COPIES = 20, 4
+PLANTS = ROWS * CLASSES
+Measured = dict[int, tuple[CalibrationRecord, Evaluation]]
+INTERVALS = ("size_low", "size_high", "hit_low", "hit_high")
+
+
+def manifest(path: Path, data: Path, *, copies: int) -> str:
+    """All squares, each so many times, copies being photos of one plant."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["path", "class_id", "split", "observation_id"])
+        for photo in sorted(data.rglob("*.png")):
+            *_, split, name = photo.parent.parts
+            plant = f"{split}-{name}-{photo.stem}"
+            for copy in range(copies):
+                other = path.parent / f"copies-{copies}" / f"{plant}-{copy}.png"
+                other.parent.mkdir(exist_ok=True)
+                shutil.copy(photo, other)
+                table.writerow([other.relative_to(path.parent), name, split, plant])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """By the number of copies: the calibration on val and the evaluation on test."""
+    folder = tmp_path_factory.mktemp("plants")
+    data, made = make_data(folder / "d", rows=ROWS), {}
+    for copies in (1, COPIES):
+        bundle = make_bundle(folder / f"b{copies}").path
+        source = manifest(folder / f"{copies}.csv", data, copies=copies)
+        record = calibrate_bundle(
+            bundle, source, ks=[1, 2], coverages=[0.8], head="sccp", score_kind="softmax"
+        )
+        made[copies] = record, evaluate_bundle(bundle, source)
+    return made
+
+
+def ends(row: Row) -> list[float]:
+    return [getattr(row, name) for name in INTERVALS]
+
+
+def test_four_copies_of_each_photo_say_no_more_than_one(
+    measured: Measured,
+) -> None:
+    (one, evaluated), (four, again) = measured[1], measured[COPIES]
+    assert (one.measured.rows, one.measured.observations) == (PLANTS, PLANTS)
+    assert (four.measured.rows, four.measured.observations) == (COPIES * PLANTS, PLANTS)
+    assert (again.rows, again.observations) == (COPIES * PLANTS, PLANTS)
+    for k in (1, 1.5, 2):
+        rows = [record.point("average_k", k=k).row for record in (one, four)]
+        assert rows[0].hit_rate == rows[1].hit_rate
+        assert ends(rows[0]) == pytest.approx(ends(rows[1]), rel=0.05)
+    for before, after in zip(evaluated.rules, again.rules, strict=True):
+        if before.row.lambda_val == after.row.lambda_val:
+            assert ends(before.row) == pytest.approx(ends(after.row), rel=0.05)
+    for few, many in zip(one.shots, four.shots, strict=True):
+        assert few.hit_ci95 == pytest.approx(many.hit_ci95, rel=0.05)
+    assert four.selection.honest_hit_rate == hits_of(four.point("average_k")).value
+
+
+def test_what_is_promised_is_chosen_on_one_photo_of_each_plant(
+    measured: Measured,
+) -> None:
+    one, four = (record for record, _ in measured.values())
+    promises: list[tuple[str, Guarantee, dict[str, Any]]] = [
+        ("coverage", "probability", {"coverage": 0.8}),
+        ("average_k", "mean", {"k": 2}),
+        ("average_k", "probability", {"k": 2}),
+        ("class_coverage", "mean", {"coverage": 0.8}),
+    ]
+    for rule, guarantee, asked in promises:
+        points = [record.point(rule, guarantee=guarantee, **asked) for record in (one, four)]
+        assert points[0].lambda_val == points[1].lambda_val, rule
+        assert points[0].table.by_class == points[1].table.by_class
+        assert points[1].rows == COPIES * PLANTS  # all are measured
+    thresholds = [record.point("coverage").lambda_val or 0.0 for record in (one, four)]
+    assert thresholds[1] <= thresholds[0]
+
+
+def test_people_read_how_many_plants_there_are(tmp_path: Path) -> None:
+    data, bundle = make_data(tmp_path / "d", rows=6), make_bundle(tmp_path / "b").path
+    source = manifest(tmp_path / "m.csv", data, copies=3)
+    run = CliRunner()
+    shown = run.invoke(app, ["calibrate", str(bundle), "--data", source, "--coverage", "0.98"])
+    assert "108 photos of 36 plants of val" in " ".join(shown.stdout.split())
+    assert "only 36 plants" in shown.stderr
+    assert "coverage 0.98 needs more than 36 plants" in " ".join(shown.stderr.split())
+    shown = run.invoke(app, ["evaluate", str(bundle), "--data", source])
+    assert "on 108 photos of 36 plants of test" in " ".join(shown.stdout.split())
+    shown = run.invoke(app, ["evaluate", str(bundle), "--data", source, "--json"])
+    assert json.loads(shown.stdout)["observations"] == 36
+    plain = calibrate_bundle(bundle, str(data))
+    assert plain.measured.observations is None
+    assert any("only 36 photos" in caution for caution in cautions(plain))
