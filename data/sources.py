@@ -15,7 +15,7 @@ from florilege.data.layouts.image_lists import find_lists, list_lists
 from florilege.data.layouts.imagenet import list_images
 from florilege.data.layouts.inaturalist import find_inaturalist, list_inaturalist
 from florilege.data.layouts.manifest import is_manifest, list_manifest
-from florilege.data.layouts.plantnet import is_plantnet, list_plantnet
+from florilege.data.layouts.plantnet import list_plantnet, plantnet_root
 from florilege.data.records import Listing, assemble
 from florilege.data.training_split import TrainingOptions, parse_options, with_options
 from florilege.errors import DataError
@@ -93,8 +93,9 @@ def parse_source(source: str) -> tuple[str, TrainingOptions]:
 def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
     if is_manifest(path):
         return list_manifest(path, source, splits=splits)
-    if is_plantnet(path):
-        return list_plantnet(path, source)
+    root = plantnet_root(path)
+    if root is not None:
+        return list_plantnet(root, source)
     if (cifar := cifar100.find_cifar100(path)) is not None:
         return cifar100.list_cifar100(cifar, source)
     if lists := find_inaturalist(path):

@@ -55,6 +55,18 @@ def is_plantnet(root: Path) -> bool:
     return own or ((root / SPECIES_2).is_file() and not is_folder_dataset(root))
 
 
+def plantnet_root(path: Path) -> Path | None:
+    """The folder with the tables: ``path``, or where it is the folder of photos, one above it.
+
+    Without the tables the photos would lose their observations and names.
+    """
+    folders = [path.resolve(), *path.resolve().parents]
+    inside = 0
+    while folders[inside].name == "images" and inside < 2:
+        inside += 1
+    return next((each for each in (path, *folders[1 : inside + 1]) if is_plantnet(each)), None)
+
+
 def list_plantnet(root: Path, source: str) -> Listing:
     """List the photos that are there with their observations and species names.
 

@@ -43,6 +43,15 @@ def test_species_names_and_observations_are_joined(tmp_path: Path) -> None:
     assert dataset.split("val").observations == ["1002"]
 
 
+@pytest.mark.parametrize("inner", ["images", "images/"])
+def test_the_folder_of_photos_is_read_with_the_tables_above_it(tmp_path: Path, inner: str) -> None:
+    whole = open_dataset(str(_plantnet(tmp_path)))
+    photos = open_dataset(f"{tmp_path}/{inner}")
+    assert photos.split("train").observations == whole.split("train").observations
+    assert photos.split("train").observations is not None
+    assert photos.classes == whole.classes
+
+
 def test_photos_that_no_table_names_are_a_warning(tmp_path: Path) -> None:
     (found,) = [
         each for each in check(str(_plantnet(tmp_path))).warnings if each.kind == "unlisted"
