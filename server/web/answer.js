@@ -40,7 +40,7 @@ export function showSet(answer, results, point, action) {
 function showHeading(size, point, images) {
   const heading = size === 0 ? words.none : size === 1 ? words.one : words.several(number(size));
   by("answer-title").textContent = heading;
-  by("odds").textContent = size === 0 ? words.oddsEmpty : odds(point?.hit_rate?.value);
+  by("odds").textContent = size === 0 ? words.oddsEmpty : odds(point?.hit_rate);
   by("basis").hidden = size === 0 || !point?.hit_rate;
   if (point?.hit_rate) by("basis").textContent = words.basis(counted(point.hit_rate, images));
   announce(`${heading}. ${by("odds").textContent}`);
@@ -54,9 +54,10 @@ function announce(text) {
 }
 
 /** A measured share of hits in words: of all sets drawn this way, never of this one. */
-function odds(share) {
-  if (share === undefined) return words.oddsUnknown;
-  if (share > 0.995) return words.oddsMost;
+function odds(rate) {
+  if (!rate) return words.oddsUnknown;
+  const share = rate.value;
+  if (share > 0.995 && rate.ci95) return words.oddsMost(number(Math.floor(100 * rate.ci95[0])));
   return share < 0.005 ? words.oddsFew : words.odds(number(Math.round(100 * share)));
 }
 
