@@ -11,7 +11,9 @@ Each turn is a process of its own, and the two take turns; ``loader`` is the sam
 ``features`` is what ``--freeze backbone`` computes once, ours less the export of the graph, against
 the plain network in evaluation mode, both in fp32. By the clock, and by processor seconds of all
 processes, which suffer less from other work on the machine. Medians; ``ratio`` is ours over the
-plain one. At the end, what each loss costs in a step (`benchmarks/training_step.py`).
+plain one. At the end, the loader alone at 224 px on photos of two usual sizes
+(`benchmarks/training_loader.py`), and what each loss costs in a step
+(`benchmarks/training_step.py`).
 """
 
 import argparse
@@ -32,7 +34,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 import florilege.training.train
-from benchmarks import training_step
+from benchmarks import training_loader, training_step
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
@@ -83,6 +85,8 @@ def main() -> None:
     for ours, plain in zip(VARIANTS[::2], VARIANTS[1::2], strict=True):
         ratios = (a / b for a, b in zip(rates[ours], rates[plain], strict=True))
         print(f"| ratio, {ours} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
+    print(flush=True)
+    training_loader.print_table(given.rounds)
     print(flush=True)
     clock = time.perf_counter if given.device == "cuda" else time.process_time
     training_step.print_table(given.backbone, given.device, given.rounds, clock)

@@ -20,11 +20,13 @@ DRAWS: Final = 13
 """How many uniform numbers :func:`augment` takes."""
 
 
-def augment(picture: Picture, size: int, config: AugmentConfig, draws: Sequence[float]) -> Picture:
+def augment(
+    picture: Picture | Image.Image, size: int, config: AugmentConfig, draws: Sequence[float]
+) -> Picture:
     """A random square view of ``picture``.
 
     Args:
-        picture: RGB, uint8, shape ``(height, width, 3)``.
+        picture: RGB, uint8, shape ``(height, width, 3)``, or an image in RGB.
         size: Side of the result in pixels.
         config: Which changes to make, and how strong.
         draws: ``DRAWS`` numbers in [0, 1).
@@ -32,7 +34,7 @@ def augment(picture: Picture, size: int, config: AugmentConfig, draws: Sequence[
     Returns:
         RGB, uint8, shape ``(size, size, 3)``.
     """
-    height, width = picture.shape[:2]
+    width, height = _size(picture)
     view = resized(picture, crop_box(width, height, config, draws[0:4]), size)
     if draws[4] < config.flip:
         view = view[:, ::-1]
@@ -67,14 +69,21 @@ def crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[flo
     return left, top, min(left + crop_width, width), min(top + crop_height, height)
 
 
-def resized(picture: Picture, box: Box, size: int) -> Picture:
+def resized(picture: Picture | Image.Image, box: Box, size: int) -> Picture:
     """The part ``box`` of ``picture`` at ``size`` x ``size``, antialiased."""
-    height, width = picture.shape[:2]
+    width, height = _size(picture)
     whole = box == (0.0, 0.0, float(width), float(height))
     if whole and width == height == size:
-        return picture
-    image = Image.fromarray(picture)
+        return np.asarray(picture)
+    image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
     return np.array(image.resize((size, size), Image.Resampling.BILINEAR, box, reducing_gap=2.0))
+
+
+def _size(picture: Picture | Image.Image) -> tuple[int, int]:
+    """Width and height."""
+    if isinstance(picture, Image.Image):
+        return picture.size
+    return picture.shape[1], picture.shape[0]
 
 
 def shifted(picture: Picture, down: int, right: int, border: Border = "reflected") -> Picture:

@@ -5,7 +5,7 @@ run starts.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,8 +24,10 @@ from florilege.training.frozen.feature_store import Features
 from florilege.training.pictures import (
     Pictures,
     decode_for_training,
+    decode_to_keep,
     keep_all,
     prepared,
+    short_side,
     training_side,
     unreadable,
 )
@@ -152,8 +154,11 @@ def open_sources(
     room = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
     if room >= 0:
         validation = keep_all(validation, workers=readers)
-    if room >= len(train) * 4 * side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
-        training = keep_all(training, workers=readers)
+    usual = short_side(train) or side
+    kept_side = max(side, usual // max(1, usual // side))  # shrunk by a whole factor
+    if room >= len(train) * 4 * kept_side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
+        keeper = replace(training, decoder=partial(decode_to_keep, side=side))
+        training = keep_all(keeper, workers=readers)
     spare = 0 if training.kept is not None and not on_gpu else max(1, ranks.cores - 1)
     return Sources(training, validation, spare if config.workers is None else config.workers)
 

@@ -26,26 +26,29 @@ _SHOWN: Final = 10
 _LOOKED_AT: Final = 9
 
 
-def decode_for_training(data: bytes, *, side: int) -> Picture:
-    """The whole picture at a short side of at most ``side`` pixels, for random crops.
+def decode_for_training(data: bytes, *, side: int) -> Image.Image:
+    """The whole picture at a short side of ``side`` pixels or a little more, for random crops.
 
-    A long side of more than twice the short one is cut at both ends.
+    It is only ever shrunk by a whole factor, a JPEG while it is decoded: `augment` resizes each
+    crop, and a picture is resized once. A long side of more than twice the short one is cut at both
+    ends.
     """
-    image = decode(data, target=side)
+    image = decode(data, target=-(-side // 2))  # shrinks to no less than twice its target
     width, height = image.size
     short = min(width, height)
-    box_width, box_height = min(width, 2 * short), min(height, 2 * short)
-    left, top = (width - box_width) / 2, (height - box_height) / 2
-    scale = min(1.0, side / short)
-    size = (max(1, round(box_width * scale)), max(1, round(box_height * scale)))
-    if size == image.size:
-        return np.array(image)
-    box = (left, top, left + box_width, top + box_height)
-    return np.array(image.resize(size, Image.Resampling.BILINEAR, box, reducing_gap=2.0))
+    left, top = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2
+    if left or top:
+        return image.crop((left, top, left + min(width, 2 * short), top + min(height, 2 * short)))
+    return image
+
+
+def decode_to_keep(data: bytes, *, side: int) -> Picture:
+    """The same in three bytes a pixel, where Pillow takes four."""
+    return np.array(decode_for_training(data, side=side))
 
 
 def training_side(image_size: int, min_area: float) -> int:
-    """Short side at which training pictures are kept.
+    """Short side below which training pictures are not shrunk.
 
     Large enough that the smallest crop need not be enlarged to ``image_size``, but at most half as
     much again as ``image_size``.

@@ -1,5 +1,6 @@
 import io
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,11 +8,14 @@ from PIL import Image
 
 from florilege.data.dataset import Split
 from florilege.errors import DataError
+from florilege.training.augment import DRAWS, augment
+from florilege.training.config import AugmentConfig
 from florilege.training.pictures import (
     _LOOKED_AT,
     _SHOWN,
     Pictures,
     decode_for_training,
+    decode_to_keep,
     keep_all,
     short_side,
     training_side,
@@ -23,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-DECODER = partial(decode_for_training, side=8)
+DECODER = partial(decode_to_keep, side=8)
 
 
 def _png(width: int, height: int, seed: int = 0) -> bytes:
@@ -58,7 +62,8 @@ def _split(content: dict[int, bytes], rows: int) -> Split:
 @pytest.mark.parametrize(
     ("width", "height", "shape"),
     [
-        (80, 60, (30, 40, 3)),  # short side at most 30
+        (80, 60, (30, 40, 3)),  # by two
+        (80, 59, (59, 80, 3)),  # by two it would be below 30
         (60, 80, (40, 30, 3)),
         (20, 25, (25, 20, 3)),  # never enlarged
         (300, 60, (30, 60, 3)),  # a long side is cut to twice the short one
@@ -66,15 +71,36 @@ def _split(content: dict[int, bytes], rows: int) -> Split:
         (100, 10, (10, 20, 3)),
     ],
 )
-def test_training_pictures_keep_a_short_side_of_at_most_the_wanted_one(
+def test_training_pictures_are_shrunk_by_whole_factors_and_never_below_the_side(
     width: int, height: int, shape: tuple[int, ...]
 ) -> None:
-    assert decode_for_training(_png(width, height), side=30).shape == shape
+    assert decode_to_keep(_png(width, height), side=30).shape == shape
+
+
+def test_a_training_picture_is_resized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    resize, sizes = Image.Image.resize, []
+
+    def counted(image: Image.Image, size: tuple[int, int], *args: Any, **options: Any) -> Any:
+        sizes.append(size)
+        return resize(image, size, *args, **options)
+
+    monkeypatch.setattr(Image.Image, "resize", counted)
+    picture = decode_for_training(_png(500, 375), side=336)
+    augment(picture, 224, AugmentConfig(), [0.5] * DRAWS)
+    assert sizes == [(224, 224)]
+
+
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (60, 300), (100, 30)])
+def test_a_kept_picture_gives_the_same_view_to_the_last_bit(width: int, height: int) -> None:
+    data, draws = _png(width, height), np.random.default_rng(1).random(DRAWS).tolist()
+    read = augment(decode_for_training(data, side=60), 40, AugmentConfig(), draws)
+    kept = augment(decode_to_keep(data, side=60), 40, AugmentConfig(), draws)
+    np.testing.assert_array_equal(read, kept)
 
 
 def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_middle() -> None:
     whole = np.array(Image.open(io.BytesIO(_png(50, 10))))
-    np.testing.assert_array_equal(decode_for_training(_png(50, 10), side=30), whole[:, 15:35])
+    np.testing.assert_array_equal(decode_to_keep(_png(50, 10), side=30), whole[:, 15:35])
 
 
 def test_the_short_side_is_the_median_of_a_few_pictures() -> None:
@@ -140,4 +166,4 @@ def test_exif_orientation_is_applied_to_training_pictures() -> None:
     exif[0x0112] = 6
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", exif=exif)
-    assert decode_for_training(buffer.getvalue(), side=30).shape == (16, 10, 3)
+    assert decode_to_keep(buffer.getvalue(), side=30).shape == (16, 10, 3)

@@ -1,0 +1,23 @@
+"""The loaders are compared on photos of the sizes that the table names."""
+
+import io
+
+import pytest
+from PIL import Image
+
+from benchmarks import training_loader
+
+
+def test_the_table_has_a_row_for_each_size(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training_loader, "PHOTOS", 2)
+    training_loader.print_table(1)
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split("|")[1].strip() for row in rows[2:]] == ["500 x 375", "800 x 600"]
+    assert all(float(row.split("|")[4]) > 0 for row in rows[2:])
+
+
+def test_a_made_up_photo_is_a_jpeg_of_its_size() -> None:
+    with Image.open(io.BytesIO(training_loader.made_up_photo(80, 48, 1))) as photo:
+        assert (photo.format, photo.size) == ("JPEG", (80, 48))
