@@ -11,6 +11,7 @@ import typer
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
+from florilege.calibration.calibrate.card_section import selection_note
 from florilege.calibration.calibrate.diagnostics import Findings, findings_of
 from florilege.calibration.calibrate.evaluate import Evaluation, evaluation_of
 from florilege.calibration.calibrate.gate import Gate, check_comparable, compare_outputs, read_gate
@@ -129,6 +130,7 @@ def calibrate(
         every = f"; to list them: {command('bundle', 'inspect', bundle)}"
         conclude(
             f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
+            *filter(None, [selection_note(record)]),
             *([] if report is None else [f"pictures are in {report}"]),
             then=[*_on_other_photos(bundle, data, split), ("serve", bundle)],
         )

@@ -50,6 +50,7 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
             for which, rate in record.compared(k).items()
         ],
         "honest_hit_rate": record.selection.honest_hit_rate,
+        "honest_ci95": record.selection.honest_ci95,
         "rejection": None
         if judge is None
         else {"method": judge.method, "threshold": judge.threshold, "share": judge.share},

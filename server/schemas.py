@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.record.origin import Selection
 from florilege.calibration.record.schema import ANSWERED
 from florilege.calibration.rules import RuleName, SmallClasses
 
@@ -60,12 +61,16 @@ class Query(Shape):
 
 
 class Measured(Shape):
-    """A figure measured on held-out photos, with its interval."""
+    """A figure measured on photos of one part of the data, with its interval."""
 
     value: float
     ci95: tuple[float, float] | None = Field(description="95 % confidence interval.")
     split: str = Field(description="The part of the data it was measured on.")
     rows: int = Field(description="How many photos that part has.")
+    selection_split: bool | None = Field(
+        description="Whether some of these photos also trained the network, or chose it, its head "
+        "or kind of score: hit rates are then too good for new photos. Null where not known."
+    )
 
 
 FIGURES: dict[str, Any] = {
@@ -297,6 +302,9 @@ class ModelCard(Shape):
     score_kind: str
     default_rule: Rule
     default_k: float
+    selection: Selection = Field(
+        description="How head and kind of score were chosen, and the hit rate to expect of them."
+    )
     rules: list[RuleInfo]
     lists: list[OfferedList] = Field(description="What `list` may name.")
     languages: list[str] = Field(description="Languages with at least one common name.")

@@ -58,11 +58,27 @@ def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]
         "|---|---|---|---|---|",
         *map(_line, points),
     ]
+    if note := selection_note(record):
+        card += ["", f"{note}."]
     return {
         CALIBRATION: record.to_json().encode(),
         CARD: replace_section(papers.card, TITLE, "\n".join(card)).encode(),
         METRICS: json.dumps({**papers.metrics, "calibration": metrics}, indent=1).encode(),
     }
+
+
+def selection_note(record: CalibrationRecord) -> str:
+    """What to expect on new photos where these chose the head and scores; empty if they did not."""
+    measured, choice = record.measured, record.selection
+    if not measured.chose_head:
+        return ""
+    low, high = choice.honest_ci95
+    also = "; some of them also trained or chose the network" if measured.chose_checkpoint else ""
+    return (
+        f"these photos chose head and scores among {choice.candidates}, at K = {choice.k:g}: on "
+        f"photos that did not, such a choice hits {choice.honest_hit_rate:.4f} "
+        f"(95 %: {low:.4f} to {high:.4f}){also}"
+    )
 
 
 def replace_section(text: str, title: str, body: str) -> str:

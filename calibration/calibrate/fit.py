@@ -113,6 +113,7 @@ def fit_record(
             candidates=len(sources),
             hit_rate=choice.hit_rate,
             honest_hit_rate=choice.honest_hit_rate,
+            honest_ci95=choice.honest_ci95,
         ),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",

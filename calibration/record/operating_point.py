@@ -32,12 +32,17 @@ class NotCalibrated(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A measured figure with its 95 % interval and where it was measured."""
+    """A measured figure with its 95 % interval and where it was measured.
+
+    ``selection_split`` says whether some of the photos also trained or chose what serves; None
+    where that is not known.
+    """
 
     value: float
     ci95: tuple[float, float]
     split: str
     rows: int
+    selection_split: bool | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,7 +130,11 @@ class OperatingPoint(SetRule):
             found[name] = None
             if value is not None:
                 found[name] = Estimate(
-                    value=value, ci95=(low, high), split=self.measured.split, rows=self.rows
+                    value=value,
+                    ci95=(low, high),
+                    split=self.measured.split,
+                    rows=self.rows,
+                    selection_split=self.measured.selection_split,
                 )
         return found
 

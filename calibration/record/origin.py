@@ -54,9 +54,11 @@ class Selection:
         hit_rate: Of the best pair on the rows that chose it.
         honest_hit_rate: Of a pair chosen in the same way, on rows that had no part in choosing it,
             see :mod:`florilege.calibration.nested_cross_validation`.
+        honest_ci95: 95 % interval of the pair that serves, whichever was chosen.
     """
 
     k: float
     candidates: int
     hit_rate: float
     honest_hit_rate: float
+    honest_ci95: tuple[float, float]

@@ -32,6 +32,7 @@ class Phrases:
     not_known: str
     guaranteed: str
     not_guaranteed: str
+    caution: str
     on_average: str
     for_all_but: str
     no_requests: str
@@ -67,6 +68,7 @@ ENGLISH = Phrases(
     not_known="how many sets hold the right one is not known",
     guaranteed="This is guaranteed on such photos, {which}: {wanted}.",
     not_guaranteed="This was asked for, but is no guarantee, since {why}: {wanted}.",
+    caution="New photos may do worse, since {why}.",
     on_average="on average over calibrations",
     for_all_but="for all but {delta} of calibrations on independent photos",
     no_requests="there were no such requests to calibrate on",
@@ -105,6 +107,7 @@ FRENCH = Phrases(
     not_known="on ne sait pas combien de sélections contiennent le bon",
     guaranteed="C'est garanti sur de telles photos, {which}\u00a0: {wanted}.",
     not_guaranteed="C'était demandé, mais ce n'est pas une garantie, car {why}\u00a0: {wanted}.",
+    caution="De nouvelles photos peuvent donner moins bien, car {why}.",
     on_average="en moyenne sur les calibrations",
     for_all_but="pour toutes les calibrations sur des photos indépendantes sauf {delta}",
     no_requests="il n'y avait pas de telles requêtes pour calibrer",
@@ -141,6 +144,7 @@ GERMAN = Phrases(
     not_known="wie viele Auswahlen den richtigen enthalten, ist nicht bekannt",
     guaranteed="Dies ist bei solchen Fotos garantiert, {which}: {wanted}.",
     not_guaranteed="Dies war verlangt, ist aber nicht garantiert, denn {why}: {wanted}.",
+    caution="Neue Fotos können schlechter abschneiden, denn {why}.",
     on_average="im Mittel über Kalibrierungen",
     for_all_but="für alle Kalibrierungen auf unabhängigen Fotos bis auf {delta}",
     no_requests="zum Kalibrieren gab es keine solchen Anfragen",
@@ -177,6 +181,7 @@ SPANISH = Phrases(
     not_known="no se sabe cuántas selecciones contienen el correcto",
     guaranteed="Esto está garantizado en fotos así, {which}: {wanted}.",
     not_guaranteed="Esto se pidió, pero no es una garantía, pues {why}: {wanted}.",
+    caution="Con fotos nuevas puede ir peor, pues {why}.",
     on_average="en promedio sobre las calibraciones",
     for_all_but="en todas las calibraciones con fotos independientes salvo el {delta}",
     no_requests="no había peticiones así con las que calibrar",

@@ -64,7 +64,7 @@ def _measured_on(point: "OperatingPoint", say: Phrases) -> str:
 
 def _promise(point: "OperatingPoint", say: Phrases) -> str:
     if point.guarantee is None:
-        return ""
+        return _caution(point, say)
     wanted = _wanted(point, say)
     if not point.guaranteed:
         return " " + say.not_guaranteed.format(why=_why(point, say), wanted=wanted)
@@ -72,6 +72,13 @@ def _promise(point: "OperatingPoint", say: Phrases) -> str:
     if point.delta is not None:
         which = say.for_all_but.format(delta=_percent(point.delta, say))
     return " " + say.guaranteed.format(which=which, wanted=wanted)
+
+
+def _caution(point: "OperatingPoint", say: Phrases) -> str:
+    """That new photos may do worse, where the hit rate is that of photos that chose something."""
+    if point.hit_rate is None or not point.measured.selection_split:
+        return ""
+    return " " + say.caution.format(why=_selection(point.measured, say))
 
 
 def _wanted(point: "OperatingPoint", say: Phrases) -> str:

@@ -40,6 +40,7 @@ def model_card(
         score_kind=record.score_kind,
         default_rule="average_k",
         default_k=record.default_k,
+        selection=record.selection,
         rules=[
             _rule(record, rule, limits.max_images, pipeline.lists)
             for rule in get_args(Rule)

@@ -42,7 +42,10 @@ function showHeading(size, point, images) {
   by("answer-title").textContent = heading;
   by("odds").textContent = size === 0 ? words.oddsEmpty : odds(point?.hit_rate);
   by("basis").hidden = size === 0 || !point?.hit_rate;
-  if (point?.hit_rate) by("basis").textContent = words.basis(counted(point.hit_rate, images));
+  if (point?.hit_rate) {
+    const use = words.photoUse[point.hit_rate.selection_split];
+    by("basis").textContent = words.basis(counted(point.hit_rate, images), use);
+  }
   announce(`${heading}. ${by("odds").textContent}`);
 }
 

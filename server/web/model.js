@@ -31,7 +31,7 @@ function sets(points) {
   const rows = points.filter((point) => SHOWN.includes(point.k)).map((point) => [
     number(point.k), ...figures(point),
   ]);
-  const text = words.setsText(counted(size), size.split);
+  const text = words.setsText(counted(size), size.split, words.photoUse[size.selection_split]);
   return [title, element("p", "", text), table([words.wanted, words.meanSize, words.hitRate, words.confidence], rows)];
 }
 

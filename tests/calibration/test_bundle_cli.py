@@ -78,7 +78,9 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
             chose_checkpoint=False,
             chose_head=False,
         ),
-        selection=Selection(k=2.0, candidates=1, hit_rate=0.9, honest_hit_rate=0.9),
+        selection=Selection(
+            k=2.0, candidates=1, hit_rate=0.9, honest_hit_rate=0.9, honest_ci95=(0.8, 0.95)
+        ),
         class_counts=(7, 3),
         class_counts_from="train",
         micro_weight=0.5,

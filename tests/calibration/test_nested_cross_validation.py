@@ -7,14 +7,16 @@ from florilege.calibration.nested_cross_validation import FOLDS, choose
 
 
 def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None:
-    random, naive, honest = np.random.default_rng(0), [], []
+    random, naive, honest, covers = np.random.default_rng(0), [], [], []
     for _ in range(400):
         found = choose(random.random((10, 600)) < 0.8, seed=int(random.integers(1 << 30)))
         naive.append(found.hit_rate)
         honest.append(found.honest_hit_rate)
+        covers.append(found.honest_ci95[0] <= 0.8 <= found.honest_ci95[1])
     error = np.std(honest) / np.sqrt(400)
     assert np.mean(honest) == pytest.approx(0.8, abs=3 * error)
     assert np.mean(naive) > 0.8 + 0.01
+    assert np.mean(covers) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / 400)
 
 
 def test_a_clear_winner_keeps_its_rate() -> None:

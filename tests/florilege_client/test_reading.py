@@ -63,8 +63,10 @@ def test_what_a_newer_server_adds_is_passed_over_and_what_an_older_one_lacks_is_
     ],
 )
 def test_an_answer_of_another_shape_names_the_field(change: dict[str, Any], said: str) -> None:
-    told = {"value": 1, "ci95": [0.5, 1.5], "split": "val", "rows": 10}
-    assert read(reply(told), Measured) == Measured(value=1.0, ci95=(0.5, 1.5), split="val", rows=10)
+    told = {"value": 1, "ci95": [0.5, 1.5], "split": "val", "rows": 10, "selection_split": None}
+    assert read(reply(told), Measured) == Measured(
+        value=1.0, ci95=(0.5, 1.5), split="val", rows=10, selection_split=None
+    )
     with pytest.raises(StrangeAnswer) as raised:
         read(reply({**told, **change}), Measured)
     assert said in str(raised.value)

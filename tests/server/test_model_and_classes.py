@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote
@@ -13,8 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
-from florilege.models.bundle import replace_files
+from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.thumbnails import pack
 from florilege.server.answers.class_list import Classes
@@ -57,6 +58,16 @@ def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestCl
     assert {key: found[key] for key in ("lambda", "hit_rate")} == {
         key: pair[key] for key in ("lambda", "hit_rate")
     }
+
+
+def test_the_card_says_what_the_photos_chose_and_what_to_expect(
+    bundle: Path, client: TestClient
+) -> None:
+    card, record = client.get("/v1/model").json(), read_record(open_bundle(bundle))
+    selection = asdict(record.selection)
+    assert card["selection"] == {**selection, "honest_ci95": list(selection["honest_ci95"])}
+    figures = card["rules"][0]["points"][0]
+    assert figures["hit_rate"]["selection_split"] == record.measured.selection_split
 
 
 def test_the_card_lists_no_more_photos_than_a_request_may_have(bundle: Path) -> None:

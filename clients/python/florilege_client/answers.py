@@ -156,7 +156,7 @@ class Rollup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A figure measured on held-out photos, with its interval."""
+    """A figure measured on photos of one part of the data, with its interval."""
 
     value: float
     ci95: tuple[float, float] | None
@@ -165,6 +165,10 @@ class Measured:
     """The part of the data it was measured on."""
     rows: int
     """How many photos that part has."""
+    selection_split: bool | None
+    """Whether some of these photos also trained the network, or chose it, its head or kind of
+    score: hit rates are then too good for new photos. Null where not known.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -360,6 +364,22 @@ class RuleInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """How the head and the kind of score that serve were chosen.  Attributes:     k: Mean set size
+    at which they were compared.     candidates: How many pairs of head and kind were compared; 1
+    where both were given.     hit_rate: Of the best pair on the rows that chose it.
+    honest_hit_rate: Of a pair chosen in the same way, on rows that had no part in choosing it,
+    see :mod:`florilege.calibration.nested_cross_validation`.     honest_ci95: Its 95 % interval.
+    """
+
+    k: float
+    candidates: int
+    hit_rate: float
+    honest_hit_rate: float
+    honest_ci95: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelCard:
     """What the server runs."""
 
@@ -375,6 +395,8 @@ class ModelCard:
     score_kind: str
     default_rule: Rule
     default_k: float
+    selection: Selection
+    """How head and kind of score were chosen, and the hit rate to expect on new photos."""
     rules: tuple[RuleInfo, ...]
     lists: tuple[OfferedList, ...]
     """What `list` may name."""

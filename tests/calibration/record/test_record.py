@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.card_section import CARD, Papers, selection_note, updated_files
 from florilege.calibration.calibrate.fit import fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.nested_cross_validation import choose
@@ -248,6 +249,37 @@ def test_coverage_is_called_a_guarantee_only_where_the_split_chose_nothing(
     assert not record.point("average_k").guaranteed
 
 
+@pytest.mark.parametrize(
+    ("use", "says"),
+    [
+        ({}, None),
+        ({"chose_checkpoint": None}, None),
+        ({"chose_head": True}, "the photos also chose its head and kind of score"),
+        (
+            {"chose_checkpoint": True, "selection_photos": 12, "train_photos": 0},
+            "12 of the photos also chose the network",
+        ),
+        (
+            {"chose_checkpoint": True, "train_photos": 7},
+            "7 of the photos also trained the network",
+        ),
+    ],
+)
+def test_a_hit_rate_says_whether_its_photos_also_chose_the_model(
+    record: CalibrationRecord, use: dict[str, Any], says: str | None
+) -> None:
+    unused = {"chose_checkpoint": False, "chose_head": False}
+    changed = replace(record, measured=replace(record.measured, **{**unused, **use}))
+    point = changed.point("average_k")
+    hits = hits_of(point)
+    assert hits.selection_split == changed.measured.selection_split
+    assert ("New photos may do worse" in point.statement) == (says is not None)
+    if says is not None:
+        assert f"New photos may do worse, since {says}." in point.statement
+        in_french = statement(point, ["fr"])
+        assert "De nouvelles photos peuvent donner moins bien" in in_french
+
+
 def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord) -> None:
     logits, labels = sample_logits()
     noisy = [logits + np.random.default_rng(seed).normal(0, 2, logits.shape) for seed in range(6)]
@@ -263,7 +295,14 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
             found = scores(values, kind)
             members = calibrate("average_k", found, average_k=3).sets(found)
             hits.append(members[np.arange(ROWS), labels])
-    assert many.selection.honest_hit_rate == choose(hits).honest_hit_rate
+    choice = choose(hits)
+    assert many.selection.honest_hit_rate == choice.honest_hit_rate
+    assert many.selection.honest_ci95 == choice.honest_ci95
+    low, high = choice.honest_ci95
+    expected = f"hits {choice.honest_hit_rate:.4f} (95 %: {low:.4f} to {high:.4f})"
+    assert expected in selection_note(many)
+    card = updated_files(Papers(card="# Model\n", metrics={}), many)[CARD].decode()
+    assert f"{selection_note(many)}." in card
     assert many.selection.honest_hit_rate < many.selection.hit_rate
     assert record.selection.candidates == 4
 
@@ -278,6 +317,7 @@ def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
     )
     assert (named.head, named.score_kind) == ("b", "sigmoid")
     assert not named.measured.chose_head
+    assert selection_note(named) == ""
     assert named.point("coverage").guaranteed
     assert named.selection.honest_hit_rate == named.selection.hit_rate
 

@@ -198,8 +198,9 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
     assert found["set"]["size"] > 1
     check_agrees(page, found)
     assert len(shown(page)[1]) == 4
-    rows = found["set"]["hit_rate"]["rows"]
-    assert f"Counted on {rows} photos kept out of training" in page.inner_text("#basis")
+    hits = found["set"]["hit_rate"]
+    use = PHOTO_USE[hits["selection_split"]]
+    assert f"Counted on {hits['rows']} photos{use}, over sets" in page.inner_text("#basis")
     names = page.eval_on_selector_all(
         "#members .card",
         "all => all.map(e => [...e.querySelectorAll('p')].map(p => p.textContent))",
@@ -371,6 +372,34 @@ def test_after_an_error_a_screen_reader_no_longer_finds_the_old_set(page: "Page"
     page.wait_for_selector("#problem:not([hidden])")
     assert page.evaluate(HEARD).startswith("This is not a photo that can be read here")
     assert "one of these" not in page.evaluate(HEARD)
+
+
+PHOTO_USE: dict[bool | None, str] = {
+    True: " that also trained or chose the model (new photos may do worse)",
+    False: " kept out of training",
+    None: "",
+}
+
+
+@browser
+@pytest.mark.parametrize("use", PHOTO_USE)
+def test_both_pages_say_whether_the_counted_photos_also_chose_the_model(
+    opened: Opened, use: bool | None
+) -> None:
+    def used(card: dict[str, Any]) -> None:
+        for rule in card["rules"]:
+            for point in rule["points"]:
+                for figure in ("expected_size", "hit_rate"):
+                    point[figure] = {**point[figure], "selection_split": use}
+
+    page = opened()
+    change_json(page, "/v1/model", used)
+    page.reload()
+    show(page)
+    assert f"photos{PHOTO_USE[use]}, over sets of every size" in page.inner_text("#basis")
+    page.goto(page.url + "model.html")
+    page.wait_for_selector("#card table")
+    assert f"){PHOTO_USE[use]}. A larger set" in page.inner_text("#card p")
 
 
 EMPTY = {
