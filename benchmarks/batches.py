@@ -42,9 +42,9 @@ from florilege.cores import cores
 from florilege.models.images import Header, load, read_header
 from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.predict.batch_run import predict_batch
-from florilege.server.predict.batch_settings import Batch
+from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, find_photos
 
 FORMATS = ("jsonl", "csv", "parquet")
@@ -151,7 +151,9 @@ def _turn(
         observations = [Observation((Path(photo),)) for photo in photos]
         before, begun = time.process_time(), time.perf_counter()
         with redirect_stderr(io.StringIO()):
-            predict_batch(with_, observations, Ask(), Batch(output=output, threads=threads))
+            predict_batch(
+                with_, observations, LocalizedQuery(), BatchSettings(output=output, threads=threads)
+            )
         used = time.process_time() - before
         return (time.perf_counter() - begun) / len(photos), used / len(photos)
 

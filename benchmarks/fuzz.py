@@ -23,7 +23,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from florilege.server.app import create_app
-from florilege.server.errors import MEDIA_TYPE
+from florilege.server.problems import MEDIA_TYPE
 from florilege.server.settings import Settings
 
 SIDE: Final = 48

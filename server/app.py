@@ -11,19 +11,19 @@ from starlette.middleware.cors import CORSMiddleware
 
 from florilege.models.runtime import installed
 from florilege.server.background.factory import open_feedback, open_listeners
-from florilege.server.background.publisher import Afterwards
+from florilege.server.background.publisher import Publisher
 from florilege.server.engine import Engine
-from florilege.server.errors import Problem
-from florilege.server.http.api_keys import Keys
-from florilege.server.http.body import Held
-from florilege.server.http.bundle_info import About
+from florilege.server.http.api_keys import ApiKeys
+from florilege.server.http.body import UploadBudget
+from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.error_handlers import on_http_exception, on_invalid_query, on_problem
-from florilege.server.http.middleware import Edge
+from florilege.server.http.middleware import RequestMiddleware
 from florilege.server.http.openapi import describe
 from florilege.server.http.plantnet import plantnet_router, status_router
-from florilege.server.http.rates import Rates
+from florilege.server.http.rates import RateCounter
 from florilege.server.http.tracing import open_traces
 from florilege.server.http.web_page import page_router
+from florilege.server.problems import Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import Reloader, pipeline_of
 from florilege.server.routes import Straight, feedback_router, operations, router
@@ -38,16 +38,16 @@ def create_app(settings: Settings) -> FastAPI:
         DataError: A list or the feedback store cannot be used.
         UsageError: A folder to write to cannot be used.
     """
-    keys = None if settings.keys_file is None else Keys(settings.keys_file)
+    keys = None if settings.keys_file is None else ApiKeys(settings.keys_file)
     pipeline, metrics, traces = pipeline_of(settings), Metrics(), open_traces()
     feedback = open_feedback(settings, metrics)
-    afterwards = Afterwards(open_listeners(settings, pipeline, metrics), metrics)
-    engine = Engine(pipeline, settings, metrics, afterwards)
+    publisher = Publisher(open_listeners(settings, pipeline, metrics), metrics)
+    engine = Engine(pipeline, settings, metrics, publisher)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await engine.start()
-        async with reloader.listening():
+        async with reloader.running():
             yield
         engine.close()
         if feedback is not None:
@@ -66,12 +66,12 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.engine = engine
-    app.state.about = About(pipeline, settings)
+    app.state.about = BundleInfo(pipeline, settings)
     app.state.feedback = feedback
-    app.state.feedback_rates = Rates("client")
+    app.state.feedback_rates = RateCounter("client")
     app.state.keys = keys
     app.state.reloader = reloader = Reloader(app.state)
-    app.state.held = Held(settings.max_held_bytes)
+    app.state.upload_budget = UploadBudget(settings.max_held_bytes)
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_query)
@@ -99,5 +99,7 @@ def create_app(settings: Settings) -> FastAPI:
             ],
         )
     app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]  # FastAPI's own way
-    app.add_middleware(Edge, metrics=metrics, access_log=settings.access_log, traces=traces)
+    app.add_middleware(
+        RequestMiddleware, metrics=metrics, access_log=settings.access_log, traces=traces
+    )
     return app

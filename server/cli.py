@@ -14,14 +14,14 @@ from rich.console import Console
 
 from florilege.errors import DataError
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import Question
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import open_list
 from florilege.server.app import create_app
 from florilege.server.doctor import examine, print_report
 from florilege.server.log_format import log_to_stderr
 from florilege.server.malloc import tune_malloc
 from florilege.server.predict.batch_run import check_outputs, predict_batch
-from florilege.server.predict.batch_settings import Batch
+from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import find_photos, shown
 from florilege.server.reload import ignore_hangups
 from florilege.server.scheduling import schedule_as_batch
@@ -54,8 +54,8 @@ def serve(
 
 
 @app.command()
-@flags_of(Question)
-@flags_of(Batch)
+@flags_of(IdentifyQuery)
+@flags_of(BatchSettings)
 def predict(
     bundle: BundlePath,
     paths: Annotated[
@@ -64,8 +64,8 @@ def predict(
             help="Photos, folders, manifests (.csv or .parquet), or - for a list on standard input."
         ),
     ],
-    question: Question,
-    batch: Batch,
+    query: IdentifyQuery,
+    batch: BatchSettings,
 ) -> None:
     """Print the prediction set of each photo, as the server would answer it.
 
@@ -83,11 +83,11 @@ def predict(
         raise DataError(f"no photos found under {places}")
     tune_malloc()
     pipeline = open_pipeline(bundle, device=batch.device)
-    if question.list is not None and question.list not in pipeline.lists.by_name:
-        opened = open_list(question.list, pipeline.bundle.classes)
+    if query.list is not None and query.list not in pipeline.lists.by_name:
+        opened = open_list(query.list, pipeline.bundle.classes)
         pipeline = replace(pipeline, lists=pipeline.lists.adding([opened]))
-        question = question.model_copy(update={"list": opened.name})
-    predict_batch(pipeline, observations, question.ask(), batch)
+        query = query.model_copy(update={"list": opened.name})
+    predict_batch(pipeline, observations, query.localized(), batch)
 
 
 @app.command()

@@ -16,11 +16,11 @@ from typing import TypeVar
 
 from florilege.cores import cores
 from florilege.server.answers.answer import operating_point
-from florilege.server.answers.pipeline import Outcome, Pipeline, Stages
-from florilege.server.answers.query import Ask
+from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.warmup import warm_up
-from florilege.server.background.publisher import Afterwards, Listener, Seen
-from florilege.server.errors import Draining, Loading, Overloaded, QueueTimeout
+from florilege.server.background.publisher import AnsweredRequest, Listener, Publisher
+from florilege.server.problems import Draining, Loading, Overloaded, QueueTimeout
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
@@ -46,15 +46,15 @@ class ClientLeft(Exception):  # an event, not a mistake
 
 
 @dataclass
-class Job:
+class PendingRequest:
     """One request between its upload and its answer."""
 
     photos: Sequence[bytes]
-    ask: Ask
+    query: LocalizedQuery
     answer_id: str
     deadline: float
     submitted: float = field(default_factory=perf_counter)
-    stages: Stages = field(default_factory=Stages)
+    stages: StageTimes = field(default_factory=StageTimes)
     abandoned: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
@@ -73,7 +73,7 @@ class Engine:
         pipeline: Pipeline,
         settings: Settings,
         metrics: Metrics,
-        afterwards: Afterwards | None = None,
+        publisher: Publisher | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.settings = settings
@@ -87,9 +87,9 @@ class Engine:
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
         self._side_thread = ThreadPoolExecutor(1, thread_name_prefix="side")
-        self.afterwards = afterwards or Afterwards((), metrics)
+        self.publisher = publisher or Publisher((), metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
-        metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.held)
+        metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.pixels_in_use)
 
     async def start(self) -> None:
         """Answer a few made-up photos, size the queue by the time they take, and be ready."""
@@ -99,7 +99,7 @@ class Engine:
             a_second_of_work = round(self.threads / self.service_s)
             self.queue_limit = min(MOST, max(FEWEST, a_second_of_work))
         self._say_what_is_served()
-        self.afterwards.start()
+        self.publisher.start()
         self.state = State.READY
 
     def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
@@ -111,7 +111,7 @@ class Engine:
         retiring = asyncio.create_task(_retire(old, set(self._running)))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
-        self.afterwards.change(listeners)
+        self.publisher.replace_listeners(listeners)
         self._say_what_is_served()
 
     def _say_what_is_served(self) -> None:
@@ -136,7 +136,7 @@ class Engine:
         for pool in (self._pool, self._side_thread):
             pool.shutdown(wait=True, cancel_futures=True)
         self.pipeline.close()
-        self.afterwards.close()
+        self.publisher.close()
 
     def check_ready(self) -> None:
         """Raise `Loading` or `Draining` unless balancers should send requests here."""
@@ -151,7 +151,7 @@ class Engine:
         if self.state is State.DRAINING:
             raise _draining()
 
-    async def submit(self, job: Job) -> Outcome:
+    async def submit(self, job: PendingRequest) -> Outcome:
         """Queue a job and wait for its outcome.
 
         Raises:
@@ -196,11 +196,11 @@ class Engine:
         """Until when, on the monotonic clock, a request that is submitted now may wait."""
         return monotonic() + self.settings.queue_timeout_s
 
-    def check_calibrated(self, ask: Ask) -> None:
-        """Refuse, as `operating_point` and `Lists.restriction` do, before anything is uploaded."""
-        operating_point(self.pipeline.record, ask, 1, self.pipeline.lists.restriction(ask))
+    def check_calibrated(self, query: LocalizedQuery) -> None:
+        """Refuse before the upload, as `operating_point` and `ClassLists.restriction` do."""
+        operating_point(self.pipeline.record, query, 1, self.pipeline.lists.restriction(query))
 
-    def observe(self, outcome: Outcome, job: Job) -> None:
+    def observe(self, outcome: Outcome, job: PendingRequest) -> None:
         """Count one answered request, and tell those who take note of it."""
         result = outcome.answer
         verdict = result.rejection.verdict
@@ -208,7 +208,9 @@ class Engine:
         if verdict == "rejected":
             self.metrics.rejected.labels(UNFAMILIAR).inc()
         if result.model is self.pipeline.model:  # not one of a bundle that is gone
-            self.afterwards.tell(Seen(logits=outcome.logits, restricted=outcome.restricted))
+            self.publisher.publish(
+                AnsweredRequest(logits=outcome.logits, restricted=outcome.restricted)
+            )
         if result.set.size == 0:
             self.metrics.empty_sets.inc()
         if outcome.restricted:
@@ -224,11 +226,11 @@ class Engine:
         """Whole seconds until what waits now should be done, at least one."""
         return max(1, math.ceil(self.depth * self.service_s / self.threads))
 
-    def _work(self, job: Job) -> Outcome:
+    def _work(self, job: PendingRequest) -> Outcome:
         started = job.stages.add("queue", job.submitted)
         job.check()
         photos, stages = job.photos, job.stages
-        result = self.pipeline(photos, job.ask, job.answer_id, stages=stages, check=job.check)
+        result = self.pipeline(photos, job.query, job.answer_id, stages=stages, check=job.check)
         each = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here
         return result

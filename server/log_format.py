@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from florilege.server.settings import LogFormat, LogLevel
 
 
-class Lines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """``TIME LEVEL message name=value ...``; the names and values are the record's ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -22,16 +22,16 @@ class Lines(logging.Formatter):
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object a line, with ``time``, ``level``, ``message`` and the record's ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line without line breaks, the traceback in ``exception``."""
-        said: dict[str, object] = {"time": _time(record), "level": record.levelname.lower()}
-        said |= {"message": record.getMessage(), **_fields(record)}
+        entry: dict[str, object] = {"time": _time(record), "level": record.levelname.lower()}
+        entry |= {"message": record.getMessage(), **_fields(record)}
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said, ensure_ascii=False)
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
@@ -46,6 +46,6 @@ def _time(record: logging.LogRecord) -> str:
 def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
     """Send everything of this level and above to stderr, and of uvicorn only what went wrong."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else Lines())
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from florilege.errors import DataError, UsageError
 from florilege.models.runtime import silence_telemetry
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import Question
-from florilege.server.errors import Problem
+from florilege.server.answers.query import IdentifyQuery
+from florilege.server.problems import Problem
 from florilege.server.schemas import Answer
 
 Photo = bytes | str | os.PathLike[str]
@@ -38,7 +38,7 @@ class Predictor:
             DataError: A photo cannot be read, or the bundle is not calibrated for the query.
         """
         try:
-            ask = Question.model_validate(query).ask()
+            localized_query = IdentifyQuery.model_validate(query).localized()
         except ValidationError as error:
             first = error.errors()[0]
             raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -46,7 +46,7 @@ class Predictor:
         if not 1 <= len(several) <= MAX_PHOTOS:
             raise UsageError(f"give 1 to {MAX_PHOTOS} photos of one organism, got {len(several)}")
         try:
-            outcome = self._pipeline([_read(photo) for photo in several], ask, "")
+            outcome = self._pipeline([_read(photo) for photo in several], localized_query, "")
         except Problem as problem:
             raise DataError(problem.detail) from problem
         return outcome.answer

@@ -82,7 +82,7 @@ class Metrics:
         self.score_log_photos = counter(
             "score_log_photos_total", "Photos for the score log, by what became of them.", "outcome"
         )
-        self.afterwards_dropped = counter(
+        self.listener_dropped = counter(
             "afterwards_dropped_total", "Requests that a listener missed.", "listener"
         )
         self.feedback = counter("feedback_total", "Feedback by what it says.", "outcome")
@@ -103,10 +103,10 @@ class Metrics:
     def of(self, metric: Labelled, *labels: str) -> Labelled:
         """The child of a metric for some labels, for what is counted at each photo: the library
         takes longer to find it than to count."""
-        found: Labelled | None = self._children.get((metric, *labels))
-        if found is None:
-            found = self._children[metric, *labels] = metric.labels(*labels)
-        return found
+        child: Labelled | None = self._children.get((metric, *labels))
+        if child is None:
+            child = self._children[metric, *labels] = metric.labels(*labels)
+        return child
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""

@@ -31,8 +31,8 @@ def application(arguments: dict[str, Any]) -> Any:
     demand_ray()
     from ray import serve
 
-    given: dict[str, Any] = {"threads": 1, **arguments}
-    settings = Settings(**given)
+    values: dict[str, Any] = {"threads": 1, **arguments}
+    settings = Settings(**values)
     if shared := [name for name in ONE_EACH if getattr(settings, name) is not None]:
         raise UsageError(
             f"{', '.join(shared)}: each process needs its own, and replicas of Ray Serve would "

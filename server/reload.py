@@ -19,8 +19,8 @@ from florilege.server.answers.restriction import list_file
 from florilege.server.answers.warmup import warm_up
 from florilege.server.background.factory import open_listeners
 from florilege.server.engine import Engine
-from florilege.server.http.api_keys import Keys
-from florilege.server.http.bundle_info import About
+from florilege.server.http.api_keys import ApiKeys
+from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")
@@ -38,8 +38,8 @@ class Reloader:
     def __init__(self, state: State) -> None:
         self.state = state  # of the application, whose `about` changes with the bundle
         self.engine: Engine = state.engine
-        self.keys: Keys | None = state.keys
-        self._told = asyncio.Event()
+        self.keys: ApiKeys | None = state.keys
+        self._requested = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         settings = self.engine.settings
         keys = [] if settings.keys_file is None else [settings.keys_file]
@@ -47,13 +47,13 @@ class Reloader:
         self._files = [settings.bundle / MANIFEST, *keys, *lists]
         self._fingerprints = self._read_fingerprints()
 
-    def tell(self) -> None:
+    def request_reload(self) -> None:
         """Ask for it, from any thread; ignored before the server is ready."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._told.set)
+            self._loop.call_soon_threadsafe(self._requested.set)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """React while the block runs."""
         self._loop = loop = asyncio.get_running_loop()
         tasks = [asyncio.create_task(self._run())]
@@ -61,7 +61,7 @@ class Reloader:
             tasks.append(asyncio.create_task(self._look()))
         in_charge = threading.current_thread() is threading.main_thread()
         if in_charge:
-            loop.add_signal_handler(signal.SIGHUP, self.tell)
+            loop.add_signal_handler(signal.SIGHUP, self.request_reload)
         try:
             yield
         finally:
@@ -75,8 +75,8 @@ class Reloader:
 
     async def _run(self) -> None:
         while True:
-            await self._told.wait()
-            self._told.clear()
+            await self._requested.wait()
+            self._requested.clear()
             self._fingerprints = self._read_fingerprints()
             self._read_keys()
             await self._open_bundle()
@@ -86,7 +86,7 @@ class Reloader:
             await asyncio.sleep(self.engine.settings.reload_every_s)
             now = zip(self._read_fingerprints(), self._fingerprints, strict=True)
             if any(new not in (None, old) for new, old in now):
-                self.tell()
+                self.request_reload()
 
     def _read_fingerprints(self) -> list[Fingerprint]:
         return [fingerprint(path) for path in self._files]
@@ -104,7 +104,7 @@ class Reloader:
     async def _open_bundle(self) -> None:
         engine, old = self.engine, self.engine.pipeline
         try:
-            new, about = await asyncio.to_thread(self._opened)
+            new, about = await asyncio.to_thread(self._open_warm)
         except FlorilegeError as error:
             outcome = "refused"
             log.error("%s %s stays: %s", old.model.name, old.model.version, error)
@@ -123,16 +123,16 @@ class Reloader:
                 await asyncio.to_thread(new.close)
             else:
                 engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
-            log.info("%s", _said(old, new))
+            log.info("%s", _reload_message(old, new))
         engine.metrics.reloads.labels(outcome).inc()
 
-    def _opened(self) -> tuple[Pipeline, About]:
+    def _open_warm(self) -> tuple[Pipeline, BundleInfo]:
         """The bundle that is there now, ready to answer at once."""
         pipeline = pipeline_of(self.engine.settings)
         try:
             if pipeline.model != self.engine.pipeline.model:
                 warm_up(pipeline)
-            return pipeline, About(pipeline, self.engine.settings)
+            return pipeline, BundleInfo(pipeline, self.engine.settings)
         except BaseException:
             pipeline.close()
             raise
@@ -155,15 +155,17 @@ def pipeline_of(settings: Settings) -> Pipeline:
     )
 
 
-def _said(old: Pipeline, new: Pipeline) -> str:
+def _reload_message(old: Pipeline, new: Pipeline) -> str:
     """What came of opening a bundle again, for the log."""
     name = f"{new.model.name} {new.model.version}, calibration {new.model.calibration_id}"
     if new.model == old.model:
         other = new.lists.classes != old.lists.classes
         return f"{name} is served already" + ("; its lists have changed" if other else "")
-    ids, known = set(new.bundle.classes.ids), set(old.bundle.classes.ids)
-    changed = f"; classes: {len(ids - known)} new, {len(known - ids)} gone" if ids != known else ""
-    return f"{name} is served now{changed}"
+    new_ids, old_ids = set(new.bundle.classes.ids), set(old.bundle.classes.ids)
+    if new_ids == old_ids:
+        return f"{name} is served now"
+    added, removed = len(new_ids - old_ids), len(old_ids - new_ids)
+    return f"{name} is served now; classes: {added} new, {removed} gone"
 
 
 def fingerprint(path: Path) -> Fingerprint:

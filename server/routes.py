@@ -12,9 +12,26 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from florilege.server.answers.common_names import fallback_chain, wanted_languages
-from florilege.server.answers.query import Question
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.background.feedback import Feedback
-from florilege.server.errors import (
+from florilege.server.http.api_keys import check_key
+from florilege.server.http.body import read_body
+from florilege.server.http.bundle_info import BundleInfo
+from florilege.server.http.dependencies import PHOTO, BundleInfoOf, EngineOf
+from florilege.server.http.error_handlers import on_invalid_query, on_problem
+from florilege.server.http.etag import CachedResponse
+from florilege.server.http.identify import answered, rendered
+from florilege.server.http.openapi import OF_ALL, refusals
+from florilege.server.http.query_parameters import (
+    ClassesQuery,
+    ClassQuery,
+    NoQuery,
+    ThumbnailQuery,
+    question_of,
+    refuse_repeated,
+)
+from florilege.server.http.rates import client_of
+from florilege.server.problems import (
     AnswerNotFound,
     BodyTooLarge,
     ClassNotFound,
@@ -38,23 +55,6 @@ from florilege.server.errors import (
     UploadTooSlow,
     WrongNumberOfImages,
 )
-from florilege.server.http.api_keys import check_key
-from florilege.server.http.body import read_body
-from florilege.server.http.bundle_info import About
-from florilege.server.http.dependencies import PHOTO, AboutOf, EngineOf
-from florilege.server.http.error_handlers import on_invalid_query, on_problem
-from florilege.server.http.etag import Cached
-from florilege.server.http.identify import answered, rendered
-from florilege.server.http.openapi import OF_ALL, refusals
-from florilege.server.http.query_parameters import (
-    ClassesQuery,
-    ClassQuery,
-    NoQuery,
-    ThumbnailQuery,
-    question_of,
-    refuse_repeated,
-)
-from florilege.server.http.rates import client_of
 from florilege.server.schemas import (
     Answer,
     ClassEntry,
@@ -124,7 +124,7 @@ operations = APIRouter()
     ),
 )
 async def identify(
-    request: Request, question: Annotated[Question, Query()], engine: EngineOf
+    request: Request, query: Annotated[IdentifyQuery, Query()], engine: EngineOf
 ) -> Response:
     """Return the set of species this photo may show.
 
@@ -134,8 +134,8 @@ async def identify(
     validation data it holds `k` classes on average. With `list` or `only` some classes alone are
     scored. It may be repeated safely.
     """
-    ask = question.ask(request.headers.get("accept-language", ""))
-    answer, headers = await answered(request, engine, ask)
+    localized_query = query.localized(request.headers.get("accept-language", ""))
+    answer, headers = await answered(request, engine, localized_query)
     body = await rendered(engine, answer, _as_json)
     return Response(body, media_type="application/json", headers=headers)
 
@@ -161,8 +161,8 @@ class Straight:
         try:
             for guard in GUARDS:
                 await guard(request)
-            question = question_of(request.query_params)
-            response = await identify(request, question, request.app.state.engine)
+            query = question_of(request.query_params)
+            response = await identify(request, query, request.app.state.engine)
         except Problem as problem:
             response = await on_problem(request, problem)
         except RequestValidationError as error:
@@ -174,7 +174,9 @@ _identify_route = next(route for route in router.routes if getattr(route, "path"
 
 
 @router.get("/v1/model", response_model=ModelCard)
-async def model(request: Request, about: AboutOf, query: Annotated[NoQuery, Query()]) -> Response:
+async def model(
+    request: Request, about: BundleInfoOf, query: Annotated[NoQuery, Query()]
+) -> Response:
     """Return which model answers, what it is calibrated for, and the limits of a request.
 
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
@@ -185,7 +187,7 @@ async def model(request: Request, about: AboutOf, query: Annotated[NoQuery, Quer
 
 @router.get("/v1/classes", response_model=ClassList)
 async def classes(
-    request: Request, about: AboutOf, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
+    request: Request, about: BundleInfoOf, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
 ) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
     asked = (_chain(request, query.lang), query.q, query.limit)
@@ -199,7 +201,7 @@ async def classes(
     responses=refusals(ClassNotFound),
 )
 async def one_class(
-    request: Request, class_id: str, about: AboutOf, query: Annotated[ClassQuery, Query()]
+    request: Request, class_id: str, about: BundleInfoOf, query: Annotated[ClassQuery, Query()]
 ) -> Response:
     """Return one class by its id."""
     owner = class_id.removesuffix("/thumbnail")  # an older address of its picture
@@ -207,7 +209,7 @@ async def one_class(
         return about.thumbnails[owner].answer(request)
     _check_class(about, class_id)
     entry = about.classes.entry(class_id, _chain(request, query.lang))
-    return Cached(entry).answer(request, vary="Accept-Language")
+    return CachedResponse(entry).answer(request, vary="Accept-Language")
 
 
 @router.get(
@@ -219,7 +221,7 @@ async def one_class(
     },
 )
 async def thumbnail(
-    request: Request, about: AboutOf, query: Annotated[ThumbnailQuery, Query()]
+    request: Request, about: BundleInfoOf, query: Annotated[ThumbnailQuery, Query()]
 ) -> Response:
     """Return a small reference picture of one class, a JPEG.
 
@@ -231,7 +233,7 @@ async def thumbnail(
     return about.thumbnails[query.class_id].answer(request)
 
 
-def _check_class(about: About, class_id: str) -> None:
+def _check_class(about: BundleInfo, class_id: str) -> None:
     if class_id not in about.classes:
         raise ClassNotFound(f"no class has the id {class_id[:80]!r}; /v1/classes lists all")
 

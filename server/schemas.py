@@ -19,7 +19,7 @@ Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
 ClassIds = list[str]
 
 
-class Shape(BaseModel):
+class ResponseModel(BaseModel):
     """Base of all shapes: built by us, frozen, printed by the names of the interface."""
 
     model_config = ConfigDict(
@@ -36,7 +36,7 @@ class Shape(BaseModel):
         return cls(**named, **fields)
 
 
-class Model(Shape):
+class Model(ResponseModel):
     """Which model answered, exactly."""
 
     name: str = Field(description="Name of the bundle.")
@@ -45,7 +45,7 @@ class Model(Shape):
     calibration_id: str = Field(description="Names the thresholds; changes with each calibration.")
 
 
-class Query(Shape):
+class Query(ResponseModel):
     """What was asked, with every default filled in."""
 
     images: int = Field(description="Photos in the request.")
@@ -60,7 +60,7 @@ class Query(Shape):
     )
 
 
-class Measured(Shape):
+class Measured(ResponseModel):
     """A figure measured on photos of one part of the data, with its interval."""
 
     value: float
@@ -80,7 +80,7 @@ FIGURES: dict[str, Any] = {
 """Figures of a calibrated threshold, as fields of a shape: what `Row` marks for answers."""
 
 
-class SetInfo(Shape):
+class SetInfo(ResponseModel):
     """How the set was drawn and what it promises."""
 
     rule: Rule
@@ -167,7 +167,7 @@ class Result:
     taxon: Taxon
 
 
-class Rollup(Shape):
+class Rollup(ResponseModel):
     """A genus or family that classes of the set belong to."""
 
     rank: Literal["genus", "family"]
@@ -176,7 +176,7 @@ class Rollup(Shape):
     covers_set: bool = Field(description="Whether every class of the set belongs to it.")
 
 
-class Rejection(Shape):
+class Rejection(ResponseModel):
     """Whether the photo shows something the model knows at all."""
 
     verdict: Verdict = Field(
@@ -189,14 +189,14 @@ class Rejection(Shape):
     threshold: float | None = Field(description="Below it a photo is suspect.")
 
 
-class Warned(Shape):
+class Warned(ResponseModel):
     """Something that makes the answer weaker than usual."""
 
     code: str
     detail: str
 
 
-class Answer(Shape):
+class Answer(ResponseModel):
     """A prediction set."""
 
     id: str = Field(description="Id of the answer, made by the server; feedback names it.")
@@ -210,7 +210,7 @@ class Answer(Shape):
     warnings: list[Warned]
 
 
-class Point(Shape):
+class Point(ResponseModel):
     """One calibrated setting of a rule."""
 
     k: float | None
@@ -225,7 +225,7 @@ class Point(Shape):
 Points = list[Point]
 
 
-class Promised(Shape):
+class Promised(ResponseModel):
     """What a rule is calibrated for where more is asked of it than it promises anyway."""
 
     guarantee: Guarantee
@@ -236,7 +236,7 @@ class Promised(Shape):
     points: list[Point] = Field(description="For one photo, by growing k or coverage.")
 
 
-class SeveralPhotos(Shape):
+class SeveralPhotos(ResponseModel):
     """What a rule is calibrated for with several photos of one plant."""
 
     images: int = Field(description="Photos in a request.")
@@ -244,14 +244,14 @@ class SeveralPhotos(Shape):
     points: list[Point] = Field(description="By growing k or coverage.")
 
 
-class ListedClasses(Shape):
+class ListedClasses(ResponseModel):
     """What a rule is calibrated for with the classes of a list alone."""
 
     list: str = Field(description="Its name.")
     points: Points = Field(description="For one photo, by growing k or coverage.")
 
 
-class RuleInfo(Shape):
+class RuleInfo(ResponseModel):
     """A rule with everything it is calibrated for."""
 
     rule: Rule
@@ -272,7 +272,7 @@ class RuleInfo(Shape):
     )
 
 
-class Limits(Shape):
+class Limits(ResponseModel):
     """What one request may hold."""
 
     max_body_bytes: int
@@ -282,7 +282,7 @@ class Limits(Shape):
     media_types: list[str] = Field(description="Image types that are accepted.")
 
 
-class OfferedList(Shape):
+class OfferedList(ResponseModel):
     """A list that `list` may name."""
 
     name: str
@@ -290,7 +290,7 @@ class OfferedList(Shape):
     calibrated: bool = Field(description="Whether it has thresholds of its own.")
 
 
-class ModelCard(Shape):
+class ModelCard(ResponseModel):
     """What the server runs."""
 
     model: Model
@@ -325,20 +325,20 @@ class ClassEntry:
     training_count: Annotated[int | None, Field(description="Training photos of this class.")]
 
 
-class ClassList(Shape):
+class ClassList(ResponseModel):
     """The classes that match, in the order of the model."""
 
     total: int = Field(description="Classes that match, also those beyond limit.")
     classes: list[ClassEntry]
 
 
-class Strict(BaseModel):
+class RequestModel(BaseModel):
     """Base of what is asked or sent: a field that does not exist is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class FeedbackBody(Strict):
+class FeedbackBody(RequestModel):
     """What a photo really shows, said by a person."""
 
     request_id: str = Field(
@@ -361,7 +361,7 @@ class FeedbackBody(Strict):
     )
 
 
-class FeedbackReceipt(Shape):
+class FeedbackReceipt(ResponseModel):
     """Feedback that is stored."""
 
     request_id: str
@@ -374,13 +374,13 @@ class FeedbackReceipt(Shape):
     )
 
 
-class Health(Shape):
+class Health(ResponseModel):
     """Whether the server lives, or is ready for work."""
 
     status: Literal["alive", "ready"]
 
 
-class ProblemDocument(Shape):
+class ProblemDocument(ResponseModel):
     """Every answer that is not a success, as `application/problem+json` (RFC 9457)."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)

@@ -29,12 +29,12 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.engine = engine
         self._leaving: asyncio.Task[None] | None = None
-        self._told_to_leave = False
+        self._leave_requested = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """React to a signal; a second one cuts the notice short."""
-        if sig == signal.SIGTERM and not self._told_to_leave:
-            self._told_to_leave = True
+        if sig == signal.SIGTERM and not self._leave_requested:
+            self._leave_requested = True
             self.engine.leave()  # the main loop sees it within a tenth of a second
         else:
             self.engine.drain()
@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second by the main loop; True ends it."""
-        if self._told_to_leave and self._leaving is None:
+        if self._leave_requested and self._leaving is None:
             log.info("stopping: not ready any more, the port closes soon")
             self._leaving = asyncio.create_task(self._leave())
         return await super().on_tick(counter)

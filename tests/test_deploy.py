@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from florilege.server.errors import Problem
+from florilege.server.problems import Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.routes import operations
 from florilege.server.settings import Settings

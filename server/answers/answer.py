@@ -14,10 +14,10 @@ from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.answers.common_names import fallback_chain, taxon
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
 from florilege.server.answers.rollup import roll_up
-from florilege.server.errors import InvalidParameter, NotCalibratedFor
+from florilege.server.problems import InvalidParameter, NotCalibratedFor
 from florilege.server.schemas import (
     Answer,
     Model,
@@ -39,7 +39,7 @@ NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=
 
 def answer(
     logits: Logits,
-    ask: Ask,
+    query: LocalizedQuery,
     record: CalibrationRecord,
     rejection: Rejection,
     *,
@@ -52,7 +52,7 @@ def answer(
 
     Args:
         logits: Of the photos.
-        ask: What to answer.
+        query: What to answer.
         record: The calibration of the bundle.
         rejection: What `judge` says about the photos.
         classes: What each output stands for.
@@ -67,8 +67,8 @@ def answer(
         Problem: As `operating_point`.
     """
     photos = len(next(iter(logits.values())))
-    point, calibrated = operating_point(record, ask, photos, restriction)
-    known: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
+    point, calibrated = operating_point(record, query, photos, restriction)
+    infos: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
     served = logits[point.head]
     if restriction is not None:
         served = logits_among(served, restriction.classes)  # (photos, listed), as all that follows
@@ -78,21 +78,21 @@ def answer(
         inside = np.zeros_like(inside)
     ranked = point.rank_by(scores)
     members = best_first(ranked, inside)
-    size, others = len(members), best_first(ranked, ~inside) if "scores" in ask.include else []
-    shown = [*members, *others][: ask.max_results]
+    size, others = len(members), best_first(ranked, ~inside) if "scores" in query.include else []
+    listed = [*members, *others][: query.max_results]
     marginals = None
-    if "marginals" in ask.include:
+    if "marginals" in query.include:
         marginals = _marginals(point, served, size)
     holds = calibrated and rejection.verdict != "rejected"
-    figures = {**point.estimates, "statement": statement(point, ask.languages, empty=size == 0)}
-    compared, chain = point.compare(scores), fallback_chain(ask.languages)
+    figures = {**point.estimates, "statement": statement(point, query.languages, empty=size == 0)}
+    compared, chain = point.compare(scores), fallback_chain(query.languages)
     found = Answer(
         id=answer_id,
         model=model,
         query=Query.of(
             point,
             images=photos,
-            lang=ask.languages[0],
+            lang=query.languages[0],
             list=None if restriction is None else restriction.list_name,
             only=None if restriction is None else restriction.only,
         ),
@@ -101,22 +101,22 @@ def answer(
             guaranteed=holds and point.guaranteed,
             size=size,
             calibrated=holds,
-            truncated=len(shown) < size,
+            truncated=len(listed) < size,
             **(figures if holds else dict.fromkeys(figures)),
         ),
-        best_match=known[members[0]].scientific_name if members else None,
+        best_match=infos[members[0]].scientific_name if members else None,
         results=[
             Result(
                 rank=rank,
-                class_id=known[index].id,
+                class_id=infos[index].id,
                 score=float(compared[index]),
                 in_set=bool(inside[index]),
                 top_k_probability=None if marginals is None else float(marginals[index]),
-                taxon=taxon(known[index], chain),
+                taxon=taxon(infos[index], chain),
             )
-            for rank, index in enumerate(shown, start=1)
+            for rank, index in enumerate(listed, start=1)
         ],
-        rollup=roll_up(known, scores, members) if "rollup" in ask.include else None,
+        rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
         warnings=[
             *_fusion_warnings(point, photos),
@@ -135,7 +135,7 @@ def best_first(ranked: Floats, some: Mask) -> list[int]:
 
 def judge(
     logits: Logits,
-    ask: Ask,
+    query: LocalizedQuery,
     record: CalibrationRecord,
     *,
     features: NDArray[np.float32] | None = None,
@@ -152,7 +152,7 @@ def judge(
     if rule is None:
         return NOT_JUDGED
     value, suspect = rule.verdict(logits[rule.head], features, reference)
-    refused: Verdict = "rejected" if ask.reject else "suspect"
+    refused: Verdict = "rejected" if query.reject else "suspect"
     return Rejection(
         verdict=refused if suspect else "accepted",
         method=rule.method,
@@ -162,7 +162,10 @@ def judge(
 
 
 def operating_point(
-    record: CalibrationRecord, ask: Ask, photos: int, restriction: Restriction | None = None
+    record: CalibrationRecord,
+    query: LocalizedQuery,
+    photos: int,
+    restriction: Restriction | None = None,
 ) -> tuple[OperatingPoint, bool]:
     """The calibrated setting, and whether it was calibrated for these photos and classes.
 
@@ -170,9 +173,11 @@ def operating_point(
         InvalidParameter: A ``k`` for a coverage rule, or a coverage for another one.
         NotCalibratedFor: There is no threshold for this, not even for one photo and all classes.
     """
-    _check_goes_together(ask)
+    _check_goes_together(query)
     try:
-        single = record.point(ask.rule, k=ask.k, coverage=ask.coverage, guarantee=ask.guarantee)
+        single = record.point(
+            query.rule, k=query.k, coverage=query.coverage, guarantee=query.guarantee
+        )
     except NotCalibrated as error:
         raise NotCalibratedFor(str(error), allowed=error.allowed) from error
     listed = None if restriction is None else restriction.calibrated_as
@@ -180,11 +185,11 @@ def operating_point(
         return single, True
     try:  # at the very K that one photo would get, also where none was asked for
         found = record.point(
-            ask.rule,
+            query.rule,
             k=single.k,
             coverage=single.coverage,
             images=photos,
-            guarantee=ask.guarantee,
+            guarantee=query.guarantee,
             list_name=listed if photos == 1 else None,
         )
     except NotCalibrated:
@@ -194,13 +199,13 @@ def operating_point(
     return found, found.images == photos
 
 
-def _check_goes_together(ask: Ask) -> None:
-    if RULES[ask.rule].asks == "coverage":
-        if ask.k is not None:
-            raise InvalidParameter(f"rule {ask.rule} takes coverage, not k")
-    elif ask.coverage is not None:
+def _check_goes_together(query: LocalizedQuery) -> None:
+    if RULES[query.rule].asks == "coverage":
+        if query.k is not None:
+            raise InvalidParameter(f"rule {query.rule} takes coverage, not k")
+    elif query.coverage is not None:
         raise InvalidParameter(
-            f"rule {ask.rule} takes k, not coverage; coverage goes with rule=coverage"
+            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage"
         )
 
 

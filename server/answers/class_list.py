@@ -15,7 +15,7 @@ SEPARATOR: Final = "\0"  # in no name
 _ENTRY = TypeAdapter(ClassEntry)
 
 
-class Classes:
+class ClassCatalogue:
     """The classes of a model as JSON: each is written once per language, a list is joined of them.
 
     Lists of 10,000 classes take milliseconds.
@@ -34,7 +34,7 @@ class Classes:
         """The `ClassEntry` of a class, named in the first of a `fallback_chain` that has any."""
         return self._entry_at(self._table.index_of[class_id], languages)
 
-    def offered(self, languages: Sequence[str]) -> tuple[str, ...]:
+    def available(self, languages: Sequence[str]) -> tuple[str, ...]:
         """Those of some languages in which any class has a name."""
         return tuple(language for language in languages if language in self._languages)
 
@@ -52,8 +52,8 @@ class Classes:
         return b'{"total":%d,"classes":[%b]}' % (len(matches), entries)
 
     def _entry_at(self, index: int, languages: Sequence[str]) -> bytes:
-        offered = self._table.items[index].by_language
-        return self._entry(index, next((each for each in languages if offered.get(each)), None))
+        names = self._table.items[index].by_language
+        return self._entry(index, next((each for each in languages if names.get(each)), None))
 
 
 def _entry(table: ClassTable, index: int, language: str | None) -> bytes:

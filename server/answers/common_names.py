@@ -60,14 +60,16 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
 
 def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
     """What a class stands for, named in the first of a `fallback_chain` that has any name."""
-    offered = item.by_language
-    language = next((each for each in languages if offered.get(each)), "")
+    by_language = item.by_language
+    language = next((each for each in languages if by_language.get(each)), "")
     return Taxon(
         scientific_name=item.scientific_name,
         genus=item.genus,
         family=item.family,
         ids={"gbif": item.gbif},
-        common_names=[CommonName(name=name, lang=language) for name in offered.get(language, ())],
+        common_names=[
+            CommonName(name=name, lang=language) for name in by_language.get(language, ())
+        ],
         link=item.link,
         thumbnail=_thumbnail(item),
     )

@@ -6,7 +6,7 @@ from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.record import CalibrationRecord, OperatingPoint
 from florilege.calibration.rules import RULES
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.restriction import Lists
+from florilege.server.answers.restriction import ClassLists
 from florilege.server.schemas import (
     Limits,
     ListedClasses,
@@ -62,7 +62,7 @@ def model_card(
     )
 
 
-def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: Lists) -> RuleInfo:
+def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLists) -> RuleInfo:
     points = _points(record, rule)
     promised = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
     several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]

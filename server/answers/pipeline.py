@@ -19,20 +19,20 @@ from florilege.models.images import ImageTooLarge as TooManyPixels
 from florilege.models.runtime import CUDA
 from florilege.models.session import Outputs, Session
 from florilege.server.answers.answer import answer, judge
-from florilege.server.answers.query import Ask
-from florilege.server.answers.restriction import Lists, open_list
-from florilege.server.errors import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
-from florilege.server.inference.batching import LARGEST, Batching, in_batches
+from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.restriction import ClassLists, open_list
+from florilege.server.inference.batching import LARGEST, BatchingBackend, in_batches
 from florilege.server.inference.decoding_budget import (
     MAX_DECODING_PIXELS,
     PixelBudget,
     pixels_to_hold,
 )
+from florilege.server.problems import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
 from florilege.server.schemas import Answer, Model
 
 
 @dataclass
-class Stages:
+class StageTimes:
     """Seconds spent in each stage of one request."""
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class Pipeline:
 
     bundle: Bundle
     record: CalibrationRecord
-    session: Session | Batching
+    session: Session | BatchingBackend
     model: Model
-    lists: Lists  # what a request may restrict its answer to
+    lists: ClassLists  # what a request may restrict its answer to
     reference: Reference | None = None  # of features, where the record's rejection needs them
     max_pixels: int = MAX_PIXELS  # of a photo
     budget: PixelBudget = field(default_factory=PixelBudget)  # what may be decoded at once
@@ -75,10 +75,10 @@ class Pipeline:
     def __call__(
         self,
         photos: Sequence[bytes],
-        ask: Ask,
+        query: LocalizedQuery,
         answer_id: str,
         *,
-        stages: Stages | None = None,
+        stages: StageTimes | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Outcome:
         """The prediction set of one organism, from its encoded pictures, at least one.
@@ -87,49 +87,49 @@ class Pipeline:
         waits to be decoded, and may end the work.
 
         Raises:
-            Problem: A photo cannot be used, the bundle is not calibrated for ``ask``, or there is
+            Problem: A photo cannot be used, the bundle is not calibrated for ``query``, or there is
                 no such list or class.
         """
-        rows, stages = [], stages or Stages()
+        rows, stages = [], stages or StageTimes()
         for number, photo in enumerate(photos, start=1):
             check()
             which = number if len(photos) > 1 else None
             rows.append(self.outputs(photo, which, stages=stages, check=check))
-        return self.decide(rows, ask, answer_id, stages=stages)
+        return self.decide(rows, query, answer_id, stages=stages)
 
     @property
     def gathering(self) -> int:
         """How many photos may wait for the network at once, beside those that are decoded."""
-        return LARGEST if isinstance(self.session, Batching) else 0
+        return LARGEST if isinstance(self.session, BatchingBackend) else 0
 
     def close(self) -> None:
         """End its threads, once nobody uses it any more."""
-        if isinstance(self.session, Batching):
+        if isinstance(self.session, BatchingBackend):
             self.session.close()
 
     def decide(
         self,
         rows: Sequence[Outputs],
-        ask: Ask,
+        query: LocalizedQuery,
         answer_id: str,
         *,
-        stages: Stages | None = None,
+        stages: StageTimes | None = None,
     ) -> Outcome:
         """The prediction set of one organism, from the `outputs` of its pictures, at least one.
 
         Raises:
-            Problem: The bundle is not calibrated for ``ask``, or there is no such list or class.
+            Problem: The bundle is not calibrated for ``query``, or there is no such list or class.
         """
-        stages, started = stages or Stages(), perf_counter()
-        restriction = self.lists.restriction(ask)
+        stages, started = stages or StageTimes(), perf_counter()
+        restriction = self.lists.restriction(query)
         heads = rows[0].logits
         logits = {head: np.concatenate([row.logits[head] for row in rows]) for head in heads}
         given = [row.features for row in rows if row.features is not None]
         features = np.concatenate(given) if given else None
-        rejection = judge(logits, ask, self.record, features=features, reference=self.reference)
+        rejection = judge(logits, query, self.record, features=features, reference=self.reference)
         found, inside = answer(
             logits,
-            ask,
+            query,
             self.record,
             rejection,
             classes=self.bundle.classes,
@@ -152,7 +152,7 @@ class Pipeline:
         number: int | None = None,
         *,
         features: bool = False,
-        stages: Stages | None = None,
+        stages: StageTimes | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Outputs:
         """What the network says about one encoded picture.
@@ -163,7 +163,7 @@ class Pipeline:
         Raises:
             Problem: The photo cannot be used.
         """
-        stages = stages or Stages()
+        stages = stages or StageTimes()
         started, preprocess = perf_counter(), self.bundle.preprocess
         try:
             header = read_header(photo)
@@ -226,7 +226,7 @@ def open_pipeline(
         bundle=bundle,
         record=record,
         session=session,
-        lists=Lists.of(bundle.classes, record).adding(opened),
+        lists=ClassLists.of(bundle.classes, record).adding(opened),
         reference=reference,
         model=Model(
             name=bundle.name,

@@ -14,7 +14,16 @@ from pydantic.json_schema import SkipJsonSchema
 from florilege.models.classes import ClassInfo
 from florilege.models.latin_names import without_author
 from florilege.server.answers.common_names import fallback_chain, taxon
-from florilege.server.schemas import Answer, Model, Rejection, Result, SetInfo, Shape, Taxon, Warned
+from florilege.server.schemas import (
+    Answer,
+    Model,
+    Rejection,
+    ResponseModel,
+    Result,
+    SetInfo,
+    Taxon,
+    Warned,
+)
 
 EVERYTHING: Final = "all"
 """The project that is no list."""
@@ -24,7 +33,7 @@ UNLIMITED: Final = 2**31 - 1
 """Requests left where there is no limit: apps read a whole number."""
 
 
-class PlantNetShape(Shape):
+class PlantNetModel(ResponseModel):
     """Base of these shapes: names as Pl@ntNet writes them, and unset fields left out."""
 
     model_config = ConfigDict(
@@ -33,7 +42,7 @@ class PlantNetShape(Shape):
     )
 
 
-class PlantNetQuery(PlantNetShape):
+class PlantNetQuery(PlantNetModel):
     """What was asked."""
 
     project: str
@@ -44,7 +53,7 @@ class PlantNetQuery(PlantNetShape):
     type: str | None
 
 
-class PlantNetName(PlantNetShape):
+class PlantNetName(PlantNetModel):
     """A genus or family; empty where it is not known."""
 
     scientific_name_without_author: str
@@ -60,13 +69,13 @@ class PlantNetSpecies(PlantNetName):
     common_names: list[str]
 
 
-class PlantNetId(PlantNetShape):
+class PlantNetId(PlantNetModel):
     """A key in another catalogue."""
 
     id: str
 
 
-class PlantNetAddresses(PlantNetShape):
+class PlantNetAddresses(PlantNetModel):
     """Where a picture is; the three sizes are one here."""
 
     o: str
@@ -74,14 +83,14 @@ class PlantNetAddresses(PlantNetShape):
     s: str
 
 
-class PlantNetDate(PlantNetShape):
+class PlantNetDate(PlantNetModel):
     """When a picture was taken, which bundles do not know."""
 
     timestamp: int = Field(description="Always 0.")
     string: str = Field(description="Always empty.")
 
 
-class PlantNetImage(PlantNetShape):
+class PlantNetImage(PlantNetModel):
     """The reference picture of a species."""
 
     organ: str
@@ -92,7 +101,7 @@ class PlantNetImage(PlantNetShape):
     url: PlantNetAddresses
 
 
-class PlantNetResult(PlantNetShape):
+class PlantNetResult(PlantNetModel):
     """A species with its score."""
 
     score: float
@@ -104,7 +113,7 @@ class PlantNetResult(PlantNetShape):
     in_set: bool = Field(description="Ours: whether it is in the calibrated set.")
 
 
-class Ours(PlantNetShape):
+class PlantNetExtension(PlantNetModel):
     """What `POST /v1/identify` says beyond this shape; its fields are described there."""
 
     id: str
@@ -114,7 +123,7 @@ class Ours(PlantNetShape):
     warnings: list[Warned]
 
 
-class PlantNetAnswer(PlantNetShape):
+class PlantNetAnswer(PlantNetModel):
     """Species that the photos may show, best first."""
 
     query: PlantNetQuery
@@ -127,10 +136,10 @@ class PlantNetAnswer(PlantNetShape):
     remaining_identification_requests: int = Field(
         description="How many the key may still send; 2147483647 where there is no limit."
     )
-    florilege: Ours
+    florilege: PlantNetExtension
 
 
-class PlantNetProject(PlantNetShape):
+class PlantNetProject(PlantNetModel):
     """A list of species, or all of them."""
 
     id: str
@@ -139,7 +148,7 @@ class PlantNetProject(PlantNetShape):
     species_count: int
 
 
-class PlantNetListedSpecies(PlantNetShape):
+class PlantNetListedSpecies(PlantNetModel):
     """A species that the model knows."""
 
     id: str = Field(description="Its class id.")
@@ -151,7 +160,7 @@ class PlantNetListedSpecies(PlantNetShape):
     iucn_category: str | None = Field(description="Always null.")
 
 
-class PlantNetCount(PlantNetShape):
+class PlantNetCount(PlantNetModel):
     """How often a key asked."""
 
     count: int
@@ -159,20 +168,20 @@ class PlantNetCount(PlantNetShape):
     remaining: int
 
 
-class PlantNetCounts(PlantNetShape):
+class PlantNetCounts(PlantNetModel):
     """All kinds of requests count alike."""
 
     identify: PlantNetCount
 
 
-class PlantNetQuota(PlantNetShape):
+class PlantNetQuota(PlantNetModel):
     """What is left of the rate of a key, whose period need not be a day."""
 
     day: str = Field(description="Today, in UTC.")
     quota: PlantNetCounts
 
 
-class PlantNetError(PlantNetShape):
+class PlantNetError(PlantNetModel):
     """Every answer of this route that is not a success."""
 
     status_code: int
@@ -222,7 +231,7 @@ def plantnet_answer(
         results=[_result(each, root) for each in answer.results],
         version=f"{answer.model.name} {answer.model.version}",
         remaining_identification_requests=left,
-        florilege=Ours.of(answer, warnings=warnings),
+        florilege=PlantNetExtension.of(answer, warnings=warnings),
     )
     return told.model_dump_json(by_alias=True, exclude_unset=True)
 

@@ -11,7 +11,7 @@ from florilege.server.answers.common_names import (
     MAX_TAG_LENGTH,
     wanted_languages,
 )
-from florilege.server.schemas import Rule, Strict
+from florilege.server.schemas import RequestModel, Rule
 from florilege.settings import Flag
 
 Include = Literal["scores", "marginals", "rollup"]
@@ -36,7 +36,7 @@ def _split(value: Any) -> Any:
     return [word for text in value for word in str(text).split(",") if word]
 
 
-class Question(Strict):
+class IdentifyQuery(RequestModel):
     """What to answer, as it is typed."""
 
     rule: Rule = Field(default="average_k", description="How the set is drawn.")
@@ -81,12 +81,12 @@ class Question(Strict):
         description="Score only the classes of this list; `/v1/model` names the lists there are.",
     )
 
-    def ask(self, accept_language: str = "") -> "Ask":
+    def localized(self, accept_language: str = "") -> "LocalizedQuery":
         """The same, with the languages that a caller reads."""
-        return Ask(**dict(self), languages=wanted_languages(self.lang, accept_language))
+        return LocalizedQuery(**dict(self), languages=wanted_languages(self.lang, accept_language))
 
 
-class Ask(Question):
+class LocalizedQuery(IdentifyQuery):
     """What the pipeline is asked; ``languages`` are tags for common names, most wanted first."""
 
     languages: tuple[str, ...] = (FALLBACK,)

@@ -13,8 +13,8 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.errors import UsageError
 from florilege.models.class_lists import RegionList, read_list
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.query import Ask
-from florilege.server.errors import InvalidParameter, UnknownClass, UnknownList
+from florilege.server.answers.query import LocalizedQuery
+from florilege.server.problems import InvalidParameter, UnknownClass, UnknownList
 from florilege.suggestions import nearest
 
 log = logging.getLogger("florilege.server")
@@ -57,7 +57,7 @@ def open_list(word: str, table: ClassTable) -> RegionList:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Lists:
+class ClassLists:
     """The lists that requests may name, those of the bundle's calibration and further ones."""
 
     table: ClassTable
@@ -65,12 +65,12 @@ class Lists:
     by_name: Mapping[str, Restriction]
 
     @classmethod
-    def of(cls, table: ClassTable, record: CalibrationRecord) -> "Lists":
+    def of(cls, table: ClassTable, record: CalibrationRecord) -> "ClassLists":
         """Those of the calibration."""
         calibrated = {each.classes: each.name for each in record.lists if each.rows}
         return cls(table=table, calibrated=calibrated, by_name={})._with(record.lists)
 
-    def adding(self, lists: Sequence[RegionList]) -> "Lists":
+    def adding(self, lists: Sequence[RegionList]) -> "ClassLists":
         """These and further ones, which take the place of those of the calibration.
 
         Where a list has the name of one of the calibration but other classes, a warning is logged.
@@ -96,7 +96,7 @@ class Lists:
         """The classes of each list, by its name."""
         return {name: each.classes.tolist() for name, each in self.by_name.items()}
 
-    def restriction(self, ask: Ask) -> Restriction | None:
+    def restriction(self, query: LocalizedQuery) -> Restriction | None:
         """What the classes of an answer are restricted to; None for nothing.
 
         ``list`` and ``only`` together leave the classes that are in both.
@@ -106,22 +106,22 @@ class Lists:
             UnknownClass: ``only`` names what is no class, genus or family.
             InvalidParameter: No class is left.
         """
-        listed = None if ask.list is None else self.by_name.get(ask.list)
-        if ask.list is not None and listed is None:
+        listed = None if query.list is None else self.by_name.get(query.list)
+        if query.list is not None and listed is None:
             names = sorted(self.by_name)
             none = "" if names else ", and no other either"
-            raise UnknownList(f"no list is named {ask.list[:80]!r}{none}", allowed=names)
-        if ask.only is None:
+            raise UnknownList(f"no list is named {query.list[:80]!r}{none}", allowed=names)
+        if query.only is None:
             return listed
-        classes = self._named(ask.only)
+        classes = self._named(query.only)
         if listed is not None:
             classes &= set(listed.classes.tolist())
         if not classes:
             raise InvalidParameter(
                 "parameter `only`: it names no class"
-                + ("" if listed is None else f" that is in the list {ask.list!r}")
+                + ("" if listed is None else f" that is in the list {query.list!r}")
             )
-        return self._restriction(tuple(sorted(classes)), ask.list, single=True)
+        return self._restriction(tuple(sorted(classes)), query.list, single=True)
 
     def _named(self, words: list[str]) -> set[int]:
         found, unknown = set[int](), list[str]()
@@ -162,10 +162,10 @@ class Lists:
         names = (name for info in self.table for name in (info.genus, info.family))
         return list(dict.fromkeys(name for name in names if name is not None))
 
-    def _with(self, lists: Iterable[RegionList]) -> "Lists":
+    def _with(self, lists: Iterable[RegionList]) -> "ClassLists":
         more = {each.name: self._restriction(each.classes, each.name) for each in lists}
         by_name = {**self.by_name, **more}
-        return Lists(table=self.table, calibrated=self.calibrated, by_name=by_name)
+        return ClassLists(table=self.table, calibrated=self.calibrated, by_name=by_name)
 
     def _restriction(
         self, classes: tuple[int, ...], name: str | None, *, single: bool = False

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 
 SAMPLE = (1024, 768)
 """Its width and height."""
@@ -18,7 +18,7 @@ def warm_up(pipeline: Pipeline) -> float:
     photo, seconds = _sample_photo(), []
     for _ in range(3):
         started = perf_counter()
-        pipeline([photo], Ask(), "warm-up")
+        pipeline([photo], LocalizedQuery(), "warm-up")
         seconds.append(perf_counter() - started)
     return max(1e-4, min(seconds))
 

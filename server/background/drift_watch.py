@@ -14,7 +14,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import TRAFFIC
 from florilege.errors import BundleError
 from florilege.files import write_atomic
-from florilege.server.background.publisher import Seen
+from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
@@ -25,7 +25,7 @@ REMEMBERED = 10_000
 SAVE_EVERY_S = 60.0
 
 
-class Watch:
+class DriftWatch:
     """Feeds a `Monitor` with the sets that photos get at the default K.
 
     Sets are drawn from the logits here, so requests for another rule or K count too. Of several
@@ -45,21 +45,21 @@ class Watch:
         self._judge = None if judge is None else judge.from_logits
         self._state = state
         self._rows: list[NDArray[np.float32]] = []
-        self._known: dict[int, None] = {}  # photos seen lately, the least recent first
+        self._recent: dict[int, None] = {}  # photos seen lately, the least recent first
         self._saved, self._saving_fails = monotonic(), False
         self.monitor = _open_monitor(expected_of(record), state)
         self._publish()
         self._save()
 
-    def hear(self, seen: Seen) -> None:
+    def on_answer(self, answered: AnsweredRequest) -> None:
         """Remember a photo of one request until enough have come."""
-        if not seen.restricted:
-            chosen = crc32(seen.logits.tobytes()) % len(seen.logits)
-            self._rows.append(seen.logits[chosen : chosen + 1])
+        if not answered.restricted:
+            photo = crc32(answered.logits.tobytes()) % len(answered.logits)
+            self._rows.append(answered.logits[photo : photo + 1])
         if len(self._rows) >= ROWS_AT_ONCE:
             self._look()
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Look at what has come."""
         self._look()
 
@@ -71,15 +71,15 @@ class Watch:
     def _look(self) -> None:
         if not self._rows:
             return
-        logits, self._rows = self._unseen(np.concatenate(self._rows)), []
+        logits, self._rows = self._new_photos(np.concatenate(self._rows)), []
         if self._judge is not None:  # the photos of the kind that the record knows
             logits = logits[self._judge.familiarity(logits) >= self._judge.threshold]
         if not len(logits):
             return
         values = self._scores(logits)
         sizes = self._point.sets(values).sum(axis=1)
-        found = self.monitor.update(sizes, values.max(axis=1), logsumexp(logits))
-        for alarm in found:
+        alarms = self.monitor.update(sizes, values.max(axis=1), logsumexp(logits))
+        for alarm in alarms:
             if alarm.over:
                 log.info("drift: %s", alarm.message)
             else:
@@ -87,26 +87,26 @@ class Watch:
                     "drift: %s; calibrate on newer photos, or have some labelled", alarm.message
                 )
         self._publish()
-        if found or monotonic() - self._saved > SAVE_EVERY_S:
+        if alarms or monotonic() - self._saved > SAVE_EVERY_S:
             self._save()
 
-    def _unseen(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _new_photos(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """The photos that did not come before: the same photo gives the same logits."""
         fresh = []
         for row, photo in enumerate(logits):
             key = hash(photo.tobytes())
-            if key not in self._known:
+            if key not in self._recent:
                 fresh.append(row)
-            self._known.pop(key, None)
-            self._known[key] = None  # now the most recent
-            if len(self._known) > REMEMBERED:
-                del self._known[next(iter(self._known))]
+            self._recent.pop(key, None)
+            self._recent[key] = None  # now the most recent
+            if len(self._recent) > REMEMBERED:
+                del self._recent[next(iter(self._recent))]
         return logits[fresh]
 
     def _publish(self) -> None:
         reached = {alarm.watched for alarm in self.monitor.alarms}
-        for watched in WATCHED:
-            self._metrics.drift_alarm.labels(watched).set(watched in reached)
+        for statistic in WATCHED:
+            self._metrics.drift_alarm.labels(statistic).set(statistic in reached)
         self._metrics.drift_photos.set(self.monitor.rows)
 
     def _save(self) -> None:

@@ -8,10 +8,10 @@ from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.errors import UsageError
 from florilege.feedback_store import FILE, FeedbackStore, refuse_json_lines
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.background.drift_watch import Watch
+from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.background.feedback import Feedback
 from florilege.server.background.publisher import Listener
-from florilege.server.background.score_log_listener import ScoreLogging
+from florilege.server.background.score_log_listener import ScoreLogListener
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
@@ -45,13 +45,13 @@ def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> 
         folder = _writable(settings.score_log, "--score-log")
         scorer = Scorer.of(pipeline.bundle, pipeline.record)
         writer = ScoreLogWriter(folder, scorer, max_bytes=settings.score_log_max_bytes)
-        listeners.append(ScoreLogging(writer, metrics))
+        listeners.append(ScoreLogListener(writer, metrics))
     if settings.watch:
         if settings.watch_state is not None:
             _writable(settings.watch_state.parent, "--watch-state")
             if settings.watch_state.is_dir():
                 raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
-        listeners.append(Watch(pipeline.record, metrics, settings.watch_state))
+        listeners.append(DriftWatch(pipeline.record, metrics, settings.watch_state))
     return listeners
 
 

@@ -23,13 +23,13 @@ from florilege.feedback_store import NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore,
 from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, plain_jpeg, read_header
 from florilege.server.answers.pipeline import Outcome, Pipeline
-from florilege.server.errors import (
+from florilege.server.inference.decoding_budget import pixels_to_hold
+from florilege.server.problems import (
     AnswerNotFound,
     ClassNotFound,
     FeedbackNotStored,
     IdempotencyKeyReused,
 )
-from florilege.server.inference.decoding_budget import pixels_to_hold
 from florilege.server.prometheus import Metrics
 from florilege.server.schemas import FeedbackBody, FeedbackReceipt
 from florilege.server.settings import Settings
@@ -45,7 +45,7 @@ SIDE = 2048  # pixels of the longer side of a photo: more than any network of ou
 QUALITY = 90
 
 
-class Latest(Generic[T]):
+class RecentItems(Generic[T]):
     """The last things by name that weigh ``most`` together. For any thread."""
 
     def __init__(self, most: int, weigh: Callable[[T], int] = lambda _: 1) -> None:
@@ -111,8 +111,10 @@ class Feedback:
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
         self.store, self.settings = store, settings
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
-        self.answers: Latest[RecentAnswer] = Latest(MOST_ANSWERS)
-        self.photos: Latest[Sequence[bytes]] = Latest(settings.feedback_photos_held_bytes, _size)
+        self.answers: RecentItems[RecentAnswer] = RecentItems(MOST_ANSWERS)
+        self.photos: RecentItems[Sequence[bytes]] = RecentItems(
+            settings.feedback_photos_held_bytes, _size
+        )
         self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
         self._lock = threading.Lock()
 

@@ -18,13 +18,13 @@ from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
 
-MOST_WAITING = 1000
-QUIET_S = 1.0
+MAX_QUEUED = 1000
+IDLE_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What listeners hear of one answered request: numbers alone."""
+class AnsweredRequest:
+    """What listeners learn of one answered request: numbers alone."""
 
     logits: NDArray[np.float32]  # of the served head, (photos, classes)
     restricted: bool = False  # whether its answer was restricted to some of the classes
@@ -35,50 +35,50 @@ class Listener(Protocol):
 
     name: str
 
-    def hear(self, seen: Seen) -> None:
+    def on_answer(self, answered: AnsweredRequest) -> None:
         """Take note of one request."""
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Called when nothing has come for a second, and now and then otherwise."""
 
     def close(self) -> None:
         """Finish; nothing follows."""
 
 
-Opens = Callable[[], Sequence[Listener]]
+OpenListeners = Callable[[], Sequence[Listener]]
 
 
-class Afterwards:
-    """Passes what was answered on to its listeners. `tell` never waits and never raises."""
+class Publisher:
+    """Passes answered requests on to its listeners. `publish` never waits and never raises."""
 
     def __init__(self, listeners: Sequence[Listener], metrics: Metrics) -> None:
         self.listeners = list(listeners)
-        self._dropped = metrics.afterwards_dropped
-        self._queue: queue.Queue[Seen | Opens | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="afterwards", daemon=True)
+        self._dropped = metrics.listener_dropped
+        self._queue: queue.Queue[AnsweredRequest | OpenListeners | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
 
     def start(self) -> None:
         """Begin to pass on; once, and only where somebody listens."""
         if self.listeners:
             self._thread.start()
 
-    def tell(self, seen: Seen) -> None:
+    def publish(self, answered: AnsweredRequest) -> None:
         """Pass one request on, or drop it where the listeners cannot keep up."""
         if not self.listeners:
             return
-        if self._queue.qsize() < MOST_WAITING:
-            self._queue.put(seen)
+        if self._queue.qsize() < MAX_QUEUED:
+            self._queue.put(answered)
             return
         for listener in self.listeners:
             self._dropped.labels(listener.name).inc()
 
-    def change(self, listeners: "Opens") -> None:
-        """Once all told so far has been heard, close the listeners and open others."""
+    def replace_listeners(self, open_listeners: OpenListeners) -> None:
+        """Close the listeners once they have all that was published so far, and open others."""
         if self._thread.is_alive():
-            self._queue.put(listeners)
+            self._queue.put(open_listeners)
 
     def close(self) -> None:
-        """Wait until everything told has been heard, then close the listeners."""
+        """Wait until the listeners have all that was published, then close them."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -86,27 +86,30 @@ class Afterwards:
     def _run(self) -> None:
         while True:
             try:
-                seen = self._queue.get(timeout=QUIET_S)
+                item = self._queue.get(timeout=IDLE_AFTER_S)
             except queue.Empty:
-                self._each("rest")
+                self._call_each(lambda listener: listener.on_idle())
                 continue
-            if seen is None:
-                self._each("close")
+            if isinstance(item, AnsweredRequest):
+                self._publish(item)
+                continue
+            self._call_each(lambda listener: listener.close())
+            if item is None:
                 return
-            if isinstance(seen, Seen):
-                self._each("hear", seen)
-                continue
-            self._each("close")
             try:
-                self.listeners = list(seen())
+                self.listeners = list(item())
             except Exception:
                 log.exception("nothing listens to answers any more")
                 self.listeners = []
 
-    def _each(self, method: str, *told: Seen) -> None:
+    def _publish(self, answered: AnsweredRequest) -> None:
+        self._call_each(lambda listener: listener.on_answer(answered), lost=1)
+
+    def _call_each(self, call: Callable[[Listener], None], lost: int = 0) -> None:
+        """Call every listener; one that fails loses ``lost`` requests, and the others continue."""
         for listener in self.listeners:
             try:
-                getattr(listener, method)(*told)
+                call(listener)
             except Exception:  # whatever it is, the other listeners and the server go on
                 log.exception("%s failed after an answer", listener.name)
-                self._dropped.labels(listener.name).inc(len(told))
+                self._dropped.labels(listener.name).inc(lost)

@@ -3,13 +3,13 @@
 import logging
 
 from florilege.calibration.monitoring.score_log import ScoreLogWriter
-from florilege.server.background.publisher import Seen
+from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
 
 
-class ScoreLogging:
+class ScoreLogListener:
     """Hands what it hears to a `ScoreLogWriter`; a full disk costs rows, never an answer."""
 
     name = "score_log"
@@ -19,19 +19,19 @@ class ScoreLogging:
         self._photos = metrics.score_log_photos
         self._failing = False
 
-    def hear(self, seen: Seen) -> None:
+    def on_answer(self, answered: AnsweredRequest) -> None:
         """Append the photos of one request."""
         try:
-            self._writer.append(seen.logits)
+            self._writer.append(answered.logits)
         except OSError as error:
             if not self._failing:
                 log.warning("the score log cannot be written: %s", error)
             self._failing = True
         else:
             self._failing = False
-        self._photos.labels("failed" if self._failing else "written").inc(len(seen.logits))
+        self._photos.labels("failed" if self._failing else "written").inc(len(answered.logits))
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Nothing to do."""
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ from fastapi import Request
 from limits import RateLimitItem, parse
 
 from florilege.errors import UsageError
-from florilege.server.errors import KeyMissing, KeyUnknown
-from florilege.server.http.rates import Rates
+from florilege.server.http.rates import RateCounter
+from florilege.server.problems import KeyMissing, KeyUnknown
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
@@ -20,7 +20,7 @@ HOW: Final = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
 
 
 @dataclass(frozen=True)
-class Key:
+class ApiKey:
     """One line of a keys file, without its hash."""
 
     name: str
@@ -34,7 +34,7 @@ class Admission(NamedTuple):
     headers: dict[str, str]  # that tell how many requests are left
 
 
-class Keys:
+class ApiKeys:
     """The keys of a file, and how often each was used.
 
     Args:
@@ -47,8 +47,8 @@ class Keys:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rates = Rates("key")
-        self._by_hash: Mapping[str, Key] = {}
+        self._rates = RateCounter("key")
+        self._by_hash: Mapping[str, ApiKey] = {}
         self.read()
 
     def __len__(self) -> int:
@@ -66,18 +66,18 @@ class Keys:
             KeyUnknown: Another one than those of the file.
             RateLimited: Too many requests for its rate.
         """
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        given = given.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        return self.check_given(given.encode("latin-1", "replace"))
+        scheme, _, key_text = headers.get("authorization", "").partition(" ")
+        key_text = key_text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        return self.check_key_text(key_text.encode("latin-1", "replace"))
 
-    def check_given(self, given: bytes) -> Admission:
+    def check_key_text(self, key_text: bytes) -> Admission:
         """As `check`, with a key that may be empty for none."""
-        if not given:
+        if not key_text:
             raise KeyMissing(
                 f"this server answers only those with a key: {HOW}",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        key = self._by_hash.get(hashlib.sha256(given).hexdigest())
+        key = self._by_hash.get(hashlib.sha256(key_text).hexdigest())
         if key is None:
             raise KeyUnknown(f"this key is wrong or no longer valid; {HOW}")
         if key.rate is None:
@@ -85,13 +85,13 @@ class Keys:
         return Admission(key.name, self._rates.count(key.rate, key.name))
 
 
-def _read(path: Path) -> Mapping[str, Key]:
+def _read(path: Path) -> Mapping[str, ApiKey]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"--keys-file {path} cannot be read: {reason}") from error
-    found, names, wrong = dict[str, Key](), set[str](), list[str]()
+    found, names, wrong = dict[str, ApiKey](), set[str](), list[str]()
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         key = _key(words)
@@ -110,7 +110,7 @@ def _read(path: Path) -> Mapping[str, Key]:
     return found
 
 
-def _key(words: list[str]) -> Key | None:
+def _key(words: list[str]) -> ApiKey | None:
     """The key of a line; None where it is none."""
     if not (2 <= len(words) <= 3 and NAME.fullmatch(words[0]) and SHA256.fullmatch(words[1])):
         return None
@@ -118,15 +118,15 @@ def _key(words: list[str]) -> Key | None:
         rate = parse(words[2]) if len(words) == 3 else None
     except ValueError:
         return None
-    return Key(words[0], rate) if rate is None or rate.amount > 0 else None
+    return ApiKey(words[0], rate) if rate is None or rate.amount > 0 else None
 
 
 async def check_key(request: Request) -> None:
     """Refuse a request without a valid key, where keys are needed.
 
     Raises:
-        Problem: As `Keys.check`.
+        Problem: As `ApiKeys.check`.
     """
-    keys: Keys | None = request.app.state.keys
+    keys: ApiKeys | None = request.app.state.keys
     if keys is not None:
         request.state.key, request.state.rate_limit = keys.check(request.headers)

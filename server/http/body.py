@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from florilege.server.errors import (
+from florilege.server.http.multipart import images_of_form
+from florilege.server.problems import (
     BodyTooLarge,
     MalformedRequest,
     Overloaded,
     UploadTooSlow,
     WrongNumberOfImages,
 )
-from florilege.server.http.multipart import images_of_form
 from florilege.server.settings import Settings
 
 PARSED_ON_THE_LOOP = 256 * 1024
@@ -32,7 +32,7 @@ Find = Callable[[bytes, str], list[bytes]]
 
 
 @dataclass
-class Held:
+class UploadBudget:
     """The bytes of all bodies held at this moment, and how many there may be."""
 
     limit: int
@@ -53,7 +53,7 @@ async def read_images(
     receive: Receive,
     headers: Mapping[str, str],
     settings: Settings,
-    held: Held,
+    upload_budget: UploadBudget,
     find: Find = images_of_form,
 ) -> AsyncIterator[list[bytes]]:
     """Read the body and yield its photos; their bytes count as held until the block ends.
@@ -66,19 +66,19 @@ async def read_images(
         Overloaded: Too many bytes are held already.
         Problem: As `read_body`.
     """
-    taken = 0
+    size_read = 0
 
     def count(size: int) -> None:
-        nonlocal taken
-        held.take(size)
-        taken += size
+        nonlocal size_read
+        upload_budget.take(size)
+        size_read += size
 
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     try:
         body = await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count)
         yield await _find_images(body, headers.get("content-type", ""), settings.max_images, find)
     finally:
-        held.now -= taken
+        upload_budget.now -= size_read
 
 
 async def read_body(

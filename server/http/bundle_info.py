@@ -5,10 +5,10 @@ from functools import lru_cache, partial
 from typing import Final
 
 from florilege.models.images import ACCEPTED
-from florilege.server.answers.class_list import Classes
+from florilege.server.answers.class_list import ClassCatalogue
 from florilege.server.answers.model_info import model_card
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.http.etag import Cached
+from florilege.server.http.etag import CachedResponse
 from florilege.server.schemas import Limits
 from florilege.server.settings import Settings
 
@@ -16,7 +16,7 @@ LISTS_KEPT: Final = 4  # each of 10,000 classes has 3 MB
 MAX_AGE_S: Final = 3600  # of a picture; a page shows the same few again and again
 
 
-class About:
+class BundleInfo:
     """All of it for one bundle.
 
     Attributes:
@@ -28,7 +28,7 @@ class About:
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
         bundle = pipeline.bundle
         limits = Limits.of(settings, media_types=list(ACCEPTED))
-        self.card = Cached(
+        self.card = CachedResponse(
             model_card(
                 pipeline,
                 limits,
@@ -37,17 +37,21 @@ class About:
                 feedback_licence=settings.feedback_licence,
             )
         )
-        self.classes = Classes(bundle.classes)
+        self.classes = ClassCatalogue(bundle.classes)
         self._list = lru_cache(maxsize=LISTS_KEPT)(partial(_list, self.classes))
         self.thumbnails = {
-            name: Cached(picture, "image/jpeg", max_age_s=MAX_AGE_S)
+            name: CachedResponse(picture, "image/jpeg", max_age_s=MAX_AGE_S)
             for name, picture in bundle.read_thumbnails().items()
         }
 
-    def list_of_classes(self, languages: Sequence[str], q: str | None, limit: int | None) -> Cached:
-        """As `Classes.find`; the last few lists are kept."""
-        return self._list(self.classes.offered(languages), q, limit)
+    def list_of_classes(
+        self, languages: Sequence[str], q: str | None, limit: int | None
+    ) -> CachedResponse:
+        """As `ClassCatalogue.find`; the last few lists are kept."""
+        return self._list(self.classes.available(languages), q, limit)
 
 
-def _list(classes: Classes, languages: tuple[str, ...], q: str | None, limit: int | None) -> Cached:
-    return Cached(classes.find(languages, q, limit))
+def _list(
+    classes: ClassCatalogue, languages: tuple[str, ...], q: str | None, limit: int | None
+) -> CachedResponse:
+    return CachedResponse(classes.find(languages, q, limit))

@@ -14,9 +14,9 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from florilege.server.engine import Engine
-from florilege.server.errors import HeadersTooLarge, MalformedRequest, Problem
 from florilege.server.http.error_handlers import problem_response
 from florilege.server.http.middleware import LINGER_S, SAFETY, raw
+from florilege.server.problems import HeadersTooLarge, MalformedRequest, Problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Of the address and the header lines of a request; also of the trailer and of a chunk's head."""
@@ -29,7 +29,7 @@ and the event loop reads up to 256 KiB at once."""
 class Connection(H11Protocol):
     """See the module."""
 
-    refused = False
+    is_refused = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -37,7 +37,7 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; what follows a refusal is dropped."""
-        if not self.refused:
+        if not self.is_refused:
             super().data_received(data)
 
     def shutdown(self) -> None:
@@ -49,7 +49,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what cannot be read; uvicorn calls this while it handles the error."""
-        self.refused = True
+        self.is_refused = True
         if self.cycle is not None:  # whoever is reading this request's body hears that it ends
             self.cycle.disconnected = True
             self.cycle.message_event.set()

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from florilege.server.engine import Engine
-from florilege.server.http.bundle_info import About
+from florilege.server.http.bundle_info import BundleInfo
 
 PHOTO = {"type": "string", "format": "binary"}
 
@@ -16,10 +16,10 @@ async def _engine(request: Request) -> Engine:
     return engine
 
 
-async def _about(request: Request) -> About:
-    about: About = request.app.state.about
+async def _about(request: Request) -> BundleInfo:
+    about: BundleInfo = request.app.state.about
     return about
 
 
 EngineOf = Annotated[Engine, Depends(_engine)]
-AboutOf = Annotated[About, Depends(_about)]
+BundleInfoOf = Annotated[BundleInfo, Depends(_about)]

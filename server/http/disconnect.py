@@ -6,10 +6,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from florilege.server.answers.pipeline import Outcome
-from florilege.server.engine import Engine, Job
+from florilege.server.engine import Engine, PendingRequest
 
 
-async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> Outcome:
+async def answer_while_connected(engine: Engine, job: PendingRequest, receive: Receive) -> Outcome:
     """Submit a job whose body is read; give it up when the client leaves before its turn.
 
     Raises:
@@ -27,7 +27,7 @@ async def answer_while_connected(engine: Engine, job: Job, receive: Receive) -> 
         leaving.cancel()
         if not work.done():
             job.abandoned.set()
-            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+            work.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
 async def _until_disconnect(receive: Receive) -> None:

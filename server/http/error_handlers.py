@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from florilege.server.engine import Engine
-from florilege.server.errors import (
+from florilege.server.problems import (
     MEDIA_TYPE,
     InvalidParameter,
     MalformedRequest,

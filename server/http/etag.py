@@ -6,7 +6,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 
 
-class Cached:
+class CachedResponse:
     """A body with its ETag; made once where it never changes.
 
     Clients ask each time whether it is still so, or first after ``max_age_s`` seconds.

@@ -5,10 +5,10 @@ from typing import Final
 
 from fastapi import Request
 
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.background.feedback import Feedback
-from florilege.server.engine import Engine, Job
-from florilege.server.http.body import Find, Held, read_images
+from florilege.server.engine import Engine, PendingRequest
+from florilege.server.http.body import Find, UploadBudget, read_images
 from florilege.server.http.disconnect import answer_while_connected
 from florilege.server.http.multipart import images_of_form
 from florilege.server.schemas import Answer
@@ -18,7 +18,7 @@ RENDERED_ON_THE_LOOP: Final = 100
 
 
 async def answered(
-    request: Request, engine: Engine, ask: Ask, find: Find = images_of_form
+    request: Request, engine: Engine, query: LocalizedQuery, find: Find = images_of_form
 ) -> tuple[Answer, dict[str, str]]:
     """Answer what is asked about the photos of a request, which ``find`` takes from its form.
 
@@ -30,15 +30,15 @@ async def answered(
         Problem: It cannot be answered; nothing of the body is read where that is clear before.
     """
     engine.check_accepting()
-    if ask.only is None:
-        engine.check_calibrated(ask)
+    if query.only is None:
+        engine.check_calibrated(query)
     else:  # thousands of classes may be named, or misspelt
-        await engine.in_side_thread(engine.check_calibrated, ask)
-    held: Held = request.app.state.held
-    received = read_images(request.receive, request.headers, engine.settings, held, find)
+        await engine.in_side_thread(engine.check_calibrated, query)
+    upload_budget: UploadBudget = request.app.state.upload_budget
+    received = read_images(request.receive, request.headers, engine.settings, upload_budget, find)
     async with received as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
-        job = Job(photos, ask, request.state.id, engine.deadline())
+        job = PendingRequest(photos, query, request.state.id, engine.deadline())
         request.state.stages = job.stages.seconds
         outcome = await answer_while_connected(engine, job, request.receive)
     feedback: Feedback | None = request.app.state.feedback

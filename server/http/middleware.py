@@ -15,9 +15,9 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from florilege.server.errors import Draining, InternalError, Problem
 from florilege.server.http.error_handlers import problem_response
-from florilege.server.http.tracing import Traces
+from florilege.server.http.tracing import RequestTracer
+from florilege.server.problems import Draining, InternalError, Problem
 from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
@@ -51,11 +51,11 @@ _SAFETY = raw(SAFETY)
 
 def callers_request_id(headers: Headers) -> str | None:
     """The ``X-Request-Id`` of the caller, where it is short and plain."""
-    given = headers.get("x-request-id", "")
-    return given if REQUEST_ID.fullmatch(given) else None
+    request_id = headers.get("x-request-id", "")
+    return request_id if REQUEST_ID.fullmatch(request_id) else None
 
 
-class Edge:
+class RequestMiddleware:
     """Wraps the application; see the module."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Edge:
         metrics: Metrics,
         *,
         access_log: bool = False,
-        traces: Traces | None = None,
+        traces: RequestTracer | None = None,
     ) -> None:
         self.app = app
         self.metrics = metrics
@@ -83,7 +83,7 @@ class Edge:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, edge: Edge, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, edge: RequestMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
         self.app, self.metrics, self.access_log = edge.app, edge.metrics, edge.access_log
         self.traces = edge.traces
         self.method = scope["method"]
@@ -143,21 +143,21 @@ class _Exchange:
         own = {"X-Request-Id": self.request_id, **self.scope["state"].get("rate_limit", {})}
         if self.closes:
             own["Connection"] = "close"
-        given = list(message["headers"])
-        names = {name for name, _ in given}
-        message["headers"] = given + [h for h in (*_SAFETY, *raw(own)) if h[0] not in names]
+        headers = list(message["headers"])
+        names = {name for name, _ in headers}
+        message["headers"] = headers + [h for h in (*_SAFETY, *raw(own)) if h[0] not in names]
 
     async def _linger(self) -> None:
         """Read on for a moment: closing on unread bytes would reset the connection, and a client
         that only listens after its last byte would never see why it was refused."""
-        left = LINGER_BYTES
+        remaining = LINGER_BYTES
         until = monotonic() + LINGER_S
-        while not self.body_ended and left > 0 and monotonic() < until:
+        while not self.body_ended and remaining > 0 and monotonic() < until:
             try:
                 message = await asyncio.wait_for(self.receive(), until - monotonic())
             except TimeoutError:
                 return
-            left -= len(message.get("body", b""))
+            remaining -= len(message.get("body", b""))
 
     def _count(self, seconds: float) -> None:
         route = getattr(self.scope.get("route"), "path", "unknown")
@@ -183,8 +183,8 @@ class _Exchange:
         }
         log.log(level, "request", extra={"fields": fields})
 
-    def _trace(self, traces: Traces, route: str, method: str, seconds: float) -> None:
-        told = {
+    def _trace(self, traces: RequestTracer, route: str, method: str, seconds: float) -> None:
+        attributes = {
             "http.request.method": method,
             "http.route": route,
             "http.response.status_code": self.status,
@@ -192,7 +192,7 @@ class _Exchange:
             "florilege.code": self.scope["state"].get("code"),
         }
         stages = dict(self.scope["state"].get("stages", {}))  # a thread may still be adding some
-        traces.add(told, seconds, stages, Headers(scope=self.scope))
+        traces.add(attributes, seconds, stages, Headers(scope=self.scope))
 
 
 def _path_alone(target: str) -> str:

@@ -3,7 +3,7 @@
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from florilege.server.errors import MalformedRequest, UnknownParameter, WrongNumberOfImages
+from florilege.server.problems import MalformedRequest, UnknownParameter, WrongNumberOfImages
 
 FIELD = "images"
 MOST_PARTS = 100
@@ -13,14 +13,14 @@ class _Parts:
     """Collects the parts of one body; `MultipartParser` calls the methods in order."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[str, bytes]] = []
+        self.parts: list[tuple[str, bytes]] = []
         self.complete = False
         self._headers: dict[bytes, bytes] = {}
         self._field, self._value = b"", b""
         self._chunks: list[bytes] = []
 
     def on_part_begin(self) -> None:
-        if len(self.found) >= MOST_PARTS:
+        if len(self.parts) >= MOST_PARTS:
             raise MalformedRequest(f"a form may have {MOST_PARTS} parts", limit=MOST_PARTS)
         self._headers, self._chunks = {}, []
 
@@ -44,7 +44,7 @@ class _Parts:
         name = options[b"name"].decode("utf-8", "replace")
         chosen_nothing = options.get(b"filename") == b"" and not any(self._chunks)
         if not chosen_nothing:  # a browser sends such a part for a file input left empty
-            self.found.append((name, b"".join(self._chunks)))
+            self.parts.append((name, b"".join(self._chunks)))
 
     def on_end(self) -> None:
         self.complete = True
@@ -108,4 +108,4 @@ def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
         raise MalformedRequest(f"the multipart body is damaged: {error}") from error
     if not parts.complete:
         raise MalformedRequest("the multipart body ends before its closing boundary")
-    return parts.found
+    return parts.parts

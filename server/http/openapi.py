@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from florilege.server.errors import (
+from florilege.server.problems import (
     MEDIA_TYPE,
     HeadersTooLarge,
     InternalError,
@@ -42,34 +42,36 @@ def refusals(*problems: type[Problem]) -> dict[int | str, Any]:
     """The errors of a route, by status, for FastAPI's ``responses``."""
     by_status: dict[int | str, Any] = {}
     for problem in sorted(problems, key=lambda each: each.status):
-        told = by_status.setdefault(problem.status, {"model": ProblemDocument, "description": ""})
-        told["description"] += f"`{problem.code}`: {problem.title.lower()}. "
+        response = by_status.setdefault(
+            problem.status, {"model": ProblemDocument, "description": ""}
+        )
+        response["description"] += f"`{problem.code}`: {problem.title.lower()}. "
     return by_status
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
     """The document: FastAPI's, with problems as they are sent, keys and examples."""
-    found = get_openapi(
+    document = get_openapi(
         title=app.title, version=app.version, summary=app.summary, routes=app.routes
     )
     examples = json.loads(EXAMPLES.read_bytes())
     schemes = dict[str, Any]()
-    for path, operations in found["paths"].items():
+    for path, operations in document["paths"].items():
         for operation in operations.values():
             _correct(operation["responses"], examples.get(operation["operationId"], {}))
             if app.state.keys is not None and path.startswith(("/v1/", "/v2/")):
-                taken = KEYS if path.startswith("/v1/") else {**KEY_IN_ADDRESS, **KEYS}
-                operation["security"] = [{name: []} for name in taken]
-                schemes |= taken
-    schemas = found["components"]["schemas"]
+                schemes_here = KEYS if path.startswith("/v1/") else {**KEY_IN_ADDRESS, **KEYS}
+                operation["security"] = [{name: []} for name in schemes_here]
+                schemes |= schemes_here
+    schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas["ProblemDocument"]["properties"]["code"]["enum"] = sorted(
         {each.code for each in Problem.__subclasses__() if each.__module__ == Problem.__module__}
     )
     if app.state.keys is not None:
-        found["components"]["securitySchemes"] = schemes
-    return found
+        document["components"]["securitySchemes"] = schemes
+    return document
 
 
 def _correct(responses: dict[str, Any], examples: dict[str, Any]) -> None:

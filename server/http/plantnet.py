@@ -34,14 +34,14 @@ from florilege.server.answers.plantnet_schema import (
     listed_species,
     plantnet_answer,
 )
-from florilege.server.answers.query import Ask, Language
-from florilege.server.errors import MalformedRequest, Problem
-from florilege.server.http.api_keys import Keys
+from florilege.server.answers.query import Language, LocalizedQuery
+from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.dependencies import PHOTO, EngineOf
 from florilege.server.http.error_handlers import note_problem, problem_of_query
-from florilege.server.http.etag import Cached
+from florilege.server.http.etag import CachedResponse
 from florilege.server.http.identify import answered, rendered
 from florilege.server.http.multipart import FIELD, parts_of_form
+from florilege.server.problems import MalformedRequest, Problem
 
 LONGEST_ORGAN = 40
 SPECIES = TypeAdapter(list[PlantNetListedSpecies])
@@ -75,7 +75,7 @@ class SpeciesNotFound(Problem):
     status, code, title = 404, "species_not_found", "Species not found"
 
 
-class PlantNetQuestion(BaseModel):
+class PlantNetParameters(BaseModel):
     """The parameters of the Pl@ntNet API that mean something here."""
 
     model_config = ConfigDict(frozen=True)
@@ -95,10 +95,10 @@ class PlantNetQuestion(BaseModel):
     )
     type: str | None = Field(None, description="Repeated in the answer.", max_length=40)
 
-    def ask(self, list_name: str | None) -> Ask:
+    def query(self, list_name: str | None) -> LocalizedQuery:
         """What the pipeline is asked: the default set, filled up with the next best species."""
         language = self.lang or FALLBACK
-        return Ask(
+        return LocalizedQuery(
             lang=language,
             languages=(language,),
             max_results=self.nb_results,
@@ -108,7 +108,7 @@ class PlantNetQuestion(BaseModel):
         )
 
 
-class PlantNetSpeciesQuery(BaseModel):
+class PlantNetSpeciesParameters(BaseModel):
     """The parameters of the lists of species."""
 
     model_config = ConfigDict(frozen=True)
@@ -162,12 +162,12 @@ def _refusal(problem: Problem) -> JSONResponse:
 
 async def _check_key(request: Request) -> None:
     """As `check_key`, but the key may also be the parameter ``api-key``."""
-    keys: Keys | None = request.app.state.keys
+    keys: ApiKeys | None = request.app.state.keys
     if keys is None:
         return
-    given = request.query_params.get("api-key", "")
+    key_text = request.query_params.get("api-key", "")
     request.state.key, request.state.rate_limit = (
-        keys.check_given(given.encode()) if given else keys.check(request.headers)
+        keys.check_key_text(key_text.encode()) if key_text else keys.check(request.headers)
     )
 
 
@@ -181,7 +181,7 @@ status_router = APIRouter(route_class=_InTheirShape)
 async def plantnet_identify(
     request: Request,
     project: str,
-    question: Annotated[PlantNetQuestion, Query()],
+    parameters: Annotated[PlantNetParameters, Query()],
     engine: EngineOf,
 ) -> Response:
     """Return the species one to five photos of a plant may show, in the shape of Pl@ntNet's API.
@@ -203,7 +203,7 @@ async def plantnet_identify(
         organs.extend(organ[:LONGEST_ORGAN].decode("utf-8", "replace") for organ in said)
         return photos
 
-    answer, headers = await answered(request, engine, question.ask(list_name), find)
+    answer, headers = await answered(request, engine, parameters.query(list_name), find)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
         request.state.code = SpeciesNotFound.code
         return _refusal(SpeciesNotFound(SpeciesNotFound.title))
@@ -212,9 +212,9 @@ async def plantnet_identify(
         project=project,
         hashes=hashes,
         organs=organs,
-        root=str(request.base_url) if question.include_related_images else None,
-        no_reject=question.no_reject,
-        kind=question.type,
+        root=str(request.base_url) if parameters.include_related_images else None,
+        no_reject=parameters.no_reject,
+        kind=parameters.type,
         left=_rate_of(request)[1],
     )
     body = await rendered(engine, answer, shape)
@@ -234,7 +234,7 @@ async def plantnet_projects(engine: EngineOf) -> list[PlantNetProject]:
 
 @plantnet_router.get("/v2/species", response_model=list[PlantNetListedSpecies])
 async def plantnet_species(
-    request: Request, query: Annotated[PlantNetSpeciesQuery, Query()], engine: EngineOf
+    request: Request, query: Annotated[PlantNetSpeciesParameters, Query()], engine: EngineOf
 ) -> Response:
     """Return every species that the model knows."""
     return await plantnet_project_species(request, EVERYTHING, query, engine)
@@ -244,7 +244,7 @@ async def plantnet_species(
 async def plantnet_project_species(
     request: Request,
     project: str,
-    query: Annotated[PlantNetSpeciesQuery, Query()],
+    query: Annotated[PlantNetSpeciesParameters, Query()],
     engine: EngineOf,
 ) -> Response:
     """Return the species of a list; of any other project every species that the model knows."""
@@ -252,8 +252,8 @@ async def plantnet_project_species(
     restriction = pipeline.lists.by_name.get(project)
     classes = pipeline.bundle.classes if restriction is None else restriction.infos
 
-    def listed() -> Cached:
-        return Cached(SPECIES.dump_json(query.select(classes), by_alias=True))
+    def listed() -> CachedResponse:
+        return CachedResponse(SPECIES.dump_json(query.select(classes), by_alias=True))
 
     return (await engine.in_side_thread(listed)).answer(request)
 

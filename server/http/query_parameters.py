@@ -7,9 +7,9 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 from starlette.datastructures import QueryParams
 
-from florilege.server.answers.query import Language, Question
-from florilege.server.errors import InvalidParameter
-from florilege.server.schemas import Strict
+from florilege.server.answers.query import IdentifyQuery, Language
+from florilege.server.problems import InvalidParameter
+from florilege.server.schemas import RequestModel
 
 REPEATED: Final = frozenset({"include", "only"})
 """Parameters that may be given more than once: of any other a value would be ignored."""
@@ -17,17 +17,17 @@ MOST_NAMES: Final = 30
 """Parameters of different names; each that does not exist would be a mistake to describe."""
 
 
-class NoQuery(Strict):
+class NoQuery(RequestModel):
     """No parameters at all."""
 
 
-class ClassQuery(Strict):
+class ClassQuery(RequestModel):
     """How to show one class."""
 
     lang: Language = None
 
 
-class ThumbnailQuery(Strict):
+class ThumbnailQuery(RequestModel):
     """Whose picture to show."""
 
     class_id: str = Field(description="Id of the class.")
@@ -50,25 +50,27 @@ async def refuse_repeated(request: Request) -> None:
     Raises:
         InvalidParameter: It does, or it has more than `MOST_NAMES` parameters.
     """
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, _ in request.query_params.multi_items():
-        if name in seen and name not in REPEATED:
+        if name in names and name not in REPEATED:
             raise InvalidParameter(f"parameter `{name[:80]}`: it is given more than once")
-        seen.add(name)
-        if len(seen) > MOST_NAMES:
+        names.add(name)
+        if len(names) > MOST_NAMES:
             raise InvalidParameter(f"more than {MOST_NAMES} parameters; /openapi.json lists them")
 
 
-def question_of(query: QueryParams) -> Question:
+def question_of(query: QueryParams) -> IdentifyQuery:
     """What FastAPI makes of a query that `refuse_repeated` lets pass, in less time.
 
     Raises:
         RequestValidationError: As FastAPI.
     """
-    given: dict[str, Any] = dict(query)
-    given.update((name, query.getlist(name)) for name in REPEATED & given.keys())
+    values: dict[str, Any] = dict(query)
+    values.update((name, query.getlist(name)) for name in REPEATED & values.keys())
     try:
-        return Question(**given)
+        return IdentifyQuery(**values)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        raise RequestValidationError([{**e, "loc": ("query", *e["loc"])} for e in found]) from error
+        errors = error.errors(include_url=False)
+        raise RequestValidationError(
+            [{**e, "loc": ("query", *e["loc"])} for e in errors]
+        ) from error

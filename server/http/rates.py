@@ -9,12 +9,12 @@ from limits import RateLimitItem
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
-from florilege.server.errors import RateLimited
+from florilege.server.problems import RateLimited
 
 SITE_BITS = 64  # of an IPv6 address: whoever has one has them all
 
 
-class Rates:
+class RateCounter:
     """Counts the requests of each client; ``what`` is limited, in words and in the headers."""
 
     def __init__(self, what: str) -> None:
@@ -27,14 +27,14 @@ class Rates:
         Raises:
             RateLimited: Too many requests for this rate.
         """
-        passed = self._limiter.hit(rate, client)
-        reset, left = self._limiter.get_window_stats(rate, client)
+        within_rate = self._limiter.hit(rate, client)
+        reset, remaining = self._limiter.get_window_stats(rate, client)
         seconds = max(1, math.ceil(reset - time.time()))
         headers = {
             "RateLimit-Policy": f'"{self._what}";q={rate.amount};w={rate.get_expiry()}',
-            "RateLimit": f'"{self._what}";r={left};t={seconds}',
+            "RateLimit": f'"{self._what}";r={remaining};t={seconds}',
         }
-        if not passed:
+        if not within_rate:
             raise RateLimited(
                 f"this {self._what} may send {rate.amount} requests in {rate.get_expiry()} "
                 f"seconds; try again in {seconds}",

@@ -18,7 +18,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 LEFT_OUT = frozenset({"/livez", "/readyz", "/metrics"})
 
 
-class Traces:
+class RequestTracer:
     """Makes a span for each request, and below it one for each of its stages.
 
     ``provider`` is a ``TracerProvider`` of OpenTelemetry.
@@ -34,33 +34,33 @@ class Traces:
 
     def add(
         self,
-        told: Mapping[str, Any],
+        attributes: Mapping[str, Any],
         seconds: float,
         stages: Mapping[str, float],
         headers: Mapping[str, str],
     ) -> None:
         """Add a request that ends now; ``stages`` are the seconds of its last parts, in order."""
-        if told["http.route"] in LEFT_OUT:
+        if attributes["http.route"] in LEFT_OUT:
             return
         end = time_ns()
         span = self._tracer.start_span(
-            f"{told['http.request.method']} {told['http.route']}",
+            f"{attributes['http.request.method']} {attributes['http.route']}",
             context=self._caller(headers),  # of whom the span is a part, by `traceparent`
             kind=self._server,
-            attributes={name: value for name, value in told.items() if value is not None},
+            attributes={name: value for name, value in attributes.items() if value is not None},
             start_time=end - round(1e9 * seconds),
         )
-        if (told["http.response.status_code"] or 0) >= 500:
+        if (attributes["http.response.status_code"] or 0) >= 500:
             span.set_status(self._failed)
         at, below = end - round(1e9 * sum(stages.values())), self._below(span)
-        for stage, taken in stages.items():
+        for stage, stage_s in stages.items():
             child = self._tracer.start_span(stage, context=below, start_time=at)
-            at += round(1e9 * taken)
+            at += round(1e9 * stage_s)
             child.end(at)
         span.end(end)
 
 
-def open_traces() -> Traces | None:
+def open_traces() -> RequestTracer | None:
     """Traces for the collector that the standard variables name; None where they name none."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if off or not any(os.environ.get(name) for name in ENDPOINTS):
@@ -78,4 +78,4 @@ def open_traces() -> Traces | None:
         resource = resource.merge(Resource({"service.name": "florilege"}))
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return Traces(provider)
+    return RequestTracer(provider)

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 from fastapi import APIRouter, Request, Response
 
-from florilege.server.http.etag import Cached
+from florilege.server.http.etag import CachedResponse
 
 MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -20,12 +20,12 @@ def page_router() -> APIRouter:
     for file in (files("florilege.server") / "web").iterdir():
         media_type = MEDIA_TYPES.get(file.name.rpartition(".")[2])
         if media_type is not None:
-            content = Cached(file.read_bytes(), media_type)
+            content = CachedResponse(file.read_bytes(), media_type)
             _add(router, "/" if file.name == "index.html" else f"/{file.name}", content)
     return router
 
 
-def _add(router: APIRouter, path: str, content: Cached) -> None:
+def _add(router: APIRouter, path: str, content: CachedResponse) -> None:
     async def send(request: Request) -> Response:
         return content.answer(request)
 

@@ -42,7 +42,7 @@ class _Waiting:
     row: Future[dict[str, Floats]] = field(default_factory=Future)
 
 
-class Batching:
+class BatchingBackend:
     """Looks at photos as `Session` does; any number of threads may call it at once.
 
     Args:
@@ -112,11 +112,11 @@ class Batching:
                 return
 
 
-def in_batches(session: Session) -> Session | Batching:
+def in_batches(session: Session) -> Session | BatchingBackend:
     """A session that runs in batches, replayed where that works; the session itself where not."""
     for replayed in (True, False):
         try:
-            return Batching(session, replayed=replayed)
+            return BatchingBackend(session, replayed=replayed)
         except Exception as error:  # the runtime's own, of no common class
             which = "replayed batches" if replayed else "batches"
             log.warning("%s cannot be used on %s: %s", which, session.provider, error)

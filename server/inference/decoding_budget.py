@@ -29,7 +29,7 @@ class PixelBudget:
         if limit < 1:
             raise ValueError(f"limit must be at least 1 pixel, got {limit}")
         self.limit = limit
-        self.held = 0
+        self.pixels_in_use = 0
         self._turns: deque[object] = deque()
         self._changed = threading.Condition()
 
@@ -51,7 +51,7 @@ class PixelBudget:
             yield
         finally:
             with self._changed:
-                self.held -= pixels
+                self.pixels_in_use -= pixels
                 self._changed.notify_all()
 
     def _take(self, pixels: int, check: Callable[[], None]) -> None:
@@ -62,13 +62,13 @@ class PixelBudget:
                 while not (self._turns[0] is turn and self._fits(pixels)):
                     self._changed.wait(CHECK_EVERY_S)
                     check()
-                self.held += pixels
+                self.pixels_in_use += pixels
             finally:
                 self._turns.remove(turn)
                 self._changed.notify_all()
 
     def _fits(self, pixels: int) -> bool:
-        return self.held == 0 or self.held + pixels <= self.limit
+        return self.pixels_in_use == 0 or self.pixels_in_use + pixels <= self.limit
 
 
 def pixels_to_hold(header: Header, *, least: int, max_pixels: int) -> int:

@@ -12,9 +12,9 @@ from florilege.files import check_writable, write_atomic
 from florilege.models.runtime import installed
 from florilege.ray_tasks import demand_ray
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.predict import formats, parquet
-from florilege.server.predict.batch_settings import Batch, Format
+from florilege.server.predict.batch_settings import BatchSettings, Format
 from florilege.server.predict.embeddings import Embeddings
 from florilege.server.predict.photos import Observation, shown
 from florilege.server.predict.prediction import Predicted, check_calibrated, predict_all
@@ -29,7 +29,7 @@ _TEXT: dict[str, Callable[[Predicted], str]] = {
 }
 
 
-def check_outputs(batch: Batch) -> None:
+def check_outputs(batch: BatchSettings) -> None:
     """Refuse, before any work, files that cannot be written.
 
     Raises:
@@ -59,23 +59,26 @@ def _check_file(flag: str, path: Path) -> None:
 
 
 def predict_batch(
-    pipeline: Pipeline, observations: Sequence[Observation], ask: Ask, batch: Batch
+    pipeline: Pipeline,
+    observations: Sequence[Observation],
+    query: LocalizedQuery,
+    batch: BatchSettings,
 ) -> None:
     """Answer all observations, and say on stderr what came of them.
 
     Raises:
-        UsageError: The bundle is not calibrated for ``ask``, or an interrupted run is there that is
-            not to be resumed, or that was asked something else.
+        UsageError: The bundle is not calibrated for ``query``, or there is an interrupted run which
+            is not to be resumed, or which had other options.
         BundleError: Embeddings of a network that gives no features.
         SomeInputsFailed: Some photos cannot be used.
     """
-    check_calibrated(pipeline, ask)
+    check_calibrated(pipeline, query)
     dimensions, finished, tally, growing, embeddings = 0, 0, Tally(), None, None
     if batch.embeddings is not None:
         dimensions = _dimensions(pipeline)
     with ExitStack() as stack:
         if batch.output is not None and batch.form != "table":
-            asked = _asked(pipeline, observations, ask, batch)
+            asked = _asked(pipeline, observations, query, batch)
             parts = parquet.Parts(batch.output) if batch.form == "parquet" else None
             growing = Growing(batch.output, asked, _head(batch.form).encode(), parts)
             stack.enter_context(closing(growing))
@@ -93,9 +96,9 @@ def predict_batch(
                 stack.callback(embeddings.part.unlink, missing_ok=True)
         left, features = observations[finished:], embeddings is not None
         if batch.ray:
-            found = predict_on_ray(pipeline, left, ask, batch, features=features)
+            found = predict_on_ray(pipeline, left, query, batch, features=features)
         else:
-            found = predict_all(pipeline, left, ask, threads=batch.threads, features=features)
+            found = predict_all(pipeline, left, query, threads=batch.threads, features=features)
         told = _told(stack.enter_context(closing(found)), embeddings)
         if growing is None:
             _print(_counted(told, tally), batch)
@@ -119,14 +122,17 @@ def _dimensions(pipeline: Pipeline) -> int:
 
 
 def _asked(
-    pipeline: Pipeline, observations: Sequence[Observation], ask: Ask, batch: Batch
+    pipeline: Pipeline,
+    observations: Sequence[Observation],
+    query: LocalizedQuery,
+    batch: BatchSettings,
 ) -> Asked:
     """All that decides what the files hold."""
     photos = hashlib.sha256()
     for one in observations:
         photos.update(f"{one.name}\0".encode("utf-8", "surrogatepass"))
         photos.update(b"".join(f"{shown(path)}\n".encode() for path in one.photos))
-    model, restriction = pipeline.model, pipeline.lists.restriction(ask)
+    model, restriction = pipeline.model, pipeline.lists.restriction(query)
     listed = None if restriction is None else "\n".join(each.id for each in restriction.infos)
     return {
         "florilege": installed("florilege"),
@@ -136,7 +142,7 @@ def _asked(
         "format": batch.form,
         "embeddings": None if batch.embeddings is None else str(batch.embeddings),
         "group_by": batch.group_by,
-        **ask.model_dump(mode="json", exclude={"languages"}),  # those follow from lang
+        **query.model_dump(mode="json", exclude={"languages"}),  # those follow from lang
         "sha256 of the classes listed": listed and hashlib.sha256(listed.encode()).hexdigest(),
         "photos": sum(len(one.photos) for one in observations),
         "observations": len(observations),
@@ -187,7 +193,7 @@ def _outcome(one: Predicted) -> tuple[str | None, int]:
     return None if one.answer is None else one.answer.rejection.verdict, len(one.failed)
 
 
-def _print(found: Iterator[Predicted], batch: Batch) -> None:
+def _print(found: Iterator[Predicted], batch: BatchSettings) -> None:
     """Write to stdout as the answers come, or a whole table to where it is wanted."""
     if batch.form != "table":
         sys.stdout.write(_head(batch.form))
@@ -202,7 +208,9 @@ def _print(found: Iterator[Predicted], batch: Batch) -> None:
         write_atomic(batch.output, text.getvalue().encode())
 
 
-def _say(tally: Tally, observations: Sequence[Observation], batch: Batch, *, resumed: bool) -> None:
+def _say(
+    tally: Tally, observations: Sequence[Observation], batch: BatchSettings, *, resumed: bool
+) -> None:
     """What came of it, and where it lies."""
     photos = sum(len(one.photos) for one in observations)
     of, failed = f"{photos:,} photos", f"{tally.failed:,} failed"

@@ -19,7 +19,7 @@ FOLDER = "folder"
 """The word of `group_by` for photos in the same folder."""
 
 
-class Batch(FlagSettings):
+class BatchSettings(FlagSettings):
     """Settings of one `predict`; each is a flag."""
 
     format: Format | None = None

@@ -16,9 +16,9 @@ from florilege.models.session import Outputs
 from florilege.progress import progress
 from florilege.server.answers.answer import operating_point
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.query import Ask
-from florilege.server.errors import BodyTooLarge, Problem
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.predict.photos import Observation, shown
+from florilege.server.problems import BodyTooLarge, Problem
 from florilege.server.schemas import Answer, Warned
 from florilege.server.settings import Settings
 
@@ -54,10 +54,10 @@ class Predicted:
     features: NDArray[np.float32] | None = None
 
 
-def check_calibrated(pipeline: Pipeline, ask: Ask) -> None:
-    """Raise a ``UsageError`` where ``ask`` contradicts itself, or there is no threshold for it."""
+def check_calibrated(pipeline: Pipeline, query: LocalizedQuery) -> None:
+    """Raise a ``UsageError`` where ``query`` contradicts itself or has no threshold."""
     try:
-        operating_point(pipeline.record, ask, 1, pipeline.lists.restriction(ask))
+        operating_point(pipeline.record, query, 1, pipeline.lists.restriction(query))
     except Problem as error:
         allowed = f"; possible are {_short(error.allowed)}" if error.allowed else ""
         raise UsageError(f"{error.detail}{allowed}") from error
@@ -71,7 +71,7 @@ def _short(values: list[Any]) -> str:
 def predict_all(
     pipeline: Pipeline,
     observations: Sequence[Observation],
-    ask: Ask,
+    query: LocalizedQuery,
     *,
     threads: int | None = None,
     features: bool = False,
@@ -85,7 +85,7 @@ def predict_all(
     size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
     portions = (observations[at : at + size] for at in range(0, len(observations), size))
     found = in_order(
-        lambda some: predict_some(pipeline, some, ask, features), portions, threads=threads
+        lambda some: predict_some(pipeline, some, query, features), portions, threads=threads
     )
     with closing(found):
         yield from watched((one for portion in found for one in portion), observations)
@@ -103,12 +103,12 @@ def watched(
 
 
 def predict_some(
-    pipeline: Pipeline, some: Sequence[Observation], ask: Ask, features: bool
+    pipeline: Pipeline, some: Sequence[Observation], query: LocalizedQuery, features: bool
 ) -> list[Predicted]:
     """Answer some observations; what is wrong with a photo is part of its answer."""
     seen = [_look(pipeline, one, features) for one in some]
     return [
-        _answer(pipeline, one, ask, features, *each) for one, each in zip(some, seen, strict=True)
+        _answer(pipeline, one, query, features, *each) for one, each in zip(some, seen, strict=True)
     ]
 
 
@@ -130,7 +130,7 @@ def _look(
 def _answer(
     pipeline: Pipeline,
     one: Observation,
-    ask: Ask,
+    query: LocalizedQuery,
     features: bool,
     seen: Sequence[Outputs | None],
     failed: Sequence[tuple[Path, Problem]],
@@ -139,12 +139,12 @@ def _answer(
     found = Predicted(
         observation=one,
         failed=failed,
-        lang=ask.lang,
+        lang=query.lang,
         features=_features(pipeline, seen) if features else None,
     )
     if not usable:
         return replace(found, problem=failed[0][1])
-    answer = pipeline.decide(usable, ask, shown(one.photos[0])).answer
+    answer = pipeline.decide(usable, query, shown(one.photos[0])).answer
     return replace(found, answer=_warned(answer, one, failed))
 
 

@@ -11,34 +11,34 @@ from florilege.models.bundle.transfer import Packed, packed, unpacked
 from florilege.models.runtime import CUDA
 from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import Ask
-from florilege.server.answers.restriction import Lists
-from florilege.server.predict.batch_settings import Batch
+from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.restriction import ClassLists
+from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation
 from florilege.server.predict.prediction import Predicted, predict_some, watched
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opener:
+class WorkerFactory:
     """All that a worker needs to answer as this process would."""
 
     bundle: Packed
-    lists: Lists
+    lists: ClassLists
     device: str
-    ask: Ask
+    query: LocalizedQuery
     features: bool
 
     def __call__(self) -> Callable[[Observation], Predicted]:
         with unpacked(self.bundle) as folder:
             pipeline = replace(open_pipeline(folder, device=self.device), lists=self.lists)
-        return lambda one: predict_some(pipeline, [one], self.ask, self.features)[0]
+        return lambda one: predict_some(pipeline, [one], self.query, self.features)[0]
 
 
 def predict_on_ray(
     pipeline: Pipeline,
     observations: Sequence[Observation],
-    ask: Ask,
-    batch: Batch,
+    query: LocalizedQuery,
+    batch: BatchSettings,
     *,
     features: bool = False,
 ) -> Generator[Predicted]:
@@ -49,11 +49,11 @@ def predict_on_ray(
         FlorilegeError: The workers cannot go on.
     """
     gpu = pipeline.session.provider == CUDA
-    opener = Opener(
+    opener = WorkerFactory(
         bundle=packed(pipeline.bundle),
         lists=pipeline.lists,
         device="cuda" if gpu else "cpu",
-        ask=ask,
+        query=query,
         features=features,
     )
     workers = Workers(number=batch.workers, threads=batch.threads, gpu=gpu)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from florilege.server.answers.pipeline import Outcome, Pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 
 
 class Gate:
@@ -23,7 +23,9 @@ class Gate:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pipeline, name)
 
-    def __call__(self, photos: Sequence[bytes], ask: Ask, answer_id: str, **rest: Any) -> Outcome:
+    def __call__(
+        self, photos: Sequence[bytes], ask: LocalizedQuery, answer_id: str, **rest: Any
+    ) -> Outcome:
         self.entered.append(answer_id)
         assert self.opened.wait(20), "the test never opened the gate"
         return self._pipeline(photos, ask, answer_id, **rest)

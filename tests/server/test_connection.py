@@ -155,4 +155,4 @@ def test_clients_that_vanish_in_the_middle_of_an_upload_leave_nothing_behind(
 
 
 def wait_until_nothing_is_held(running: Running) -> None:
-    wait_for(lambda: not running.app.state.held.now and not running.engine.depth)
+    wait_for(lambda: not running.app.state.upload_budget.now and not running.engine.depth)

@@ -13,9 +13,9 @@ import schemathesis
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.testclient import TestClient
 
-from florilege.server import errors
+from florilege.server import problems
 from florilege.server.app import create_app
-from florilege.server.errors import Problem
+from florilege.server.problems import Problem
 from florilege.server.settings import Settings
 from tests.server.running import Running
 from tests.server.write_golden import EXAMPLES, examples
@@ -81,7 +81,7 @@ def test_examples_are_real_answers_that_fit_the_description(bundle: Path, tmp_pa
 def test_every_code_is_listed_and_each_is_answered_by_some_route(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
     listed = document["components"]["schemas"]["ProblemDocument"]["properties"]["code"]["enum"]
-    ours = [each for each in vars(errors).values() if isinstance(each, type)]
+    ours = [each for each in vars(problems).values() if isinstance(each, type)]
     assert listed == sorted(
         each.code for each in ours if issubclass(each, Problem) and each is not Problem
     )

@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import Ask
-from florilege.server.engine import FEWEST, MOST, Engine, Job
+from florilege.server.answers.query import LocalizedQuery
+from florilege.server.engine import FEWEST, MOST, Engine, PendingRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -116,7 +116,7 @@ def test_nothing_is_done_for_a_client_that_left(bundle: Path) -> None:
             assert first.result()[0] == 200
         wait_for(lambda: running.engine.depth == 0)
         assert len(gate.entered) == 1
-        assert running.app.state.held.now == 0
+        assert running.app.state.upload_budget.now == 0
         assert post(running)[0] == 200
 
 
@@ -159,7 +159,7 @@ def test_uploads_beyond_what_may_be_held_are_refused_and_the_count_returns(bundl
             assert int(headers["Retry-After"]) >= 1
             gate.opened.set()
             assert first.result()[0] == 200
-        wait_for(lambda: running.app.state.held.now == 0)
+        wait_for(lambda: running.app.state.upload_budget.now == 0)
         assert post(running)[0] == 200
 
 
@@ -220,7 +220,7 @@ def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
     engine = Engine(cast(Pipeline, Slow()), Settings(bundle=bundle, threads=1), Metrics())
     engine.service_s = 0.0
     began = time.perf_counter()
-    asyncio.run(engine.submit(Job([b""] * 5, Ask(), "r", deadline=math.inf)))
+    asyncio.run(engine.submit(PendingRequest([b""] * 5, LocalizedQuery(), "r", deadline=math.inf)))
     took = time.perf_counter() - began
     engine.close()
     assert 0.02 / 5 <= engine.service_s / 0.05 <= took / 5

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from florilege.calibration.record.schema import ANSWERED
 from florilege.server.answers import pipeline
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from tests.server import garden
 from tests.server.asking import identify
 
@@ -53,7 +53,7 @@ def test_the_set_follows_from_the_returned_scores_and_lambda(client: TestClient,
 
 def test_http_answers_what_the_pipeline_answers(client: TestClient, bundle: Path) -> None:
     found = identify(client, VIOLET, k=2)
-    direct = open_pipeline(bundle, device="cpu")([VIOLET], Ask(k=2), found["id"])
+    direct = open_pipeline(bundle, device="cpu")([VIOLET], LocalizedQuery(k=2), found["id"])
     assert found == direct.answer.model_dump(mode="json", by_alias=True)
 
 
@@ -176,7 +176,7 @@ def test_a_turned_photo_gets_the_answer_of_the_upright_one(client: TestClient) -
 
 def test_the_time_of_a_stage_is_that_of_all_photos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "perf_counter", iter([3.0, 10.0, 12.0]).__next__)
-    stages = pipeline.Stages()
+    stages = pipeline.StageTimes()
     assert [stages.add("decode", 1.0), stages.add("decode", 6.0), stages.add("forward", 10.0)] == [
         *(3.0, 10.0, 12.0)
     ]

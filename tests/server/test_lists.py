@@ -186,7 +186,7 @@ def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
 def test_the_watch_hears_only_of_answers_about_all_classes(listed: Path) -> None:
     with TestClient(create_app(Settings(bundle=listed))) as client:
         engine = client.app.state.engine  # type: ignore[attr-defined]  # a FastAPI application
-        [watch] = engine.afterwards.listeners
+        [watch] = engine.publisher.listeners
         for query in ({"list": "heath"}, {"only": "Rosa"}, {}):
             identify(client, VIOLET, **query)
         identify(client, garden.photo(1), k=2)

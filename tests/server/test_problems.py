@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from starlette.testclient import TestClient
 
-from florilege.server import errors
+from florilege.server import problems
 from florilege.server.app import create_app
-from florilege.server.errors import Problem
+from florilege.server.problems import Problem
 from florilege.server.settings import Settings
 from tests.server import garden
 
@@ -359,7 +359,7 @@ def keys(value: Any) -> Any:
 
 def codes() -> dict[str, type[Problem]]:
     """Every stable code with its class."""
-    found = [one for one in vars(errors).values() if isinstance(one, type)]
+    found = [one for one in vars(problems).values() if isinstance(one, type)]
     return {one.code: one for one in found if issubclass(one, Problem)}
 
 

@@ -14,7 +14,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rejection.ood_scores import METHODS
 from florilege.models.bundle import open_bundle
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.app import create_app
 from florilege.server.cli import app
 from florilege.server.settings import Settings
@@ -64,7 +64,7 @@ def test_the_scores_of_a_rejected_photo_can_still_be_asked_for(client: TestClien
 
 
 def test_value_and_threshold_are_those_of_the_record(bundle: Path, record: Any) -> None:
-    outcome = open_pipeline(bundle, device="cpu")([garden.DULL], Ask(), "r")
+    outcome = open_pipeline(bundle, device="cpu")([garden.DULL], LocalizedQuery(), "r")
     rule, found = record.rejection, outcome.answer.rejection
     assert (found.method, found.threshold) == (rule.method, rule.threshold)
     assert rule.head == record.head

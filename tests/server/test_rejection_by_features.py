@@ -20,7 +20,7 @@ from florilege.models.images import load
 from florilege.models.session import Session
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.app import create_app
 from florilege.server.cli import app
 from florilege.server.settings import Settings
@@ -128,7 +128,7 @@ def test_features_are_computed_only_where_the_rejection_needs_them(
 
     monkeypatch.setattr(Session, "outputs", spy)
     for path in (planted, bundle):
-        open_pipeline(path, device="cpu")([garden.photo(1), garden.photo(2)], Ask(), "r")
+        open_pipeline(path, device="cpu")([garden.photo(1), garden.photo(2)], LocalizedQuery(), "r")
     assert asked == [True, True, False, False]
 
 
@@ -156,7 +156,7 @@ def test_logits_alone_are_judged_by_the_threshold_made_for_them(planted: Path) -
     assert record.rejection is not None
     for photo in (garden.photo(9), garden.DULL):
         logits = session.logits(load(photo, opened.preprocess)[np.newaxis])
-        found = judge(logits, Ask(), record)
+        found = judge(logits, LocalizedQuery(), record)
         by_logits = record.rejection.by_logits
         assert by_logits is not None
         assert (found.method, found.threshold) == ("generalised_entropy", by_logits.threshold)

@@ -45,7 +45,7 @@ def recalibrated(path: Path, calibration_id: str, **changes: Any) -> None:
 def reload(running: Running) -> None:
     """Tell the server, and wait until it has opened the bundle again."""
     before = outcomes(running)
-    running.app.state.reloader.tell()
+    running.app.state.reloader.request_reload()
     wait_for(lambda: outcomes(running) != before)
 
 
@@ -193,7 +193,7 @@ def test_sighup_reads_the_keys_again_and_a_bad_file_leaves_the_old_ones(
         reload(running)
         assert [status("k1"), status("k2")] == [403, 200]
         path.write_text("nonsense")
-        running.app.state.reloader.tell()
+        running.app.state.reloader.request_reload()
         wait_for(lambda: "the keys stay as they were" in caplog.text)
         assert [status("k1"), status("k2")] == [403, 200]
 

@@ -31,12 +31,17 @@ def running(bundle: Path) -> Iterator[Running]:
     [
         ("florilege.server.answers.restriction.nearest", "POST", "/v1/identify?only=Roza", {}),
         (
-            "florilege.server.answers.restriction.Lists.restriction",
+            "florilege.server.answers.restriction.ClassLists.restriction",
             "POST",
             "/v1/identify?only=Rosa",
             {},
         ),
-        ("florilege.server.answers.class_list.Classes.find", "GET", "/v1/classes?limit=3", {}),
+        (
+            "florilege.server.answers.class_list.ClassCatalogue.find",
+            "GET",
+            "/v1/classes?limit=3",
+            {},
+        ),
         (
             "florilege.server.schemas.Answer.model_dump_json",
             "POST",

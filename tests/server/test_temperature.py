@@ -25,8 +25,8 @@ from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.server import cli
 from florilege.server.app import create_app
-from florilege.server.background.drift_watch import Watch
-from florilege.server.background.publisher import Seen
+from florilege.server.background.drift_watch import DriftWatch
+from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
@@ -163,11 +163,11 @@ def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path, correct_pri
 def test_the_watch_sees_equal_sets_and_scores(twins: Twins) -> None:
     states = []
     for path, record in zip(twins[:2], twins.records, strict=True):
-        watch, session = Watch(record, Metrics(), None), Session(open_bundle(path))
+        watch, session = DriftWatch(record, Metrics(), None), Session(open_bundle(path))
         random = np.random.default_rng(6)
         for _ in range(200):
             view = square(int(random.integers(CLASSES)), random)[np.newaxis]
-            watch.hear(Seen(logits=session.logits(view)["sccp"]))
+            watch.on_answer(AnsweredRequest(logits=session.logits(view)["sccp"]))
         watch.close()
         states.append(json.loads(watch.monitor.to_json())["tests"])
     for name in ("set_size", "faint_photos", "best_score"):

@@ -15,8 +15,8 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns
 from florilege.models.bundle import open_bundle
 from florilege.server.answers.answer import answer, best_first, judge, operating_point
-from florilege.server.answers.query import Ask
-from florilege.server.errors import InvalidParameter, NotCalibratedFor
+from florilege.server.answers.query import LocalizedQuery
+from florilege.server.problems import InvalidParameter, NotCalibratedFor
 from florilege.server.schemas import Answer, Model
 from tests.server import garden
 
@@ -36,7 +36,7 @@ def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: object) -> Answer:
-    wanted = Ask(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
+    wanted = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
     named: dict[str, Any] = {"classes": garden.classes(), "model": MODEL, "answer_id": "r"}
     found, inside = answer(values, wanted, record, judge(values, wanted, record), **named)
     assert int(inside.sum()) == found.set.size
@@ -300,4 +300,4 @@ def test_k_and_coverage_each_go_with_their_rules(
     record: CalibrationRecord, fields: dict[str, object]
 ) -> None:
     with pytest.raises(InvalidParameter, match="takes"):
-        operating_point(record, Ask(**fields), 1)  # type: ignore[arg-type]  # on purpose
+        operating_point(record, LocalizedQuery(**fields), 1)  # type: ignore[arg-type]  # on purpose

@@ -8,7 +8,7 @@ import pytest
 
 import florilege.server.answers.class_list
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.class_list import LANGUAGES_KEPT, Classes
+from florilege.server.answers.class_list import LANGUAGES_KEPT, ClassCatalogue
 from florilege.server.answers.common_names import taxon
 from florilege.server.schemas import Taxon
 from tests.server import garden
@@ -30,7 +30,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_list_holds_the_entries_of_its_classes() -> None:
-    classes = Classes(TABLE)
+    classes = ClassCatalogue(TABLE)
     listed = json.loads(classes.find(["fr", "en"], "rosa", 2))
     entries = [json.loads(classes.entry(id_, ["fr", "en"])) for id_ in ("1001", "1002")]
     assert listed == {"total": 3, "classes": entries}
@@ -39,7 +39,7 @@ def test_a_list_holds_the_entries_of_its_classes() -> None:
 
 
 def test_a_class_is_written_once_in_the_language_that_it_is_shown_in(written: list[str]) -> None:
-    classes = Classes(TABLE)
+    classes = ClassCatalogue(TABLE)
     french = classes.find(["fr-ch", "fr", "en"], None, None)
     assert len(written) == len(TABLE)
     assert {"fr", "en", ""} == set(written)  # some have English names alone, one has none
@@ -53,7 +53,7 @@ def test_a_class_is_written_once_in_the_language_that_it_is_shown_in(written: li
 def test_of_many_languages_the_last_are_kept(written: list[str]) -> None:
     names = {f"x{number}": ("name",) for number in range(LANGUAGES_KEPT + 1)}
     rose = replace(TABLE[0], common_names=names)
-    classes = Classes(ClassTable((rose,)))
+    classes = ClassCatalogue(ClassTable((rose,)))
     for language in names:
         classes.entry(rose.id, [language])
     classes.entry(rose.id, [f"x{LANGUAGES_KEPT}"])

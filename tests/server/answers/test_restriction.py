@@ -14,9 +14,9 @@ from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
 from florilege.server.answers.answer import answer, judge
-from florilege.server.answers.query import Ask
-from florilege.server.answers.restriction import MOST_UNKNOWN, NEAR_NAMES_FOR, Lists, open_list
-from florilege.server.errors import InvalidParameter, NotCalibratedFor, UnknownClass, UnknownList
+from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.restriction import MOST_UNKNOWN, NEAR_NAMES_FOR, ClassLists, open_list
+from florilege.server.problems import InvalidParameter, NotCalibratedFor, UnknownClass, UnknownList
 from florilege.server.schemas import Answer, Model
 from tests.server import garden
 
@@ -51,11 +51,11 @@ def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
 def ask(
     record: CalibrationRecord,
     values: dict[str, np.ndarray],
-    lists: Lists | None = None,
+    lists: ClassLists | None = None,
     **fields: object,
 ) -> tuple[Answer, set[str]]:
-    wanted = Ask(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
-    restriction = (lists or Lists.of(TABLE, record)).restriction(wanted)
+    wanted = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
+    restriction = (lists or ClassLists.of(TABLE, record)).restriction(wanted)
     named: dict[str, Any] = {"classes": TABLE, "model": MODEL, "answer_id": "r"}
     judged = judge(values, wanted, record)
     found, inside = answer(values, wanted, record, judged, restriction=restriction, **named)
@@ -136,7 +136,7 @@ def test_exactly_the_classes_of_a_calibrated_list_are_calibrated_under_any_name(
     known, _ = ask(record, logits(), list="heath")
     by_ids, _ = ask(record, logits(), only=list(reversed(HEATH)))
     berge = RegionList(name="berge", classes=indices(HEATH))
-    lists = Lists.of(TABLE, record).adding([berge])
+    lists = ClassLists.of(TABLE, record).adding([berge])
     by_file, _ = ask(record, logits(), lists, list="berge")
     assert known.set == by_ids.set == by_file.set
     assert known.set.calibrated
@@ -148,7 +148,7 @@ def test_exactly_the_classes_of_a_calibrated_list_are_calibrated_under_any_name(
 def test_a_file_with_a_known_name_and_other_classes_is_not_calibrated_and_warned_of(
     record: CalibrationRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lists = Lists.of(TABLE, record)
+    lists = ClassLists.of(TABLE, record)
     lists.adding([RegionList(name="heath", classes=indices(HEATH))])
     assert caplog.text == ""
     other = lists.adding([RegionList(name="heath", classes=indices(PAIR))])
@@ -256,7 +256,7 @@ def test_corrected_scores_are_corrected_for_the_listed_classes(record: Calibrati
         tables=tuple(table for table in record.tables if table.list_name is None),
         lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
     )
-    assert Lists.of(TABLE, corrected).by_name["heath"].calibrated_as is None
+    assert ClassLists.of(TABLE, corrected).by_name["heath"].calibrated_as is None
     found, _ = ask(corrected, logits(), list="heath", include=frozenset({"scores"}))
     expected = by_hand(corrected, logits(), HEATH)
     assert {r.class_id: r.score for r in found.results} == pytest.approx(expected)

@@ -18,8 +18,8 @@ from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.server.app import create_app
 from florilege.server.background import drift_watch
-from florilege.server.background.drift_watch import Watch
-from florilege.server.background.publisher import Seen
+from florilege.server.background.drift_watch import DriftWatch
+from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -38,13 +38,13 @@ def session(bundle: Path) -> Session:
 
 def traffic(
     session: Session, record: CalibrationRecord, rows: int, *, dim: float = 1.0
-) -> Iterator[Seen]:
+) -> Iterator[AnsweredRequest]:
     """Photos scattered as those of the validation, maybe dimmer."""
     generator = np.random.default_rng(3)
     for _ in range(rows):
         colour = garden.COLOURS[generator.integers(12)] + generator.normal(0.0, 0.15, 3)
         photo = garden.pixels(dim * colour, seed=int(generator.integers(2**31)))
-        yield Seen(logits=session.logits(photo[np.newaxis])[record.head])
+        yield AnsweredRequest(logits=session.logits(photo[np.newaxis])[record.head])
 
 
 def alarms(metrics: Metrics) -> dict[str, float]:
@@ -56,9 +56,9 @@ def test_photos_like_those_of_the_validation_raise_no_alarm(
     session: Session, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics()
-    watch = Watch(record, metrics, None)
+    watch = DriftWatch(record, metrics, None)
     for seen in traffic(session, record, 1000):
-        watch.hear(seen)
+        watch.on_answer(seen)
     watch.close()
     assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
     assert value(metrics, "drift_photos") == 1000
@@ -69,9 +69,9 @@ def test_other_photos_raise_an_alarm_that_is_logged_once(
     session: Session, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics()
-    watch = Watch(record, metrics, None)
+    watch = DriftWatch(record, metrics, None)
     for seen in traffic(session, record, 1000, dim=0.4):
-        watch.hear(seen)
+        watch.on_answer(seen)
     watch.close()
     raised = {name for name, value in alarms(metrics).items() if value}
     assert raised == {alarm.watched for alarm in watch.monitor.alarms} != set()
@@ -92,9 +92,9 @@ def test_what_a_calibration_from_traffic_left_out_is_not_compared_with_it(
     suspect = sum(strict.verdict(seen.logits)[1] for seen in photos)
     assert 0 < suspect < len(photos)
     measured = replace(record.measured, split=split)
-    watch = Watch(replace(record, measured=measured, rejection=strict), Metrics(), None)
+    watch = DriftWatch(replace(record, measured=measured, rejection=strict), Metrics(), None)
     for seen in photos:
-        watch.hear(seen)
+        watch.on_answer(seen)
     watch.close()
     assert watch.monitor.rows == len(photos) - (suspect if split == "traffic" else 0)
 
@@ -103,7 +103,7 @@ def test_sets_and_scores_are_those_of_the_default_k(
     session: Session, record: CalibrationRecord
 ) -> None:
     """The monitor is told what the answers at the default K say, whatever was asked for."""
-    watch = Watch(record, Metrics(), None)
+    watch = DriftWatch(record, Metrics(), None)
     told: list[tuple[list[float], ...]] = []
     update = watch.monitor.update
 
@@ -114,8 +114,8 @@ def test_sets_and_scores_are_those_of_the_default_k(
     watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
     seen = list(traffic(session, record, 5))
     for one in seen:
-        watch.hear(one)
-    watch.rest()
+        watch.on_answer(one)
+    watch.on_idle()
     logits = np.concatenate([one.logits for one in seen]).astype(np.float64)
     powers = np.exp(logits)
     scores = powers / powers.sum(axis=1, keepdims=True)
@@ -132,14 +132,14 @@ def test_photos_are_looked_at_in_portions_and_when_it_is_quiet(
 ) -> None:
     monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", 4)
     metrics = Metrics()
-    watch = Watch(record, metrics, None)
+    watch = DriftWatch(record, metrics, None)
     looked = []
     for seen in traffic(session, record, 13):
-        watch.hear(seen)
+        watch.on_answer(seen)
         looked.append(value(metrics, "drift_photos"))
     assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12]
-    watch.rest()
-    watch.rest()
+    watch.on_idle()
+    watch.on_idle()
     assert value(metrics, "drift_photos") == 13
 
 
@@ -150,9 +150,9 @@ def test_what_is_seen_does_not_depend_on_the_portions(
     found = []
     for rows in (1, 4, 40, 41, 64):
         monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", rows)
-        watch = Watch(record, Metrics(), None)
+        watch = DriftWatch(record, Metrics(), None)
         for seen in photos:
-            watch.hear(seen)
+            watch.on_answer(seen)
         watch.close()
         plain = json.loads(watch.monitor.to_json())
         logs = [plain["tests"][name].pop("logs") for name in WATCHED]
@@ -169,14 +169,14 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
     monkeypatch.setattr(drift_watch, "monotonic", lambda: now)
     monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", 60.0)
     state = tmp_path / "watch.json"
-    watch = Watch(record, Metrics(), state)
+    watch = DriftWatch(record, Metrics(), state)
     saved = []
     for seconds, seen in zip(
         (0, 59, 60, 60.5, 61, 120, 121), traffic(session, record, 7), strict=True
     ):
         now = 1000.0 + seconds
-        watch.hear(seen)
-        watch.rest()
+        watch.on_answer(seen)
+        watch.on_idle()
         saved.append(json.loads(state.read_text())["rows"])
     assert saved == [0, 0, 0, 4, 4, 4, 7]
 
@@ -184,7 +184,7 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
 def test_several_photos_of_a_request_count_as_one(
     session: Session, record: CalibrationRecord
 ) -> None:
-    watch = Watch(record, Metrics(), None)
+    watch = DriftWatch(record, Metrics(), None)
     rows = np.concatenate([seen.logits for seen in traffic(session, record, 400)])
     told = list[int]()
     update = watch.monitor.update
@@ -195,7 +195,7 @@ def test_several_photos_of_a_request_count_as_one(
 
     watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
     for request in rows.reshape(100, 4, -1):
-        watch.hear(Seen(logits=request))
+        watch.on_answer(AnsweredRequest(logits=request))
     watch.close()
     assert watch.monitor.rows == 100
     assert min(np.bincount(told)) > 10  # the first, second, third and fourth photo alike
@@ -205,18 +205,18 @@ def test_a_photo_that_comes_again_counts_no_more(
     session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metrics = Metrics()
-    watch = Watch(record, metrics, None)
+    watch = DriftWatch(record, metrics, None)
     photos = list(traffic(session, record, 8, dim=0.4))
     for _ in range(50):
         for seen in photos:
-            watch.hear(seen)
+            watch.on_answer(seen)
     watch.close()
     assert watch.monitor.rows == 8
     assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
     monkeypatch.setattr(drift_watch, "REMEMBERED", 4)
-    watch = Watch(record, metrics, None)
+    watch = DriftWatch(record, metrics, None)
     for place in (0, 1, 2, 3, 0, 4, 0, 1):  # four are remembered, the least recent is forgotten
-        watch.hear(photos[place])
+        watch.on_answer(photos[place])
     watch.close()
     assert watch.monitor.rows == 6
 
@@ -226,15 +226,15 @@ def test_an_alarm_ends_when_photos_are_again_as_they_were_and_the_log_says_when(
 ) -> None:
     caplog.set_level(logging.INFO, "florilege.server")
     metrics, state = Metrics(), tmp_path / "watch.json"
-    watch = Watch(record, metrics, state)
+    watch = DriftWatch(record, metrics, state)
     for seen in traffic(session, record, 600, dim=0.4):
-        watch.hear(seen)
+        watch.on_answer(seen)
     watch.close()
     raised = {name for name, value in alarms(metrics).items() if value}
     assert raised
-    watch = Watch(record, metrics, state)  # the server is started anew
+    watch = DriftWatch(record, metrics, state)  # the server is started anew
     for seen in traffic(session, record, 2000):
-        watch.hear(seen)
+        watch.on_answer(seen)
     watch.close()
     assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
     assert caplog.text.count("drift: over since photo ") == len(raised)
@@ -245,16 +245,16 @@ def test_what_was_seen_is_kept_over_restarts_and_splits_make_no_difference(
 ) -> None:
     caplog.set_level(logging.INFO)
     photos = list(traffic(session, record, 150, dim=0.7))
-    whole = Watch(record, Metrics(), None)
+    whole = DriftWatch(record, Metrics(), None)
     for seen in photos:
-        whole.hear(seen)
+        whole.on_answer(seen)
     whole.close()
     state = tmp_path / "watch.json"
     for part in (photos[:37], photos[37:90], photos[90:]):
         metrics = Metrics()
-        watch = Watch(record, metrics, state)
+        watch = DriftWatch(record, metrics, state)
         for seen in part:
-            watch.hear(seen)
+            watch.on_answer(seen)
         watch.close()
     kept, expected = json.loads(state.read_text()), json.loads(whole.monitor.to_json())
     assert (kept["rows"], kept["alarms"]) == (150, expected["alarms"])
@@ -269,9 +269,9 @@ def test_an_alarm_is_saved_at_once(
 ) -> None:
     monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", np.inf)
     state = tmp_path / "watch.json"
-    watch = Watch(record, Metrics(), state)
+    watch = DriftWatch(record, Metrics(), state)
     for seen in traffic(session, record, 300, dim=0.4):
-        watch.hear(seen)
+        watch.on_answer(seen)
     kept, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())
     assert kept["alarms"] == now["alarms"] != []
     assert kept["rows"] < now["rows"]  # nothing was saved since
@@ -281,12 +281,12 @@ def test_an_alarm_of_before_shows_after_a_restart(
     session: Session, record: CalibrationRecord, tmp_path: Path
 ) -> None:
     state = tmp_path / "watch.json"
-    first = Watch(record, Metrics(), state)
+    first = DriftWatch(record, Metrics(), state)
     for seen in traffic(session, record, 600, dim=0.4):
-        first.hear(seen)
+        first.on_answer(seen)
     first.close()
     metrics = Metrics()
-    Watch(record, metrics, state)
+    DriftWatch(record, metrics, state)
     assert (
         {name for name, value in alarms(metrics).items() if value}
         == {alarm.watched for alarm in first.monitor.alarms}
@@ -303,9 +303,9 @@ def test_a_state_that_does_not_fit_is_begun_anew_and_that_is_said(
     damage: str,
 ) -> None:
     state = tmp_path / "watch.json"
-    before = Watch(record, Metrics(), state)
+    before = DriftWatch(record, Metrics(), state)
     for seen in traffic(session, record, 10):
-        before.hear(seen)
+        before.on_answer(seen)
     before.close()
     text = state.read_text()
     plain = json.loads(text)
@@ -313,9 +313,9 @@ def test_a_state_that_does_not_fit_is_begun_anew_and_that_is_said(
     broken = {"cut": text[:100], "no json": "?", "half of the tests": json.dumps(plain)}
     state.write_text(broken.get(damage, text))
     other = replace(record, calibration_id="new") if damage == "other calibration" else record
-    watch = Watch(other, Metrics(), state)
+    watch = DriftWatch(other, Metrics(), state)
     assert "from the beginning" in caplog.text
-    fresh = Watch(other, Metrics(), None)
+    fresh = DriftWatch(other, Metrics(), None)
     assert watch.monitor.to_json() == fresh.monitor.to_json()
     assert json.loads(state.read_text())["rows"] == 0
 
@@ -325,11 +325,11 @@ def test_a_state_that_cannot_be_written_is_said_once_and_watching_goes_on(
 ) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    watch = Watch(record, Metrics(), folder / "watch.json")
+    watch = DriftWatch(record, Metrics(), folder / "watch.json")
     (folder / "watch.json").unlink()
     folder.rmdir()
     for seen in traffic(session, record, 3):
-        watch.hear(seen)
+        watch.on_answer(seen)
         watch.close()
     assert watch.monitor.rows == 3
     assert caplog.text.count("cannot be written") == 1

@@ -280,7 +280,7 @@ def test_after_a_swap_a_photo_goes_with_the_bundle_that_answered_it(
         client: Any = TestClient(running.app)
         old = identify(client, jpeg((200, 30, 30)))
         recalibrated(served, "new")
-        running.app.state.reloader.tell()
+        running.app.state.reloader.request_reload()
         wait_for(lambda: running.engine.pipeline.model.calibration_id == "new")
         new = identify(client, jpeg((30, 30, 200)))
         for answer in (old, new):
@@ -316,7 +316,7 @@ def test_photos_are_decoded_within_the_budget_of_pixels(
     seen, make = list[int](), plain_jpeg
 
     def watched(header: Header, **sizes: int) -> bytes:
-        seen.append(budget.held)
+        seen.append(budget.pixels_in_use)
         return make(header, **sizes)
 
     monkeypatch.setattr(feedback, "plain_jpeg", watched)
@@ -326,7 +326,7 @@ def test_photos_are_decoded_within_the_budget_of_pixels(
         answer = identify(client, garden.photo(2))
         say(client, about(answer, "1001", consent=True))
     assert seen == [Image.open(io.BytesIO(garden.photo(2))).size[0] ** 2]
-    assert budget.held == 0
+    assert budget.pixels_in_use == 0
 
 
 def test_a_photo_that_cannot_be_decoded_whole_is_not_kept(client: Any, store: Path) -> None:

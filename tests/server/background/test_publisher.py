@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from florilege.server.app import create_app
 from florilege.server.background import publisher as module
-from florilege.server.background.publisher import Afterwards, Seen
+from florilege.server.background.publisher import AnsweredRequest, Publisher
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -26,21 +26,21 @@ class Ear:
         self.rested, self.closed = 0, False
         self.fails_at = fails_at
 
-    def hear(self, seen: Seen) -> None:
+    def on_answer(self, seen: AnsweredRequest) -> None:
         number = float(seen.logits[0, 0])
         if number == self.fails_at:
             raise OSError("no space left")
         self.heard.append(number)
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         self.rested += 1
 
     def close(self) -> None:
         self.closed = True
 
 
-def seen(value: float) -> Seen:
-    return Seen(logits=np.full((1, 3), value, dtype=np.float32))
+def seen(value: float) -> AnsweredRequest:
+    return AnsweredRequest(logits=np.full((1, 3), value, dtype=np.float32))
 
 
 def dropped(metrics: Metrics) -> float:
@@ -49,10 +49,10 @@ def dropped(metrics: Metrics) -> float:
 
 def test_everything_told_is_heard_in_order_before_the_end() -> None:
     ears = [Ear(), Ear()]
-    told = Afterwards(ears, Metrics())
+    told = Publisher(ears, Metrics())
     told.start()
     for number in range(200):
-        told.tell(seen(number))
+        told.publish(seen(number))
     told.close()
     for ear in ears:
         assert ear.heard == list(range(200))
@@ -61,10 +61,10 @@ def test_everything_told_is_heard_in_order_before_the_end() -> None:
 
 def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFixture) -> None:
     failing, other, metrics = Ear(fails_at=2), Ear(), Metrics()
-    told = Afterwards([failing, other], metrics)
+    told = Publisher([failing, other], metrics)
     told.start()
     for number in range(4):
-        told.tell(seen(number))
+        told.publish(seen(number))
     told.close()
     assert failing.heard == [0, 1, 3]
     assert other.heard == [0, 1, 2, 3]
@@ -75,12 +75,12 @@ def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFix
 def test_who_cannot_keep_up_misses_rows_and_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING", 5)
+    monkeypatch.setattr(module, "MAX_QUEUED", 5)
     slow, metrics = Ear(), Metrics()
-    told = Afterwards([slow], metrics)
+    told = Publisher([slow], metrics)
     missed = []
     for number in range(8):
-        told.tell(seen(number))  # returns at once, although nobody hears it yet
+        told.publish(seen(number))  # returns at once, although nobody hears it yet
         missed.append(dropped(metrics))
     assert missed == [0, 0, 0, 0, 0, 1, 2, 3]
     told.start()
@@ -90,18 +90,18 @@ def test_who_cannot_keep_up_misses_rows_and_holds_nobody_up(
 
 def test_nobody_listening_needs_no_thread() -> None:
     before = threading.active_count()
-    told = Afterwards([], Metrics())
+    told = Publisher([], Metrics())
     told.start()
-    told.tell(seen(1))
+    told.publish(seen(1))
     assert threading.active_count() == before
     told.close()
 
 
 def test_listeners_rest_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUIET_S", 0.01)
+    monkeypatch.setattr(module, "IDLE_AFTER_S", 0.01)
     ear, rested = Ear(), threading.Event()
-    ear.rest = rested.set  # type: ignore[method-assign]  # to wait for it
-    told = Afterwards([ear], Metrics())
+    ear.on_idle = rested.set  # type: ignore[method-assign]  # to wait for it
+    told = Publisher([ear], Metrics())
     told.start()
     assert rested.wait(15)
     told.close()
@@ -111,11 +111,11 @@ def test_an_answer_is_given_even_where_every_listener_fails(bundle: Path) -> Non
     application = create_app(Settings(bundle=bundle, watch=False))
     failing, metrics = Ear(fails_at=None), application.state.engine.metrics
 
-    def fail(_: Seen) -> None:
+    def fail(_: AnsweredRequest) -> None:
         raise RuntimeError("broken")
 
-    failing.hear = fail  # type: ignore[method-assign,assignment]  # on purpose
-    application.state.engine.afterwards = Afterwards([failing], metrics)
+    failing.on_answer = fail  # type: ignore[method-assign,assignment]  # on purpose
+    application.state.engine.publisher = Publisher([failing], metrics)
     with TestClient(application) as client:
         for _ in range(3):
             assert client.post("/v1/identify", content=garden.photo(0)).status_code == 200

@@ -14,10 +14,10 @@ from florilege.calibration.record.record_file import read_record
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.app import create_app
-from florilege.server.background.publisher import Seen
-from florilege.server.background.score_log_listener import ScoreLogging
+from florilege.server.background.publisher import AnsweredRequest
+from florilege.server.background.score_log_listener import ScoreLogListener
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -54,7 +54,8 @@ def test_the_logits_of_every_photo_are_logged_bit_for_bit_whatever_was_asked(
     assert photos_counted(metrics, "written") == 5
     pipeline = open_pipeline(bundle, device="cpu")
     expected = [
-        pipeline([garden.photo(index) for index in group], Ask(), "r").logits for group in groups
+        pipeline([garden.photo(index) for index in group], LocalizedQuery(), "r").logits
+        for group in groups
     ]
     with closing(open_score_log(folder, scorer)) as logged:
         for photos in (1, 2):
@@ -94,7 +95,7 @@ def test_starts_lose_nothing(bundle: Path, scorer: Scorer, tmp_path: Path) -> No
 
 def test_without_the_setting_nothing_is_logged(bundle: Path) -> None:
     app = create_app(Settings(bundle=bundle))
-    names = [listener.name for listener in app.state.engine.afterwards.listeners]
+    names = [listener.name for listener in app.state.engine.publisher.listeners]
     assert names == ["watch"]
 
 
@@ -104,14 +105,14 @@ def test_a_disk_that_fails_costs_rows_and_is_said_once(
     metrics = Metrics()
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the folder was")
-    log = ScoreLogging(ScoreLogWriter(blocked, scorer, max_bytes=2**30), metrics)
-    seen = Seen(logits=np.zeros((2, 12), dtype=np.float32))
+    log = ScoreLogListener(ScoreLogWriter(blocked, scorer, max_bytes=2**30), metrics)
+    seen = AnsweredRequest(logits=np.zeros((2, 12), dtype=np.float32))
     for _ in range(3):
-        log.hear(seen)
+        log.on_answer(seen)
     assert photos_counted(metrics, "failed") == 6
     assert caplog.text.count("score log cannot be written") == 1
     blocked.unlink()
-    log.hear(seen)
+    log.on_answer(seen)
     log.close()
     assert photos_counted(metrics, "written") == 2
 

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from florilege.errors import UsageError
 from florilege.server.app import create_app
-from florilege.server.http.api_keys import Keys
+from florilege.server.http.api_keys import ApiKeys
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.test_problems import check
@@ -97,9 +97,9 @@ def test_a_refusal_before_the_upload_is_read_closes_the_connection(
 def test_reading_the_file_again_forgets_no_count_and_keeps_the_old_keys_where_it_fails(
     keys_file: Path,
 ) -> None:
-    from florilege.server.errors import KeyUnknown, RateLimited
+    from florilege.server.problems import KeyUnknown, RateLimited
 
-    keys = Keys(keys_file)
+    keys = ApiKeys(keys_file)
     busy = {"x-api-key": "k2"}
     assert keys.check(busy).headers["RateLimit"].startswith('"key";r=1')
     keys_file.write_text(line("busy", "k2", "2/hour") + line("new", "k3"))
@@ -135,7 +135,7 @@ def test_a_file_that_is_none_names_each_line(tmp_path: Path, content: bytes, exp
     path = tmp_path / "keys"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=expected):
-        Keys(path)
+        ApiKeys(path)
 
 
 @pytest.mark.parametrize(

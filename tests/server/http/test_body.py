@@ -9,15 +9,15 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from florilege.server.errors import (
+from florilege.server.http import body as module
+from florilege.server.http.body import MOST_DIGITS, UploadBudget, read_body, read_images
+from florilege.server.problems import (
     BodyTooLarge,
     MalformedRequest,
     Overloaded,
     Problem,
     UploadTooSlow,
 )
-from florilege.server.http import body as module
-from florilege.server.http.body import MOST_DIGITS, Held, read_body, read_images
 from florilege.server.settings import Settings
 from tests.server.http.test_multipart import TYPE, form
 
@@ -36,13 +36,17 @@ def arriving(*chunks: bytes) -> Receive:
 
 
 def read(
-    chunks: Sequence[bytes], held: Held | None = None, *, content_type: str = "", **limits: Any
+    chunks: Sequence[bytes],
+    held: UploadBudget | None = None,
+    *,
+    content_type: str = "",
+    **limits: Any,
 ) -> list[bytes]:
     """The photos of a body."""
     settings = Settings(bundle=Path(), **limits)
 
     async def run() -> list[bytes]:
-        counted = held or Held(10**6)
+        counted = held or UploadBudget(10**6)
         before = counted.now
         headers = {"content-type": content_type}
         async with read_images(arriving(*chunks), headers, settings, counted) as images:
@@ -65,7 +69,7 @@ def test_a_body_may_have_as_many_bytes_as_allowed_in_any_pieces(size: int) -> No
 
 
 def test_nothing_is_read_beyond_the_limit() -> None:
-    held = Held(100)
+    held = UploadBudget(100)
     receive = arriving(b"12345", b"67890", b"1", b"2")
 
     async def run() -> None:
@@ -81,7 +85,7 @@ def test_nothing_is_read_beyond_the_limit() -> None:
 
 @pytest.mark.parametrize("others", [0, 89, 90, 91])
 def test_bodies_are_held_up_to_the_limit_and_given_back(others: int) -> None:
-    held = Held(100, others)
+    held = UploadBudget(100, others)
     if others <= 90:
         assert read([b"12345", b"67890"], held) == [b"1234567890"]
     else:

@@ -169,7 +169,7 @@ def test_an_upload_that_breaks_is_given_up_at_once(
     with opened(running) as sock:
         sock.sendall(POST + CHUNKED + chunks(10, 1) + b"no number\r\n")
         assert answer(sock)[0] == 400
-        wait_for(lambda: not running.app.state.held.now)
+        wait_for(lambda: not running.app.state.upload_budget.now)
         wait_for(lambda: value(running.engine.metrics, "requests_in_progress") == 0)
 
 

@@ -7,10 +7,10 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from florilege.server.errors import BodyTooLarge, Overloaded, Problem
 from florilege.server.http import middleware as module
 from florilege.server.http.error_handlers import problem_response
-from florilege.server.http.middleware import Edge, callers_request_id
+from florilege.server.http.middleware import RequestMiddleware, callers_request_id
+from florilege.server.problems import BodyTooLarge, Overloaded, Problem
 from florilege.server.prometheus import Metrics
 
 
@@ -51,7 +51,7 @@ def refused(
     scope: dict[str, Any] = {
         "type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"999")]
     }  # fmt: skip
-    asyncio.run(asyncio.wait_for(Edge(app, Metrics())(scope, receive, send), 15))
+    asyncio.run(asyncio.wait_for(RequestMiddleware(app, Metrics())(scope, receive, send), 15))
     return sent, read
 
 

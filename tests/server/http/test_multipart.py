@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florilege.server.errors import MalformedRequest, UnknownParameter, WrongNumberOfImages
 from florilege.server.http.multipart import MOST_PARTS, images_of_form
+from florilege.server.problems import MalformedRequest, UnknownParameter, WrongNumberOfImages
 
 BOUNDARY = "a-boundary"
 TYPE = f"multipart/form-data; boundary={BOUNDARY}"

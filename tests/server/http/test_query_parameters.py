@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 
-from florilege.server.answers.query import Question
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.app import create_app
 from florilege.server.http.query_parameters import MOST_NAMES, REPEATED, question_of
 from florilege.server.settings import Settings
 
-NAMES = [*Question.model_fields, "K", ""]
+NAMES = [*IdentifyQuery.model_fields, "K", ""]
 VALUES = [
     *("", "3", "0", "-1", "nan", " 3", "1e3", "true", "yes", "average_k", "top_k", "coverage"),
     *("mean", "scores", "scores,rollup", "scores,", ",", "a,b", "fr", "fr-CH", "é", "%2C", "a&b"),
@@ -28,7 +28,7 @@ client = TestClient(app)
 
 
 @app.get("/")
-def ask(question: Annotated[Question, Query()]) -> None:
+def ask(question: Annotated[IdentifyQuery, Query()]) -> None:
     read.append(question)
 
 

@@ -19,10 +19,10 @@ from florilege.models.runtime import CPU, installed_wheels
 from florilege.models.session import Session, open_graph
 from florilege.server.answers import pipeline as pipelines
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.engine import Engine
 from florilege.server.inference import batching
-from florilege.server.inference.batching import LARGEST, SIZES, Batching, in_batches
+from florilege.server.inference.batching import LARGEST, SIZES, BatchingBackend, in_batches
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import pipeline_of
 from florilege.server.settings import Settings
@@ -40,8 +40,8 @@ def session(bundle: Path) -> Session:
 
 
 @pytest.fixture
-def batches(session: Session) -> Iterator[Batching]:
-    found = Batching(session, replayed=True)
+def batches(session: Session) -> Iterator[BatchingBackend]:
+    found = BatchingBackend(session, replayed=True)
     yield found
     found.close()
 
@@ -62,7 +62,7 @@ class Gate:
         monkeypatch.setattr(FixedBatch, "run", held)
 
 
-def gathered(batches: Batching, number: int) -> None:
+def gathered(batches: BatchingBackend, number: int) -> None:
     """Wait until so many photos are decoded and wait for the next batch."""
     for _ in range(1000):
         if batches._decoded.qsize() >= number:
@@ -71,7 +71,7 @@ def gathered(batches: Batching, number: int) -> None:
     raise AssertionError(f"{batches._decoded.qsize()} of {number} photos gathered")
 
 
-def test_a_photo_gets_what_the_session_says(session: Session, batches: Batching) -> None:
+def test_a_photo_gets_what_the_session_says(session: Session, batches: BatchingBackend) -> None:
     assert (batches.provider, batches.dimensions) == (session.provider, session.dimensions)
     for photo in PHOTOS:
         (ours, seconds), (theirs, _) = (
@@ -83,7 +83,7 @@ def test_a_photo_gets_what_the_session_says(session: Session, batches: Batching)
             np.testing.assert_allclose(ours.logits[head], values, rtol=1e-5, atol=1e-5)
 
 
-def test_features_come_where_they_are_asked_for(batches: Batching, session: Session) -> None:
+def test_features_come_where_they_are_asked_for(batches: BatchingBackend, session: Session) -> None:
     ours, _ = batches.look(PHOTOS[0], max_pixels=MOST, features=True)
     theirs, _ = session.look(PHOTOS[0], max_pixels=MOST, features=True)
     assert ours.features is not None
@@ -92,7 +92,7 @@ def test_features_come_where_they_are_asked_for(batches: Batching, session: Sess
 
 
 def test_what_is_decoded_meanwhile_is_the_next_batch_and_all_get_their_own(
-    batches: Batching, session: Session, monkeypatch: pytest.MonkeyPatch
+    batches: BatchingBackend, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, number = Gate(monkeypatch), LARGEST + 6
     with ThreadPoolExecutor(number) as pool:
@@ -129,7 +129,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
         return load(*given, **named)
 
     monkeypatch.setattr("florilege.server.inference.batching.load", slow)
-    batches = Batching(session, replayed=False)
+    batches = BatchingBackend(session, replayed=False)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda photo: batches.look(photo, max_pixels=MOST), PHOTOS))
     batches.close()
@@ -139,7 +139,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
 # What goes wrong -------------------------------------------------------------------------------
 
 
-def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: Batching) -> None:
+def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: BatchingBackend) -> None:
     whole = garden.encoded(garden.pixels(garden.COLOURS[0], side=200), "JPEG")
     with pytest.raises(DamagedImage, match="cut short"):
         batches.look(read_header(whole[:-1000]), max_pixels=MOST)
@@ -147,7 +147,7 @@ def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: Batchi
 
 
 def test_numbers_that_are_none_fail_the_photo_they_belong_to_alone(
-    batches: Batching, monkeypatch: pytest.MonkeyPatch
+    batches: BatchingBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, run = Gate(monkeypatch), FixedBatch.run
 
@@ -172,7 +172,7 @@ def test_numbers_that_are_none_fail_the_photo_they_belong_to_alone(
 
 
 def test_a_batch_that_fails_fails_its_photos_and_not_the_next(
-    batches: Batching, monkeypatch: pytest.MonkeyPatch
+    batches: BatchingBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(FixedBatch, "run", lambda *_: 1 / 0)
@@ -186,7 +186,7 @@ def test_closing_ends_the_thread_after_the_last_photo(
 ) -> None:
     gate, batches = Gate(monkeypatch), None
     gate.open.set()
-    batches = Batching(session, replayed=False)
+    batches = BatchingBackend(session, replayed=False)
     gate.open.clear()
     gate.reached.clear()
     with ThreadPoolExecutor(3) as pool:
@@ -216,7 +216,7 @@ def test_batches_that_give_other_numbers_are_not_used(
 
     monkeypatch.setattr(FixedBatch, "run", off)
     with pytest.raises(FlorilegeError, match=r"batches of 1 give logits .* away from"):
-        Batching(session, replayed=True)
+        BatchingBackend(session, replayed=True)
     with caplog.at_level(logging.WARNING):
         assert in_batches(session) is session
     assert [record.message.split(" cannot")[0] for record in caplog.records] == [
@@ -252,7 +252,7 @@ def test_batches_go_without_replay_where_that_alone_is_refused(
 
     monkeypatch.setattr("florilege.server.inference.batching.open_graph", refusing)
     found = in_batches(session)
-    assert isinstance(found, Batching)
+    assert isinstance(found, BatchingBackend)
     found.close()
     assert opened == [True, False]
 
@@ -270,7 +270,7 @@ def test_threads_that_are_asked_for_are_all_there_are_on_a_gpu_too(
     settings = Settings(bundle=bundle, device="cpu", threads=3)
     engine = Engine(pipeline_of(settings), settings, Metrics())
     engine.close()
-    assert isinstance(engine.pipeline.session, Batching)
+    assert isinstance(engine.pipeline.session, BatchingBackend)
     assert engine.threads == 3
 
 
@@ -282,7 +282,7 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
     monkeypatch.setattr(batching, "cores", lambda: 2)
     with Running(Settings(bundle=bundle, device="cpu")) as running:
         engine = running.engine
-        assert isinstance(engine.pipeline.session, Batching)
+        assert isinstance(engine.pipeline.session, BatchingBackend)
         assert engine.threads == cores() + LARGEST
         assert isinstance(open_pipeline(bundle, device="cpu").session, Session)  # as predict does
         numbers = [number % 8 for number in range(64)]
@@ -290,7 +290,7 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
             answers = list(pool.map(lambda n: ask(running.port, body=garden.photo(n)), numbers))
     for number, (status, ours) in zip(numbers, answers, strict=True):
         assert status == 200
-        theirs = expected([garden.photo(number)], Ask(), "r").answer
+        theirs = expected([garden.photo(number)], LocalizedQuery(), "r").answer
         assert [each["class_id"] for each in ours["results"]] == [
             each.class_id for each in theirs.results
         ]
@@ -307,7 +307,7 @@ def test_a_gpu_replays_batches_that_agree_with_the_processor(
     if "onnxruntime-gpu" not in installed_wheels():
         pytest.skip("onnxruntime-gpu is not installed")
     batches = in_batches(Session(open_bundle(bundle), device="cuda"))
-    assert isinstance(batches, Batching)
+    assert isinstance(batches, BatchingBackend)
     assert not caplog.messages  # neither batches nor replay were refused
     with ThreadPoolExecutor(16) as pool:
         looks = [pool.submit(batches.look, photo, max_pixels=MOST) for photo in 8 * PHOTOS]

@@ -17,7 +17,6 @@ from PIL import Image, JpegImagePlugin
 from florilege.models import images
 from florilege.models.images import Header, read_header
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.errors import QueueTimeout
 from florilege.server.inference import decoding_budget as module
 from florilege.server.inference.decoding_budget import (
     MAX_DECODING_PIXELS,
@@ -25,6 +24,7 @@ from florilege.server.inference.decoding_budget import (
     PixelBudget,
     pixels_to_hold,
 )
+from florilege.server.problems import QueueTimeout
 from florilege.server.settings import Settings
 from tests.server.running import Running, wait_for
 
@@ -66,13 +66,13 @@ def test_who_does_not_fit_waits_until_others_have_left(monkeypatch: pytest.Monke
     third = Holder(budget, 10)
     wait_for(lambda: budget.waiting == 1)
     assert not third.inside.is_set()
-    assert budget.held == 100
+    assert budget.pixels_in_use == 100
     second.leave()
     assert third.inside.wait(15)
-    assert budget.held == 70
+    assert budget.pixels_in_use == 70
     first.leave()
     third.leave()
-    assert (budget.held, budget.waiting) == (0, 0)
+    assert (budget.pixels_in_use, budget.waiting) == (0, 0)
 
 
 def test_small_ones_do_not_overtake_a_large_one_that_waits() -> None:
@@ -100,7 +100,7 @@ def test_what_exceeds_the_budget_by_itself_goes_alone() -> None:
     small.leave()
     assert huge.inside.wait(15)
     huge.leave()
-    assert budget.held == 0
+    assert budget.pixels_in_use == 0
 
 
 def test_a_fiftieth_of_the_budget_is_not_counted_and_never_waits() -> None:
@@ -111,9 +111,9 @@ def test_a_fiftieth_of_the_budget_is_not_counted_and_never_waits() -> None:
         budget.hold(2, fail),
         budget.hold(0, fail),
     ):
-        assert budget.held == budget.limit
+        assert budget.pixels_in_use == budget.limit
     with budget.hold(3):
-        assert budget.held == 3
+        assert budget.pixels_in_use == 3
 
 
 def test_pictures_are_decoded_together_up_to_so_many_pixels(
@@ -123,7 +123,7 @@ def test_pictures_are_decoded_together_up_to_so_many_pixels(
     budget, half = PixelBudget(), MAX_DECODING_PIXELS // 2
     with budget.hold(half):
         with budget.hold(half, fail):
-            assert budget.held == MAX_DECODING_PIXELS
+            assert budget.pixels_in_use == MAX_DECODING_PIXELS
         with pytest.raises(AssertionError, match="had to wait"), budget.hold(half + 1, fail):
             pytest.fail("went in")
 
@@ -159,16 +159,16 @@ def test_who_gives_up_waiting_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -
     with budget.hold(10):
         with pytest.raises(QueueTimeout), budget.hold(1, give_up):
             pytest.fail("went in")
-        assert (budget.held, budget.waiting) == (10, 0)
+        assert (budget.pixels_in_use, budget.waiting) == (10, 0)
     with budget.hold(10, give_up):  # nobody is asked who need not wait
-        assert budget.held == 10
+        assert budget.pixels_in_use == 10
 
 
 def test_a_failure_while_decoding_gives_the_pixels_back() -> None:
     budget = PixelBudget(10)
     with pytest.raises(ZeroDivisionError), budget.hold(10):
         raise ZeroDivisionError
-    assert budget.held == 0
+    assert budget.pixels_in_use == 0
 
 
 @pytest.mark.parametrize("limit", [0, -5])
@@ -232,7 +232,7 @@ def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(
 
     def slow_for_large(header: Header, *rest: Any, **named: Any) -> Any:
         if header.kind == "png":
-            inside.append(running.engine.pipeline.budget.held)
+            inside.append(running.engine.pipeline.budget.pixels_in_use)
             entered.release()
             assert opened.wait(15)
         return load(header, *rest, **named)
@@ -257,7 +257,7 @@ def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(
             opened.set()
             assert [answer.result() for answer in answers] == [200, 200]
         assert inside == [90_000, 90_000]
-        assert (budget.held, budget.waiting) == (0, 0)
+        assert (budget.pixels_in_use, budget.waiting) == (0, 0)
 
 
 @pytest.mark.parametrize(("gap", "left"), [(1.0, 100 * 100), (2.0, 200 * 200)])

@@ -8,13 +8,13 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from florilege.errors import UsageError
-from florilege.server.errors import Problem
 from florilege.server.predict import parquet
 from florilege.server.predict import resumable_output as growing_module
 from florilege.server.predict.formats import COLUMNS
 from florilege.server.predict.photos import Observation
 from florilege.server.predict.prediction import Predicted
 from florilege.server.predict.resumable_output import Growing
+from florilege.server.problems import Problem
 
 pyarrow_parquet = pytest.importorskip("pyarrow.parquet")
 

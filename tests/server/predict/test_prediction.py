@@ -21,7 +21,7 @@ from florilege.data.layouts.folder import SUFFIXES
 from florilege.errors import DataError, SomeInputsFailed, UsageError
 from florilege.models.images.sniff import ENDINGS
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import Ask
+from florilege.server.answers.query import LocalizedQuery
 from florilege.server.cli import app
 from florilege.server.predict import batch_run, formats, prediction
 from florilege.server.predict.photos import Observation, find_photos
@@ -263,7 +263,7 @@ def test_answers_keep_their_order_however_many_wait(
     alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
     for count in (1, 4, 5, 13):  # four a thread wait at most
         asked = [Observation((photos / f"{number % 4}.png",)) for number in range(count)]
-        found = list(predict_all(pipeline, asked, Ask(), threads=threads))
+        found = list(predict_all(pipeline, asked, LocalizedQuery(), threads=threads))
         assert [one.observation for one in found] == asked
         assert [one.answer and one.answer.results for one in found] == [
             alone[number % 4] for number in range(count)
@@ -292,7 +292,7 @@ def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
     for count, threads, size in ((31, 1, 3), (17, 1, 2), (15, 1, 1), (31, 2, 1)):
         done.clear()
         asked = [Observation((paths[number % 5],)) for number in range(count)]
-        found = list(predict_all(pipeline, asked, Ask(), threads=threads))
+        found = list(predict_all(pipeline, asked, LocalizedQuery(), threads=threads))
         assert [one.observation for one in found] == asked
         assert [one.problem is not None for one in found] == [
             number % 5 == 4 for number in range(count)
@@ -303,7 +303,7 @@ def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
 
 
 def answer_of(pipeline: Pipeline, path: Path) -> Any:
-    (found,) = predict_all(pipeline, [Observation((path,))], Ask())
+    (found,) = predict_all(pipeline, [Observation((path,))], LocalizedQuery())
     assert found.answer is not None
     return found.answer.results
 
@@ -319,7 +319,7 @@ def test_no_more_of_a_file_is_read_than_allowed(
         path.write_bytes((photo + b"x")[: len(photo) + more])
     pipeline = open_pipeline(bundle, device="cpu")
     asked = [Observation((path,)) for path in (*sizes, *endless)]
-    found = list(predict_all(pipeline, asked, Ask()))
+    found = list(predict_all(pipeline, asked, LocalizedQuery()))
     codes = [one.problem and one.problem.code for one in found]
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
@@ -346,12 +346,12 @@ def test_ctrl_c_leaves_what_waits_undone(
                 assert stopped.wait(15)
             return "what the network says"
 
-        def decide(self, rows: Sequence[Any], ask: Ask, name: str) -> Any:
+        def decide(self, rows: Sequence[Any], ask: LocalizedQuery, name: str) -> Any:
             return SimpleNamespace(answer=None)
 
     monkeypatch.setattr("florilege.cores.ThreadPoolExecutor", Pool)
     asked = [Observation((photos / "0.png",))] * 9
-    found = predict_all(cast(Pipeline, Slow()), asked, Ask(), threads=1)
+    found = predict_all(cast(Pipeline, Slow()), asked, LocalizedQuery(), threads=1)
     next(found)
     with pytest.raises(KeyboardInterrupt):
         found.throw(KeyboardInterrupt)

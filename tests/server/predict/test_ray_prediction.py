@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from florilege.errors import UsageError
 from florilege.server.cli import app
-from florilege.server.predict.batch_settings import Batch
+from florilege.server.predict.batch_settings import BatchSettings
 from tests.server import garden
 
 ROOT = Path(__file__).parents[3]
@@ -180,9 +180,9 @@ def test_ctrl_c_ends_it_and_says_how_to_go_on(bundle: Path, slow: Path, tmp_path
 
 def test_flags_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--workers goes with --ray"):
-        Batch(workers=2)
+        BatchSettings(workers=2)
     with pytest.raises(ValueError, match="name a file"):
-        Batch(ray=True)
+        BatchSettings(ray=True)
 
 
 def test_without_the_extra_it_says_how_to_get_it(
