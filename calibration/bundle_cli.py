@@ -1,4 +1,4 @@
-"""``florilege bundle inspect``, ``verify``, ``diff`` and ``names``."""
+"""``florilege bundle inspect``, ``verify``, ``diff`` and ``set-names``."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ def diff(
     content = difference(open_bundle(a), newer)
     _print(content, _difference_lines(content), as_json=as_json)
     if not as_json and not content["same"]:
-        conclude(then=[("evaluate", b, "--data", _data_of(newer), "--against", a)])
+        conclude(then=[("evaluate", b, "--data", _data_of(newer), "--baseline", a)])
 
 
 def _data_of(bundle: Bundle) -> str:
@@ -74,7 +74,7 @@ def _data_of(bundle: Bundle) -> str:
 
 
 @app.command()
-def names(
+def set_names(
     bundle: BundlePath,
     file: Annotated[Path, typer.Argument(metavar="CLASSES_CSV", help="A line for each class.")],
     as_json: AsJson = False,

@@ -41,7 +41,7 @@ from florilege.ray_tasks import Workers, demand_ray
 from florilege.settings import flags_of
 from florilege.terminal import command, conclude, print_table, warn
 
-WITH_SCORES = {"--scores", "--correct-prior", "--approve", "--device", "--json", "--config"}
+WITH_SCORE_LOG = {"--score-log", "--correct-prior", "--approve", "--device", "--json", "--config"}
 """The flags of ``calibrate`` that go with a score log."""
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
@@ -68,14 +68,14 @@ def calibrate(
     report: Annotated[
         Path | None, typer.Option(help="Folder for pictures; needs the extra `report`.")
     ] = None,
-    scores: Annotated[
+    score_log: Annotated[
         Path | None, typer.Option(help="Score log of a server: calibrate from it, without --data.")
     ] = None,
     correct_prior: Annotated[
-        bool, typer.Option(help="With --scores: correct for changed class frequencies.")
+        bool, typer.Option(help="With --score-log: correct for changed class frequencies.")
     ] = False,
     approve: Annotated[
-        bool, typer.Option(help="With --scores: put the new thresholds into the bundle.")
+        bool, typer.Option(help="With --score-log: put the new thresholds into the bundle.")
     ] = False,
     device: Device = "auto",
     ray: Annotated[
@@ -89,17 +89,19 @@ def calibrate(
 ) -> None:
     """Choose every threshold of a bundle on validation photos and put them into it.
 
-    With --scores, thresholds are chosen from unlabelled traffic instead, for the K asked for
+    With --score-log, thresholds are chosen from unlabelled traffic instead, for the K asked for
     before: the changes are printed, but the bundle stays as it is without --approve.
     """
-    if scores is not None:
+    if score_log is not None:
         if data is not None or report is not None:
-            raise UsageError("--scores calibrates from traffic: leave out --data and --report")
-        if others := _flags_given(ctx) - WITH_SCORES:
+            raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
+        if others := _flags_given(ctx) - WITH_SCORE_LOG:
             raise UsageError(
-                f"--scores keeps what was asked for before: leave out {', '.join(sorted(others))}"
+                f"--score-log keeps what was asked for before: leave out {', '.join(sorted(others))}"
             )
-        outcome = recalibrate_bundle(bundle, scores, correct_prior=correct_prior, approve=approve)
+        outcome = recalibrate_bundle(
+            bundle, score_log, correct_prior=correct_prior, approve=approve
+        )
         if as_json:
             print_json(outcome.to_plain())
         else:
@@ -108,9 +110,9 @@ def calibrate(
                 conclude(then=[("serve", bundle)])
         return
     if data is None:
-        raise UsageError("--data is missing: name the photos to calibrate on, or --scores LOG")
+        raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
     if correct_prior or approve:
-        raise UsageError("--correct-prior and --approve go with --scores LOG")
+        raise UsageError("--correct-prior and --approve go with --score-log LOG")
     writer = nullcontext if report is None else _report(report)
     record = calibrate_bundle(
         bundle,
@@ -143,17 +145,16 @@ def evaluate(
     split: Annotated[
         str, typer.Option(help="Split to measure on, or part of one: test:0.3-1.")
     ] = "test",
-    against: Annotated[
+    baseline: Annotated[
         Path | None, typer.Option(help="An older bundle to compare with on the same photos.")
     ] = None,
     gate: Annotated[
-        Path | None, typer.Option(help="With --against: a yaml file that says what may be lost.")
+        Path | None, typer.Option(help="With --baseline: a yaml file that says what may be lost.")
     ] = None,
     feedback_store: Annotated[
         Path | None,
         typer.Option(help="Feedback of a server, instead of --data: its folder, or lines of JSON."),
     ] = None,
-    audit: Annotated[Path | None, typer.Option(hidden=True)] = None,  # for one version
     report: Annotated[
         Path | None, typer.Option(help="File for a page about it, .html; needs the extra `report`.")
     ] = None,
@@ -163,12 +164,9 @@ def evaluate(
 ) -> None:
     """Measure the sets of a calibrated bundle on photos it was not calibrated on.
 
-    With --gate, the exit code is 5 if the bundle is worse than --against by more than allowed.
+    With --gate, the exit code is 5 if the bundle is worse than --baseline by more than allowed.
     """
-    if audit is not None:
-        warn("--audit is now called --feedback-store")
-        feedback_store = feedback_store or audit
-    allowed = _gate(data, against, gate, feedback_store)
+    allowed = _gate(data, baseline, gate, feedback_store)
     drawn = None if report is None else _page(report, data)
     content: dict[str, Any] = {}
     tables: list[Titled] = []
@@ -178,8 +176,8 @@ def evaluate(
         record = read_record(open_bundle(bundle))
         audited = audit_file(feedback_store, calibration_id=record.calibration_id)
     if data is not None:
-        if against is not None:
-            check_comparable(bundle, against, data, split, device=device, gated=gate is not None)
+        if baseline is not None:
+            check_comparable(bundle, baseline, data, split, device=device, gated=gate is not None)
         shown = partial(bundle_outputs, data=data, split=split, device=device)
         with shown(bundle) as new:
             evaluation = evaluation_of(new)
@@ -188,8 +186,8 @@ def evaluate(
             content = evaluation.to_plain()
             tables = [*evaluation_tables(content, all_rules=all_rules), *lists_tables(content)]
             older: Findings | None = None
-            if against is not None:
-                with shown(against) as old:
+            if baseline is not None:
+                with shown(baseline) as old:
                     compared = compare_outputs(new, old)
                     if drawn is not None:
                         older = findings_of(old.record, old.outputs)
@@ -197,7 +195,7 @@ def evaluate(
                 content["against"] = [asdict(comparison) for comparison in compared]
                 judged = {"passed": not reasons, "why": reasons}
                 content["gate"] = None if allowed is None else judged
-                tables.append(comparison_table(compared, str(against), all_rules=all_rules))
+                tables.append(comparison_table(compared, str(baseline), all_rules=all_rules))
             html = None if drawn is None else drawn(new, evaluation, older)
     if feedback_store is not None:
         content["audit"] = audited.to_plain()
@@ -311,13 +309,13 @@ def _extra_report() -> Iterator[None]:
 
 
 def _gate(
-    data: str | None, against: Path | None, gate: Path | None, feedback_store: Path | None
+    data: str | None, baseline: Path | None, gate: Path | None, feedback_store: Path | None
 ) -> Gate | None:
     """The gate, if one is named; refuses flags that do not go together."""
     if data is None and feedback_store is None:
         raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
-    if data is None and against is not None:
-        raise UsageError("--against needs photos: name them with --data")
-    if gate is not None and against is None:
-        raise UsageError("--gate judges a comparison: name the older bundle with --against")
+    if data is None and baseline is not None:
+        raise UsageError("--baseline needs photos: name them with --data")
+    if gate is not None and baseline is None:
+        raise UsageError("--gate judges a comparison: name the older bundle with --baseline")
     return None if gate is None else read_gate(gate)

@@ -19,6 +19,7 @@ from florilege.error_messages import error_message, usage_exit
 from florilege.errors import FlorilegeError, UsageError
 from florilege.extras import install_hint
 from florilege.models.runtime import silence_telemetry
+from florilege.renames import accept_old_flags, current_command, variable
 from florilege.run_bundle import accept_runs
 
 # verb: (the module whose `app` holds it, what `florilege --help` says about it)
@@ -79,6 +80,7 @@ class LazyVerbs(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import the verb; for the list in ``--help`` its name and one line are enough."""
+        cmd_name = current_command("", cmd_name, hint=not ctx.resilient_parsing)
         if cmd_name not in VERBS or ctx.meta.get("listing"):
             return self.commands.get(cmd_name)
         try:
@@ -134,23 +136,34 @@ def _load(verb: str, module: str) -> Any:
     command = typer.main.get_command(app)
     if verb in GROUPS:
         for name, inner in command.commands.items():  # type: ignore[attr-defined]  # a group
-            _name_variables(inner, f"{verb}_{name}")
-        return command
+            _complete(inner, f"{verb} {name}")
+        return _accept_old_names(command, verb)
     command = getattr(command, "commands", {}).get(verb, command)
     if all(parameter.name != "config" for parameter in command.params):
         command.params.extend(config_option().params[:1])
-    _name_variables(command, verb)
+    _complete(command, verb)
     if verb in OPEN_RUNS:
         accept_runs(command)
     return command
 
 
-def _name_variables(command: Any, verb: str) -> None:
-    """Name the environment variable of each flag after the flag: FLORILEGE_TRAIN_BATCH_SIZE."""
+def _complete(command: Any, name: str) -> None:
+    """Name the environment variable of each flag after the flag; accept flags of old names."""
     for parameter in command.params:
         if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
-            flag = max(parameter.opts, key=len).lstrip("-")
-            parameter.envvar = f"FLORILEGE_{verb}_{flag}".replace("-", "_").upper()
+            parameter.envvar = variable(name, max(parameter.opts, key=len))
+    accept_old_flags(command, name)
+
+
+def _accept_old_names(group: Any, verb: str) -> Any:
+    """The group, which now takes the old names of its commands."""
+    get_command = group.get_command
+
+    def get_current(ctx: Any, name: str) -> Any:
+        return get_command(ctx, current_command(verb, name, hint=not ctx.resilient_parsing))
+
+    group.get_command = get_current
+    return group
 
 
 def _missing(verb: str, module: str) -> str:

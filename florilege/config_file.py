@@ -8,6 +8,7 @@ import typer.main
 import yaml
 
 from florilege.errors import UsageError
+from florilege.renames import current_keys
 from florilege.suggestions import meant
 
 
@@ -23,7 +24,8 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
         raise UsageError(f"--config {path} must hold lines `flag: value`, see the README")
     parameters = {parameter.name: parameter for parameter in ctx.command.params if parameter.name}
     del parameters["config"]
-    names = {str(name).replace("-", "_"): value for name, value in (content or {}).items()}
+    typed = {str(name).replace("-", "_"): value for name, value in (content or {}).items()}
+    names = current_keys(ctx.command_path.partition(" ")[2], typed)
     if unknown := sorted(set(names) - set(parameters)):
         allowed = ", ".join(sorted(parameters))
         near = meant(unknown[0], parameters)

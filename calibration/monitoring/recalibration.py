@@ -24,7 +24,7 @@ from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
 
 NOT_RESTORED = (
     "hit rates: they are unknown until some of this traffic is labelled (florilege evaluate "
-    "--audit)",
+    "--feedback-store)",
     "accuracy lost to blur, another camera or new species: sets of the same size hold the truth as "
     "rarely as before",
     "the coverage rules and thresholds of lists, which need labels: calibrate on labelled photos "

@@ -288,7 +288,7 @@ def names_file(tmp_path: Path) -> str:
 def test_names_says_what_was_merged_and_what_does_not_fit(calibrated: str, names_file: str) -> None:
     replace_files(calibrated, {"model.onnx": NETWORK})
     before = open_bundle(calibrated)
-    content = run_json("names", calibrated, names_file)
+    content = run_json("set-names", calibrated, names_file)
     bundle = open_bundle(calibrated)
     assert content == {
         "bundle": calibrated,
@@ -309,7 +309,7 @@ def test_names_says_what_was_merged_and_what_does_not_fit(calibrated: str, names
 
 
 def test_names_reads_well(calibrated: str, names_file: str) -> None:
-    assert words("names", calibrated, names_file)[:6] == [
+    assert words("set-names", calibrated, names_file)[:6] == [
         f"{calibrated}: 1 of 2 classes named",
         "1 class stays as before, not in the file: '10'",
         "7 rows of the file not used, no such class: 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more; "
@@ -333,7 +333,7 @@ def test_names_refuses_mistakes_and_leaves_the_bundle(
 ) -> None:
     before = open_bundle(calibrated)
     Path(names_file).write_text(text)
-    result = CliRunner().invoke(app, ["names", calibrated, names_file])
+    result = CliRunner().invoke(app, ["set-names", calibrated, names_file])
     assert isinstance(result.exception, DataError)
     assert re.search(message, str(result.exception))
     assert result.stdout == ""

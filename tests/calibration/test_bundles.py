@@ -458,7 +458,7 @@ def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_sc
 ) -> None:
     monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
     with holder(bundle.path) as other:
-        for flags in (["--data", data], ["--scores", "log", "--approve"]):
+        for flags in (["--data", data], ["--score-log", "log", "--approve"]):
             error = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags]).exception
             assert isinstance(error, UsageError)
             assert f"process ({other.pid}) writes into {bundle.path}" in str(error)

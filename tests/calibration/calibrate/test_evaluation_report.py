@@ -235,7 +235,7 @@ def test_an_older_bundle_stands_beside_the_new_one(bundle: Path, data: str, tmp_
     older = make_bundle(tmp_path / "older", sharper=0.1).path
     calibrate_bundle(older, data)
     file = tmp_path / "r.html"
-    result = evaluate(bundle, data, "--against", older, "--report", file, "--json")
+    result = evaluate(bundle, data, "--baseline", older, "--report", file, "--json")
     told, page = json.loads(result.stdout), read(file)
     rows = {row[0]: row[1:] for row in cells(page, "Beside the older bundle")}
     assert list(rows) == ["1", "2", "3", "5"]
@@ -267,7 +267,14 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_photo_is_scored(
 
 
 def test_a_page_needs_photos(bundle: Path, tmp_path: Path) -> None:
-    words = ["evaluate", str(bundle), "--audit", str(tmp_path), "--report", str(tmp_path / "r")]
+    words = [
+        "evaluate",
+        str(bundle),
+        "--feedback-store",
+        str(tmp_path),
+        "--report",
+        str(tmp_path / "r"),
+    ]
     error = CliRunner().invoke(app, words).exception
     assert isinstance(error, UsageError)
     assert "--report needs photos" in str(error)
@@ -290,7 +297,7 @@ def test_a_full_disk_loses_neither_the_figures_nor_the_old_page(
 
 def test_a_closed_gate_still_leaves_its_page(bundle: Path, data: str, tmp_path: Path) -> None:
     (tmp_path / "gate.yaml").write_text("min_rows: 100000")
-    more = ("--against", bundle, "--gate", tmp_path / "gate.yaml", "--report", tmp_path / "r.html")
+    more = ("--baseline", bundle, "--gate", tmp_path / "gate.yaml", "--report", tmp_path / "r.html")
     assert isinstance(evaluate(bundle, data, *more).exception, GateFailed)
     assert "Beside the older bundle" in read(tmp_path / "r.html")
 

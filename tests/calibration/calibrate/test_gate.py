@@ -61,10 +61,10 @@ def test_each_bundle_scores_the_photos_once(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "outputs_of", counted)
     alone = [
         json.loads(evaluate(folder, "bad", *flags, "--json")[1])
-        for flags in ([], ["--against", str(folder / "good")])
+        for flags in ([], ["--baseline", str(folder / "good")])
     ]
     looked.clear()
-    flags = ("--against", str(folder / "good"), "--json")
+    flags = ("--baseline", str(folder / "good"), "--json")
     together = json.loads(evaluate(folder, "bad", *flags)[1])
     assert looked == ["bad", "good"]
     assert together == alone[0] | alone[1]
@@ -92,7 +92,7 @@ def test_bundles_that_cannot_be_compared_are_refused_before_any_photo_is_scored(
         ("broken", BundleError, "cannot be loaded"),
         ("foreign", DataError, r"foreign cannot be compared .* 1 class id of test .*'c5'"),
     ):
-        _, _, error = evaluate(folder, "good", "--against", str(tmp_path / name))
+        _, _, error = evaluate(folder, "good", "--baseline", str(tmp_path / name))
         assert isinstance(error, kind)
         assert re.search(message, str(error))
 
@@ -112,7 +112,7 @@ def test_a_gate_judges_the_default_k_or_nothing(folder: Path, tmp_path: Path) ->
     ]  # K = 1 alone
     fewer = replace(older, tables=tuple(tables)).to_json()
     replace_files(tmp_path / "old", {"calibration.json": fewer.encode()})
-    flags = ("--against", str(tmp_path / "old"))
+    flags = ("--baseline", str(tmp_path / "old"))
     assert "\naverage_k 1 " in evaluate(folder, "good", *flags)[1].partition("against")[2]
     gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.1\n")
     _, _, error = evaluate(folder, "good", *flags, "--gate", gate)
@@ -148,7 +148,7 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
 
 def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path) -> None:
     gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.0\n")
-    flags = ("--against", str(folder / "same"), "--gate", gate, "--json")
+    flags = ("--baseline", str(folder / "same"), "--gate", gate, "--json")
     code, text, _ = evaluate(folder, "good", *flags)
     content = json.loads(text)
     assert code == 0
@@ -158,7 +158,7 @@ def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path
 
 
 def test_a_single_photo_tells_nothing_of_a_change_of_size(folder: Path) -> None:
-    flags = ("--against", str(folder / "same"), "--split", "test:0-0.001", "--json")
+    flags = ("--baseline", str(folder / "same"), "--split", "test:0-0.001", "--json")
     code, text, _ = evaluate(folder, "good", *flags)
     assert code == 0
     first = json.loads(text)["against"][0]
@@ -167,7 +167,7 @@ def test_a_single_photo_tells_nothing_of_a_change_of_size(folder: Path) -> None:
 
 def test_a_worse_bundle_is_stopped_with_exit_code_5(folder: Path, tmp_path: Path) -> None:
     gate = gate_file(tmp_path / "gate.yaml", "hit_rate_loss: 0.1\nsize_growth: 9\nproof: worse\n")
-    flags = ("--against", str(folder / "good"), "--gate", gate)
+    flags = ("--baseline", str(folder / "good"), "--gate", gate)
     code, text, error = evaluate(folder, "bad", *flags, "--json")
     assert code != 0
     assert isinstance(error, GateFailed)
@@ -181,19 +181,19 @@ def test_a_worse_bundle_is_stopped_with_exit_code_5(folder: Path, tmp_path: Path
 
 def test_a_better_bundle_passes_the_strictest_gate(folder: Path, tmp_path: Path) -> None:
     gate = gate_file(tmp_path / "gate.yaml", "proof: no_worse\nsize_growth: 0.5\n")
-    code, _, _ = evaluate(folder, "good", "--against", str(folder / "bad"), "--gate", gate)
+    code, _, _ = evaluate(folder, "good", "--baseline", str(folder / "bad"), "--gate", gate)
     assert code == 0
 
 
 def test_without_a_gate_nothing_is_stopped(folder: Path) -> None:
-    code, text, _ = evaluate(folder, "bad", "--against", str(folder / "good"), "--json")
+    code, text, _ = evaluate(folder, "bad", "--baseline", str(folder / "good"), "--json")
     assert code == 0
     assert json.loads(text)["gate"] is None
 
 
 def test_the_gate_of_too_few_photos_is_closed(folder: Path, tmp_path: Path) -> None:
     gate = gate_file(tmp_path / "gate.yaml", "min_rows: 1000\n")
-    _, _, error = evaluate(folder, "good", "--against", str(folder / "bad"), "--gate", gate)
+    _, _, error = evaluate(folder, "good", "--baseline", str(folder / "bad"), "--gate", gate)
     assert isinstance(error, GateFailed)
     assert "the gate needs 1,000" in str(error)
 
@@ -211,10 +211,10 @@ def test_an_empty_gate_file_allows_no_loss(tmp_path: Path) -> None:
 
 def test_flags_that_do_not_go_together_are_usage_errors(folder: Path, tmp_path: Path) -> None:
     gate = gate_file(tmp_path / "gate.yaml", "")
-    for flags in (("--gate", gate), ("--against", "x", "--gate", "missing")):
+    for flags in (("--gate", gate), ("--baseline", "x", "--gate", "missing")):
         _, _, error = evaluate(folder, "good", *flags)
         assert isinstance(error, UsageError)
-    for arguments in (["--against", str(folder / "bad")], []):
+    for arguments in (["--baseline", str(folder / "bad")], []):
         result = CliRunner().invoke(app, ["evaluate", str(folder / "good"), *arguments])
         assert isinstance(result.exception, FlorilegeError)
         assert "--data" in str(result.exception)

@@ -232,12 +232,7 @@ def test_the_command_prints_both_intervals(tmp_path: Path) -> None:
     rows.append(row(calibration_id=record.calibration_id, class_id="c5"))
     path = write(tmp_path / "rows.jsonl", rows)
     arguments = ["evaluate", str(tmp_path / "b"), "--feedback-store", str(path)]
-    old = ["evaluate", str(tmp_path / "b"), "--audit", str(path), "--json"]
     result = CliRunner().invoke(app, [*arguments, "--json"])
-    assert "--audit" not in result.stderr
-    hinted = CliRunner().invoke(app, old)
-    assert hinted.stdout == result.stdout
-    assert "--audit is now called --feedback-store" in hinted.stderr
     found = json.loads(result.stdout)["audit"]
     expected = audit([row()] * 9 + [row(class_id="c5")])
     assert found["audits"][0]["hit_rate"] == expected.hit_rate == 0.9

@@ -371,7 +371,7 @@ def test_the_command_shows_a_difference_and_asks_for_approval(
     bundle: Bundle, tmp_path: Path
 ) -> None:
     log = write_log(bundle, tmp_path / "log", live(bundle, 900, SHIFTED)[0])
-    arguments = ["calibrate", str(bundle.path), "--scores", str(log), "--correct-prior"]
+    arguments = ["calibrate", str(bundle.path), "--score-log", str(log), "--correct-prior"]
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0
     assert "K = 2: lambda" in shown.stdout
@@ -385,15 +385,15 @@ def test_the_command_shows_a_difference_and_asks_for_approval(
     assert content["new_calibration_id"] == record.calibration_id
     assert content["shift"]["evident"] is True
     assert content["not_restored"]
-    table = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--scores", str(log)])
+    table = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--score-log", str(log)])
     assert "hit rates" in table.stdout
 
 
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--scores", "log", "--data", "flora"],
-        ["--scores", "log", "--report", "here"],
+        ["--score-log", "log", "--data", "flora"],
+        ["--score-log", "log", "--report", "here"],
         ["--data", "flora", "--approve"],
         ["--data", "flora", "--correct-prior"],
         [],
@@ -424,7 +424,7 @@ def test_what_a_calibration_from_traffic_would_ignore_is_refused(
     bundle: Bundle, tmp_path: Path
 ) -> None:
     log = str(write_log(bundle, tmp_path / "log", live(bundle, 600)[0]))
-    arguments = ["calibrate", str(bundle.path), "--scores", log, "--approve", "--device", "cpu"]
+    arguments = ["calibrate", str(bundle.path), "--score-log", log, "--approve", "--device", "cpu"]
     result = CliRunner().invoke(app, [*arguments, "--min-size", "0", "--k", "4"])
     assert isinstance(result.exception, UsageError)
     assert "leave out --k, --min-size" in str(result.exception)

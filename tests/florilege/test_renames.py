@@ -1,0 +1,96 @@
+"""Old words of the command line do what the new ones do, and say what these are."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from florilege import cli
+from florilege.renames import RENAMED
+
+
+def command_of(words: str) -> Any:
+    """The command of words such as ``bundle set-names``."""
+    command = typer.main.get_command(cli.app)
+    context = typer.Context(command)
+    for word in words.split():
+        command = command.get_command(context, word)  # type: ignore[attr-defined]  # a group
+    return command
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_each_old_word_leads_to_one_that_is_there(old: str, new: str) -> None:
+    command, _, word = new.rpartition(" ")
+    if not word.startswith("--"):
+        assert command_of(new) is not None
+        return
+    flags = {flag for parameter in command_of(command).params for flag in parameter.opts}
+    assert word in flags
+    assert old.rpartition(" ")[2] not in flags
+
+
+def refusal(
+    *words: str, variables: Mapping[str, str] | None = None
+) -> tuple[Sequence[str], Sequence[str]]:
+    """What `evaluate` with a gate alone says: its warnings, and the errors."""
+    result = CliRunner().invoke(cli.app, words, env=variables or {})
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    hints = [line for line in lines if line.startswith("warning: ")]
+    return hints, [line for line in lines if line not in hints]
+
+
+EVALUATE = ("evaluate", "B")
+NEEDS_PHOTOS = ["error: --baseline needs photos: name them with --data"]
+STORE = ("--feedback-store", "S")
+
+
+@pytest.mark.parametrize("value", [["--against", "OLD"], ["--against=OLD"]])
+def test_an_old_flag_works_with_one_hint(value: Sequence[str]) -> None:
+    hints, errors = refusal(*EVALUATE, *STORE, *value)
+    assert hints == ["warning: --against is called --baseline now"]
+    assert errors == NEEDS_PHOTOS == refusal(*EVALUATE, *STORE, "--baseline", "OLD")[1]
+    assert refusal(*EVALUATE, *STORE, "--baseline", "OLD")[0] == []
+
+
+def test_an_old_variable_works_with_one_hint_and_the_new_one_wins() -> None:
+    old = {"FLORILEGE_EVALUATE_AGAINST": "OLD"}
+    hints, errors = refusal(*EVALUATE, *STORE, variables=old)
+    assert hints == [
+        "warning: FLORILEGE_EVALUATE_AGAINST is called FLORILEGE_EVALUATE_BASELINE now"
+    ]
+    assert errors == NEEDS_PHOTOS
+    both = old | {"FLORILEGE_EVALUATE_BASELINE": "NEW"}
+    assert refusal(*EVALUATE, *STORE, variables=both) == ([], NEEDS_PHOTOS)
+
+
+def test_an_old_line_of_a_file_works_with_one_hint(tmp_path: Path) -> None:
+    file = tmp_path / "evaluate.yaml"
+    file.write_text("against: OLD\nfeedback-store: S\n")
+    hints, errors = refusal(*EVALUATE, "--config", str(file))
+    assert hints == ["warning: against is called baseline now"]
+    assert errors == NEEDS_PHOTOS
+
+
+def test_an_old_command_works_with_one_hint() -> None:
+    result = CliRunner().invoke(cli.app, ["bundle", "names", "--help"])
+    assert result.exit_code == 0
+    assert result.stderr == "warning: 'bundle names' is called 'bundle set-names' now\n"
+    assert "CLASSES_CSV" in result.stdout
+
+
+def test_what_follows_a_double_dash_is_no_flag() -> None:
+    hints, errors = refusal("evaluate", "--", "B", "--against")
+    assert hints == []
+    assert "unexpected extra argument" in errors[0]
+
+
+def test_the_help_has_the_new_words_alone() -> None:
+    for words, new in (("evaluate", "--baseline"), ("bundle", "set-names")):
+        text = CliRunner().invoke(cli.app, [words, "--help"]).stdout
+        assert new in text
+        assert "--against" not in text
+        assert "│ names " not in text
