@@ -95,10 +95,8 @@ def calibrate(
     if score_log is not None:
         if data is not None or report is not None:
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
-        if others := _flags_given(ctx) - WITH_SCORE_LOG:
-            raise UsageError(
-                f"--score-log keeps what was asked for before: leave out {', '.join(sorted(others))}"
-            )
+        if others := ", ".join(sorted(_flags_given(ctx) - WITH_SCORE_LOG)):
+            raise UsageError(f"--score-log keeps what was asked for before: leave out {others}")
         outcome = recalibrate_bundle(
             bundle, score_log, correct_prior=correct_prior, approve=approve
         )
