@@ -129,10 +129,7 @@ def _about(log: ScoreLog, record: CalibrationRecord) -> Iterator[str]:
     if log.damaged:
         yield f"left out as torn or damaged, as a crash leaves them: {log.damaged:,} line(s)"
     if log.repeated:
-        yield (
-            "thresholds count photos that were sent again each time, as in a load test: "
-            f"{log.repeated:,} request(s)"
-        )
+        yield f"left out as photos sent again, which count once: {log.repeated:,} request(s)"
 
 
 def _check(record: CalibrationRecord) -> None:

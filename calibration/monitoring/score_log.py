@@ -146,7 +146,7 @@ class ScoreLog:
 
     Attributes:
         requests: How many there are, by their number of photos.
-        repeated: Of these, requests with exactly the logits of an earlier one.
+        repeated: Requests with exactly the logits of an earlier one, left out: a photo counts once.
         others: Requests of other networks or heads, left out.
         damaged: Lines left out, such as the torn end that a crash leaves.
     """
@@ -187,14 +187,16 @@ class ScoreLog:
             self.damaged += 1
             return
         number, content = len(photos), values.tobytes()
+        digest = sha256(content).digest()
+        if digest in self._seen:
+            self.repeated += 1
+            return
+        self._seen.add(digest)
         if number not in self._copies:
             file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
             self._copies[number] = self._files.enter_context(file)
         self._copies[number].write(content)
         self.requests[number] = self.requests.get(number, 0) + 1
-        digest = sha256(content).digest()
-        self.repeated += digest in self._seen
-        self._seen.add(digest)
 
     def close(self) -> None:
         """Delete the copies."""

@@ -1,6 +1,7 @@
 """The sentence that goes with a set: what was measured, and on how many photos."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from florilege.calibration.record.origin import TRAFFIC, Origin
@@ -27,10 +28,15 @@ def statement(
     """
     bases = (tag.lower().partition("-")[0] for tag in languages)
     say = next((PHRASES[base] for base in bases if base in PHRASES), ENGLISH)
-    told = say.whole.format(
+    return f"{_sentences(point, say)}{f' {say.empty}' if empty else ''}"
+
+
+@lru_cache(maxsize=256)  # a server says the same few again and again
+def _sentences(point: "OperatingPoint", say: Phrases) -> str:
+    measured = say.whole.format(
         measured=_measured_on(point, say), held=_held(point, say), truth=_truth(point, say)
     )
-    return f"{told}{_promise(point, say)}{f' {say.empty}' if empty else ''}"
+    return f"{measured}{_promise(point, say)}"
 
 
 def _held(point: "OperatingPoint", say: Phrases) -> str:

@@ -267,11 +267,12 @@ def test_networks_and_heads_are_never_mixed(tmp_path: Path) -> None:
         open_score_log(tmp_path, replace(SCORER, network="x" * 64))
 
 
-def test_requests_that_repeat_another_are_counted(tmp_path: Path) -> None:
+def test_requests_that_repeat_another_count_once(tmp_path: Path) -> None:
     written(tmp_path, range(3))
     written(tmp_path, range(1, 4))
     with opened(tmp_path) as log:
-        assert (log.requests, log.repeated) == ({1: 6}, 2)
+        assert (log.requests, log.repeated) == ({1: 4}, 2)
+        assert read(log) == expected(range(4))
 
 
 def test_a_log_is_read_as_it_was_when_it_was_opened(tmp_path: Path) -> None:
