@@ -35,9 +35,9 @@ from florilege.training.frozen.discriminant import Linear
 from florilege.training.frozen.feature_store import Features, folder_name
 from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.frozen.head import train_head
+from florilege.training.network import seeded, start
 from florilege.training.objective import head_of
 from florilege.training.recipes import RECIPES
-from florilege.training.train import seeded, start
 
 SIZES: Final = (1, 2, 3, 5)
 PARTS: Final = ("train", "val", "test")

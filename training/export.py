@@ -22,9 +22,9 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
 from florilege.training.frozen.blend import note_of
 from florilege.training.history import best_row
+from florilege.training.network import build_network
 from florilege.training.objective import head_of
 from florilege.training.run_folder import RunFolder
-from florilege.training.train import build_network
 from florilege.training.validation_metric import metric_of
 
 _LIBRARIES: Final = (

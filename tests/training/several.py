@@ -16,13 +16,14 @@ from typing import Any
 import torch
 import typer
 
-import florilege.training.train
+import florilege.training.network
 from florilege.errors import FlorilegeError
 from florilege.models.backbones import Network
 from florilege.training.config import TrainConfig
 from florilege.training.data_loader import Batch
 from florilege.training.loop import Run, Say
-from florilege.training.train import build_network, train_run
+from florilege.training.network import build_network
+from florilege.training.train import train_run
 from tests.training.small import plain_network, small_config, write_photos
 
 Work = Callable[[int, Say], object]  # of a rank, with a way to say a line
@@ -96,7 +97,7 @@ def plainly(config: TrainConfig, run: Path) -> Work:
     """Train a network without batch norms."""
 
     def work(_rank: int, say: Say) -> None:
-        setattr(florilege.training.train, "build_network", plain_network)  # noqa: B010  # for mypy
+        setattr(florilege.training.network, "build_network", plain_network)  # noqa: B010  # for mypy
         train_run(config, run, say=say)
 
     return work
@@ -143,7 +144,7 @@ def main(folder: Path) -> None:
     for name in LOSSES:
         start(folder, name, 4, plainly(even(photos, name), folder / name))
     config = random(photos)
-    florilege.training.train.build_network = turned_network
+    florilege.training.network.build_network = turned_network
     start(folder, "whole", 3, lambda _, say: train_run(config, folder / "whole", say=say))
     start(folder, "killed", 3, deadly(config, folder / "cut"))
     resume = partial(train_run, config, folder / "cut", resume=True)

@@ -81,5 +81,5 @@ class _Plain(nn.Module):
 
 
 def plain_network(_config: TrainConfig, head: str, classes: int) -> Network:
-    """In place of ``florilege.training.train.build_network``, for pictures of 16 px."""
+    """In place of ``florilege.training.network.build_network``, for pictures of 16 px."""
     return Network(_Plain(), build_head(head, 6, classes), head_name=head)

@@ -23,10 +23,11 @@ from florilege.training.configuration import from_plain
 from florilege.training.data_loader import EvaluationBatches, TrainingBatches, open_sources
 from florilege.training.distributed import ALONE, Ranks, Votes, together
 from florilege.training.history import best_row
+from florilege.training.network import build_network
 from florilege.training.objective import make_objective
 from florilege.training.rng import order
 from florilege.training.run_folder import RunFolder
-from florilege.training.train import build_network, train_run
+from florilege.training.train import train_run
 from tests.training.several import LOSSES, even, random
 from tests.training.small import plain_network, small_config, write_photos
 
@@ -67,7 +68,7 @@ def test_four_processes_train_what_one_does(
     several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setattr("florilege.training.train.build_network", plain_network)
+    monkeypatch.setattr("florilege.training.network.build_network", plain_network)
     train_run(even(several / "photos", loss), tmp_path / "alone", say=lambda _: None)
     alone, four = _last(tmp_path / "alone"), _last(several / loss)
     for part in ("network", "average", "loss"):
@@ -135,7 +136,7 @@ def test_processes_given_different_things_end_with_one_message(several: Path) ->
 def test_another_number_of_processes_goes_on_and_says_so(
     several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.training.train.build_network", plain_network)
+    monkeypatch.setattr("florilege.training.network.build_network", plain_network)
     shutil.copytree(several / "role", tmp_path / "run")
     config = from_plain(even(several / "photos", "role").to_plain() | {"epochs": 3})
     said: list[str] = []

@@ -20,7 +20,8 @@ from florilege.models.session import Session
 from florilege.models.thumbnails import make_thumbnail
 from florilege.training.configuration import resolve
 from florilege.training.export import export_run
-from florilege.training.train import build_network, train_run
+from florilege.training.network import build_network
+from florilege.training.train import train_run
 from tests.florilege.test_files import holder
 from tests.training.small import small_config, write_photos
 

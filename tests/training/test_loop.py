@@ -28,11 +28,12 @@ from florilege.training.data_loader import Batch, Sources, TrainingBatches, iter
 from florilege.training.device import Compute
 from florilege.training.loop import Run
 from florilege.training.losses import LOSSES
+from florilege.training.network import build_network
 from florilege.training.optimisation import mixup
 from florilege.training.optimisation.mixup import Mixture
 from florilege.training.pictures import Pictures
 from florilege.training.signals import interruptible
-from florilege.training.train import TrainResult, build_network, train_run
+from florilege.training.train import TrainResult, train_run
 from tests.training.small import plain_network, small_config, write_photos
 
 CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
@@ -255,7 +256,7 @@ def test_batches_of_a_step_are_one_large_batch(
     batch_size: int,
     accumulate: int,
 ) -> None:
-    monkeypatch.setattr("florilege.training.train.build_network", plain_network)
+    monkeypatch.setattr("florilege.training.network.build_network", plain_network)
     common: dict[str, Any] = {
         "loss": {"name": "cross_entropy"},
         "class_weight_power": power,
@@ -467,6 +468,6 @@ def test_validation_computes_in_the_precision_of_the_run(
         )
         return network
 
-    monkeypatch.setattr("florilege.training.train.build_network", watched)
+    monkeypatch.setattr("florilege.training.network.build_network", watched)
     _train(small_config(photos, precision="bf16"), tmp_path / "run")
     assert modes == {True: {torch.bfloat16}, False: {torch.bfloat16}}

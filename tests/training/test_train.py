@@ -16,11 +16,12 @@ from florilege.errors import DataError, UsageError
 from florilege.models.backbones import build
 from florilege.models.classes import ClassTable
 from florilege.models.heads import CosineHead, TwoHead
-from florilege.training import losses, train
+from florilege.training import losses
 from florilege.training.configuration import from_plain, resolve
 from florilege.training.data_loader import Batch
 from florilege.training.loop import Run
 from florilege.training.losses import CrossEntropy
+from florilege.training.network import build_network
 from florilege.training.train import TrainResult, train_run
 from tests.training.small import small_config, write_photos
 
@@ -218,7 +219,7 @@ def test_every_loss_trains_by_its_name_alone(photos: Path, tmp_path: Path, name:
     rows = _rows(tmp_path / "run")
     assert math.isfinite(float(rows[0]["train_loss"]))
     torch.manual_seed(0)
-    start = train.build_network(config, losses.LOSSES[name].head, 3).state_dict()
+    start = build_network(config, losses.LOSSES[name].head, 3).state_dict()
     assert not torch.equal(
         start["backbone.layers.0.0.weight"],
         _weights(tmp_path / "run")["backbone.layers.0.0.weight"],
@@ -264,7 +265,7 @@ def test_a_cosine_head_takes_the_scale_of_its_loss(
     monkeypatch.setattr(losses, "build", lambda _name, **parameters: Margin(**parameters))
     config = small_config(photos, loss={"name": "margin", "scale": 20.0}, epochs=1)
     train_run(config, tmp_path / "run", say=lambda _: None)
-    network = train.build_network(config, "cosine", 3)
+    network = build_network(config, "cosine", 3)
     network.load_state_dict(_weights(tmp_path / "run"))
     assert isinstance(network.head, CosineHead)
     assert network.head.scale.item() == 20.0
@@ -277,7 +278,7 @@ def test_a_cosine_head_of_any_loss_takes_the_scale_of_the_settings(
         photos, loss={"name": "top_k_hinge", "k": 1}, head="cosine", head_scale=4.0, epochs=1
     )
     train_run(config, tmp_path / "run", say=lambda _: None)
-    network = train.build_network(config, "cosine", 3)
+    network = build_network(config, "cosine", 3)
     network.load_state_dict(_weights(tmp_path / "run"))
     assert isinstance(network.head, CosineHead)
     assert network.head.scale.item() == 4.0
@@ -565,14 +566,14 @@ def test_a_network_too_large_for_one_file_is_refused_before_it_is_trained(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(photos)
-    network = train.build_network(config, "linear", 3)
+    network = build_network(config, "linear", 3)
     size = sum(value.nbytes for value in network.state_dict().values())
-    monkeypatch.setattr(train, "MOST_BYTES", size + 1)
-    train.build_network(config, "linear", 3)
-    monkeypatch.setattr(train, "MOST_BYTES", size)
+    monkeypatch.setattr("florilege.training.network.MOST_BYTES", size + 1)
+    build_network(config, "linear", 3)
+    monkeypatch.setattr("florilege.training.network.MOST_BYTES", size)
     with pytest.raises(UsageError, match="choose a smaller backbone"):
-        train.build_network(config, "linear", 3)
-    monkeypatch.setattr(train, "MOST_BYTES", 2**20)
+        build_network(config, "linear", 3)
+    monkeypatch.setattr("florilege.training.network.MOST_BYTES", 2**20)
     with pytest.raises(UsageError, match=r"tiny has 0\.0 GiB of weights.*choose a smaller back"):
         train_run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -11,12 +11,14 @@ from florilege.errors import FlorilegeError, SomeInputsFailed, UsageError
 from florilege.files import held
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
+from florilege.training.network import objective_of
+from florilege.training.preparation import open_data
 from florilege.training.sweep.grid import Point
 from florilege.training.sweep.held_out import check_runtime, tested
 from florilege.training.sweep.job_pool import Job, devices, outcomes
 from florilege.training.sweep.sweep_plot import accuracy_over_k
 from florilege.training.sweep.sweep_record import Record, RunRecord, asked_of
-from florilege.training.train import TrainResult, objective_of, open_data
+from florilege.training.train import TrainResult
 
 PICTURE: Final = "curves.png"
 

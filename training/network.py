@@ -1,0 +1,146 @@
+"""The loss of a run and its network: drawn from the seed, then given the weights to start with."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from florilege.data.dataset import Dataset
+from florilege.errors import DataError, UsageError
+from florilege.models.backbones import Network, build
+from florilege.models.backbones.pretrained import megabytes
+from florilege.models.backbones.weights import Weights, warm_start
+from florilege.models.export import MOST_BYTES
+from florilege.models.heads import CosineHead, TwoHead
+from florilege.training.config import TrainConfig
+from florilege.training.distributed import ALONE, Ranks
+from florilege.training.losses import TwoHeadAverageK
+from florilege.training.objective import Objective, make_objective
+
+
+def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:
+    """The loss of a run on its data.
+
+    Raises:
+        UsageError: A loss or a batch size that cannot be, or does not fit the data.
+        DataError: There are too few pictures.
+    """
+    labels, fewest = dataset.split("train").labels, 2 * ranks.count
+    if len(labels) < fewest:
+        raise DataError(
+            f"{config.data} has {len(labels)} training pictures, at least {fewest} are needed"
+        )
+    if config.batch_size < fewest:
+        raise UsageError(
+            f"batch_size must be at least {fewest}, two pictures for each of {ranks.count} "
+            f"processes, got {config.batch_size}: it counts those of all processes"
+        )
+    objective = make_objective(
+        config.loss_name,
+        config.loss_parameters,
+        head=config.head,
+        head_scale=config.head_scale,
+        accumulate=config.accumulate,
+        class_weight_power=config.class_weight_power,
+        mixup=config.mixup > 0,
+        class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
+    )
+    loss_fn = objective.loss_fn
+    keeps_own = isinstance(loss_fn, TwoHeadAverageK) and loss_fn.recent_batches
+    if keeps_own and not (ranks.alone or loss_fn.spans_ranks):
+        raise UsageError(
+            "loss.candidates=local with recent batches differs from process to process, which no "
+            "checkpoint holds: leave loss.candidates at global, or set loss.recent_batches=0"
+        )
+    return objective
+
+
+def build_network(config: TrainConfig, head: str, classes: int) -> Network:
+    """The network that the settings describe, its weights drawn from torch's random state.
+
+    Raises:
+        UsageError: There is no such backbone, it takes no pictures of this size, or it is too
+            large to be exported.
+    """
+    try:
+        network = build(config.backbone, classes, head, image_size=config.preprocess.image_size)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    size = sum(value.nbytes for value in network.state_dict().values())
+    if size >= MOST_BYTES:
+        raise UsageError(
+            f"{config.backbone} has {size / 2**30:.1f} GiB of weights, and an ONNX file holds less "
+            f"than {MOST_BYTES / 2**30:.0f}: choose a smaller backbone"
+        )
+    return network
+
+
+def seeded(
+    config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE
+) -> tuple[Objective, Network]:
+    """The loss of a run and its network, drawn from the seed of the run; see `start`."""
+    torch.manual_seed(config.seed)
+    objective = objective_of(config, dataset, ranks)
+    return objective, build_network(config, objective.head, len(dataset.classes))
+
+
+def start(
+    network: Network,
+    config: TrainConfig,
+    objective: Objective,
+    dataset: Dataset,
+    weights: Weights | None,
+) -> list[str]:
+    """Give a new network its first weights; returns notes on them for the user."""
+    classes, notes = dataset.classes, list[str]()
+    prior = config.multi_label_prior
+    if prior is not None and objective.head != "two_head":
+        raise UsageError(
+            f"multi_label_prior is for a two_head head; {config.loss_name} trains a "
+            f"{objective.head} head"
+        )
+    average_k = objective.loss_fn.average_k if prior is None else prior * len(classes)
+    if isinstance(network.head, TwoHead) and average_k is not None and average_k < len(classes):
+        network.head.start_multi_label_at(average_k)
+        notes.append(
+            f"multi-label head: a fresh class starts at probability {average_k / len(classes):.3g},"
+            f" bias {network.head.multi_label.bias[0]:.2f}; --set multi_label_prior=0.5 for bias 0"
+        )
+    if isinstance(network.head, CosineHead) and objective.scale is not None:
+        network.head.scale.fill_(objective.scale)
+    if weights is not None:
+        notes.append(warm_start(network, weights, classes.ids))
+    return notes
+
+
+def unfreeze(network: Network, config: TrainConfig) -> list[str]:
+    """Leave the blocks alone that are not to be trained; returns what to tell the user."""
+    if config.unfreeze is not None:
+        network.keep_statistics()
+    if not isinstance(config.unfreeze, int):
+        return []
+    try:
+        network.train_only(config.unfreeze)
+    except ValueError as error:
+        raise UsageError(f"unfreeze: {error}") from error
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
+    trainable = sum(size for size, learns in sizes if learns)
+    total = sum(size for size, _ in sizes)
+    few = {0: "alone, nothing", 1: "and the last block"}
+    blocks = few.get(config.unfreeze, f"and the last {config.unfreeze} blocks")
+    return [
+        f"training the head {blocks} of {config.backbone}: "
+        f"{trainable / 1e6:.3g} of {total / 1e6:.3g} million weights"
+    ]
+
+
+def notes_on_random_weights(config: TrainConfig) -> Iterator[str]:
+    """A warning if nobody chose random weights for a network that has pretrained ones."""
+    size = megabytes(config.backbone)
+    if size is None or "weights" in config.model_fields_set or not config.epochs:
+        return
+    yield (
+        f"warning: {config.backbone} starts from random weights and needs many photos; --weights "
+        f"pretrained downloads what it has learnt from others (about {size:.0f} MB), --weights "
+        "FILE takes it from a file, --weights none starts from nothing without this warning"
+    )

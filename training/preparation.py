@@ -1,0 +1,116 @@
+"""What a run needs of its data before the first step, and what the user should know of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from florilege.cores import cores
+from florilege.data.dataset import Dataset
+from florilege.data.records import count_of
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
+from florilege.models.backbones import Network, side_taken
+from florilege.models.backbones.weights import PRETRAINED, Weights
+from florilege.models.photo_hashes import PhotoHashes
+from florilege.models.thumbnails import pack, read_thumbnails
+from florilege.training.config import TrainConfig
+from florilege.training.device import Compute
+from florilege.training.frozen.feature_store import Features, folder_name
+from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.pictures import hash_photos, short_side
+from florilege.training.recipes import RECIPES
+
+
+def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
+    """The data of a run; where they cannot be opened, also where those of its recipe are.
+
+    Raises:
+        DataError: They cannot be opened.
+    """
+    try:
+        return open_dataset(config.data, splits=splits)
+    except DataError as error:
+        message, place = str(error), RECIPES[config.recipe].place
+        if place and place.partition(": ")[2] not in message:
+            message += f"; {place}"
+        raise DataError(message) from error
+
+
+def reference_pictures(dataset: Dataset) -> bytes | None:
+    """The reference pictures of the classes in one file; None where there are none."""
+    files = {item.id: dataset.thumbnails[item.id] for item in dataset.classes if item.thumbnail}
+    return pack(dataset.classes, read_thumbnails(dataset.source, files)) if files else None
+
+
+def notes_on_validation(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
+    """What to tell the user where the figures on val are not what they seem."""
+    largest = len(dataset.classes) - 1
+    if config.validation.k > largest:
+        yield f"validation.k is {largest}, the largest for {len(dataset.classes)} classes"
+    train, val = (dataset.splits.get(name) for name in ("train", "val"))
+    if train is None or val is None or train.observations is None or val.observations is None:
+        return
+    shared = len({*train.observations} & {*val.observations})
+    if shared:
+        yield (
+            f"{count_of(shared, 'plant', 'plants')} of val also in train, which makes accuracy on "
+            "val too good: `florilege data split --keep` writes a manifest with such plants in "
+            "train alone"
+        )
+
+
+def notes_on_enlarging(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
+    """What to tell the user if pictures are smaller than the input they are resized to."""
+    size = config.preprocess.image_size
+    side = short_side(dataset.split("train")) or size
+    enough = side_taken(config.backbone, max(side, 8)) if side < size else size
+    if enough < size:
+        yield (
+            f"pictures of {side} px are enlarged to {size} px: --image-size {enough} is "
+            f"about {(size / enough) ** 2:.1f} times less work"
+        )
+
+
+def frozen_features(
+    dataset: Dataset,
+    config: TrainConfig,
+    network: Network,
+    run: Path,
+    compute: Compute,
+    say: Callable[[str], None],
+) -> tuple[Features, Features]:
+    """Features of `train` and `val`, kept beside the run or where the settings say."""
+    preprocess = config.preprocess
+    folder = Path(config.features) if config.features else run.resolve().parent / "features"
+    backbone = FrozenBackbone(
+        network,
+        preprocess,
+        folder / folder_name(config.backbone, network.backbone, preprocess),
+        compute,
+        cores() if config.workers is None else config.workers,
+        say,
+    )
+    return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
+
+
+def photos_of(
+    dataset: Dataset,
+    config: TrainConfig,
+    features: tuple[Features, Features] | None,
+    weights: Weights | None,
+) -> PhotoHashes:
+    """The photos that train the network and choose its checkpoint.
+
+    Those of the run that this one began with are among them, as far as it is one of ours.
+    """
+    if not config.epochs:
+        photos = PhotoHashes.of()
+    elif features is not None:
+        photos = PhotoHashes.of(*(each.hashes for each in features))
+    else:
+        workers = cores() if config.workers is None else config.workers
+        splits = [dataset.split(name) for name in ("train", "val")]
+        photos = PhotoHashes.of(*(hash_photos(split, workers=workers) for split in splits))
+    if weights is not None and weights.photos is not None:
+        return photos | weights.photos
+    unknown = weights is None and config.weights not in (None, PRETRAINED)  # not read on resuming
+    return photos | PhotoHashes.of(complete=not unknown)
