@@ -184,8 +184,8 @@ def _killed(bundle: Path, photos: list[str], threads: int, to: Path) -> None:
 
 
 def _finished(output: Path) -> int:
-    journal = output.with_name(f"{output.name}.run")
-    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+    part = output.with_name(f"{output.name}.part")
+    return part.read_bytes().count(b"\n") if part.exists() else 0
 
 
 def _start(

@@ -22,7 +22,7 @@ from florilege.server.log_format import log_to_stderr
 from florilege.server.malloc import tune_malloc
 from florilege.server.predict.batch_run import check_outputs, predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.photos import find_photos, shown
+from florilege.server.predict.photos import display_path, find_photos
 from florilege.server.reload import ignore_hangups
 from florilege.server.scheduling import schedule_as_batch
 from florilege.server.serve import bind, make_server
@@ -76,7 +76,7 @@ def predict(
     if skipped:
         say(
             f"skipped {len(skipped)} files that are not named like pictures, "
-            f"such as {shown(skipped[0])}"
+            f"such as {display_path(skipped[0])}"
         )
     if not observations:
         places = ", ".join("standard input" if path == "-" else path for path in paths)

@@ -15,7 +15,6 @@ from time import monotonic, perf_counter
 from typing import TypeVar
 
 from florilege.cores import cores
-from florilege.server.answers.answer import operating_point
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.warmup import warm_up
@@ -195,10 +194,6 @@ class Engine:
     def deadline(self) -> float:
         """Until when, on the monotonic clock, a request that is submitted now may wait."""
         return monotonic() + self.settings.queue_timeout_s
-
-    def check_calibrated(self, query: LocalizedQuery) -> None:
-        """Refuse before the upload, as `operating_point` and `ClassLists.restriction` do."""
-        operating_point(self.pipeline.record, query, 1, self.pipeline.lists.restriction(query))
 
     def observe(self, outcome: Outcome, job: PendingRequest) -> None:
         """Count one answered request, and tell those who take note of it."""

@@ -13,9 +13,9 @@ from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Problem
 from florilege.server.schemas import Answer
+from florilege.server.settings import MAX_IMAGES
 
 Photo = bytes | str | os.PathLike[str]
-MAX_PHOTOS = 5
 
 
 class Predictor:
@@ -43,8 +43,8 @@ class Predictor:
             first = error.errors()[0]
             raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
         several = [photos] if isinstance(photos, bytes | str | os.PathLike) else list(photos)
-        if not 1 <= len(several) <= MAX_PHOTOS:
-            raise UsageError(f"give 1 to {MAX_PHOTOS} photos of one organism, got {len(several)}")
+        if not 1 <= len(several) <= MAX_IMAGES:
+            raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(several)}")
         try:
             outcome = self._pipeline([_read(photo) for photo in several], localized_query, "")
         except Problem as problem:

@@ -13,6 +13,7 @@ Device = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 MEBIBYTE = 2**20
+MAX_IMAGES = 5
 
 
 def _rate(text: str) -> str:
@@ -42,7 +43,7 @@ class Settings(settings.FlagSettings):
     """Most pixels of one photo, told from its header."""
     max_decoding_pixels: Count = MAX_DECODING_PIXELS
     """Most pixels decoded at once, in all threads together; the next photo waits."""
-    max_images: Count = 5
+    max_images: Count = MAX_IMAGES
     """Most photos in one request."""
     upload_deadline_s: Seconds = 20.0
     """Seconds an upload may take."""

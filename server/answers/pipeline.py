@@ -18,7 +18,7 @@ from florilege.models.images import MAX_PIXELS, ImageError, UnsupportedImage, re
 from florilege.models.images import ImageTooLarge as TooManyPixels
 from florilege.models.runtime import CUDA
 from florilege.models.session import Outputs, Session
-from florilege.server.answers.answer import answer, judge
+from florilege.server.answers.answer import answer, judge, operating_point
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import ClassLists, open_list
 from florilege.server.inference.batching import LARGEST, BatchingBackend, in_batches
@@ -96,6 +96,10 @@ class Pipeline:
             which = number if len(photos) > 1 else None
             rows.append(self.outputs(photo, which, stages=stages, check=check))
         return self.decide(rows, query, answer_id, stages=stages)
+
+    def check_query(self, query: LocalizedQuery) -> None:
+        """Raise, before there are photos, the `Problem` that no photo could change."""
+        operating_point(self.record, query, 1, self.lists.restriction(query))
 
     @property
     def gathering(self) -> int:

@@ -31,9 +31,9 @@ async def answered(
     """
     engine.check_accepting()
     if query.only is None:
-        engine.check_calibrated(query)
+        engine.pipeline.check_query(query)
     else:  # thousands of classes may be named, or misspelt
-        await engine.in_side_thread(engine.check_calibrated, query)
+        await engine.in_side_thread(engine.pipeline.check_query, query)
     upload_budget: UploadBudget = request.app.state.upload_budget
     received = read_images(request.receive, request.headers, engine.settings, upload_budget, find)
     async with received as photos:

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -13,19 +13,19 @@ from florilege.models.runtime import installed
 from florilege.ray_tasks import demand_ray
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.predict import formats, parquet
-from florilege.server.predict.batch_settings import BatchSettings, Format
+from florilege.server.predict import formats
+from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.embeddings import Embeddings
-from florilege.server.predict.photos import Observation, shown
-from florilege.server.predict.prediction import Predicted, check_calibrated, predict_all
+from florilege.server.predict.photos import Observation, display_path
+from florilege.server.predict.prediction import Prediction, predict_all
 from florilege.server.predict.ray_prediction import predict_on_ray
-from florilege.server.predict.resumable_output import Asked, Growing, Tally
+from florilege.server.predict.resumable_output import Convert, Options, ResumableOutput, Tally
+from florilege.server.problems import Problem
 from florilege.terminal import say
 
-_TEXT: dict[str, Callable[[Predicted], str]] = {
-    "csv": formats.csv_rows,
-    "jsonl": formats.json_line,
-    "parquet": parquet.line,
+_CONVERT: dict[str, Convert] = {
+    "csv": formats.write_csv_file,
+    "parquet": formats.write_parquet,
 }
 
 
@@ -40,7 +40,7 @@ def check_outputs(batch: BatchSettings) -> None:
         if path is not None:
             _check_file(flag, path)
     if batch.form == "parquet":
-        parquet.demand_pyarrow()
+        formats.demand_pyarrow()
     if batch.ray:
         demand_ray()
 
@@ -72,44 +72,49 @@ def predict_batch(
         BundleError: Embeddings of a network that gives no features.
         SomeInputsFailed: Some photos cannot be used.
     """
-    check_calibrated(pipeline, query)
-    dimensions, finished, tally, growing, embeddings = 0, 0, Tally(), None, None
-    if batch.embeddings is not None:
-        dimensions = _dimensions(pipeline)
+    _check_calibrated(pipeline, query)
+    dimensions = 0 if batch.embeddings is None else _dimensions(pipeline)
     with ExitStack() as stack:
+        output, embeddings, tally = None, None, Tally()
         if batch.output is not None and batch.form != "table":
-            asked = _asked(pipeline, observations, query, batch)
-            parts = parquet.Parts(batch.output) if batch.form == "parquet" else None
-            growing = Growing(batch.output, asked, _head(batch.form).encode(), parts)
-            stack.enter_context(closing(growing))
-            stack.enter_context(_kept_if_stopped(growing))
-            finished, tally = growing.begin(resume=batch.resume), growing.tally
-            if growing.complete:
-                say(f"{growing.output} is complete, there is nothing to resume")
+            options = _options(pipeline, observations, query, batch)
+            output = stack.enter_context(_resumable(batch, options))
+            tally = output.tally
+            if output.complete:
+                say(f"{output.output} is complete, there is nothing to resume")
                 return
-            if finished:
-                say(f"resuming after {finished:,} of {len(observations):,}")
+        finished = tally.finished
+        if finished:
+            say(f"resuming after {finished:,} of {len(observations):,}")
         if batch.embeddings is not None:
             embeddings = Embeddings(batch.embeddings, observations, dimensions, finished)
             stack.enter_context(closing(embeddings))
-            if growing is None:  # nobody can go on with these
+            if output is None:  # nobody can continue these
                 stack.callback(embeddings.part.unlink, missing_ok=True)
-        left, features = observations[finished:], embeddings is not None
-        if batch.ray:
-            found = predict_on_ray(pipeline, left, query, batch, features=features)
+            tally.failed = embeddings.count_failed()
+        predictions = _predictions(pipeline, observations[finished:], query, batch)
+        noted = _noted(stack.enter_context(closing(predictions)), embeddings, tally)
+        if output is None:
+            _print(noted, batch)
         else:
-            found = predict_all(pipeline, left, query, threads=batch.threads, features=features)
-        told = _told(stack.enter_context(closing(found)), embeddings)
-        if growing is None:
-            _print(_counted(told, tally), batch)
-        else:
-            for one in told:
-                growing.add(_TEXT[batch.form](one).encode(), *_outcome(one))
+            for one in noted:
+                output.add(formats.json_text(formats.line_of(one)))
         if embeddings is not None:
             embeddings.finish()
-        if growing is not None:
-            growing.finish()
-    _say(tally, observations, batch, resumed=finished > 0)
+        if output is not None:
+            output.finish()
+    _summarise(tally, observations, batch, resumed=finished > 0)
+
+
+def _check_calibrated(pipeline: Pipeline, query: LocalizedQuery) -> None:
+    try:
+        pipeline.check_query(query)
+    except Problem as error:
+        values = [each if isinstance(each, str) else f"{each:g}" for each in error.allowed or ()]
+        if len(values) > 12:
+            values = [*values[:5], "...", *values[-3:]]
+        possible = f"; possible are {', '.join(values)}" if values else ""
+        raise UsageError(f"{error.detail}{possible}") from error
 
 
 def _dimensions(pipeline: Pipeline) -> int:
@@ -121,19 +126,31 @@ def _dimensions(pipeline: Pipeline) -> int:
     return pipeline.session.dimensions
 
 
-def _asked(
+def _predictions(
     pipeline: Pipeline,
     observations: Sequence[Observation],
     query: LocalizedQuery,
     batch: BatchSettings,
-) -> Asked:
+) -> Generator[Prediction]:
+    features = batch.embeddings is not None
+    if batch.ray:
+        return predict_on_ray(pipeline, observations, query, batch, features=features)
+    return predict_all(pipeline, observations, query, threads=batch.threads, features=features)
+
+
+def _options(
+    pipeline: Pipeline,
+    observations: Sequence[Observation],
+    query: LocalizedQuery,
+    batch: BatchSettings,
+) -> Options:
     """All that decides what the files hold."""
     photos = hashlib.sha256()
     for one in observations:
         photos.update(f"{one.name}\0".encode("utf-8", "surrogatepass"))
-        photos.update(b"".join(f"{shown(path)}\n".encode() for path in one.photos))
+        photos.update(b"".join(f"{display_path(path)}\n".encode() for path in one.photos))
     model, restriction = pipeline.model, pipeline.lists.restriction(query)
-    listed = None if restriction is None else "\n".join(each.id for each in restriction.infos)
+    class_ids = None if restriction is None else "\n".join(each.id for each in restriction.infos)
     return {
         "florilege": installed("florilege"),
         "bundle_sha256": model.bundle_sha256,
@@ -143,75 +160,79 @@ def _asked(
         "embeddings": None if batch.embeddings is None else str(batch.embeddings),
         "group_by": batch.group_by,
         **query.model_dump(mode="json", exclude={"languages"}),  # those follow from lang
-        "sha256 of the classes listed": listed and hashlib.sha256(listed.encode()).hexdigest(),
+        "sha256 of the classes listed": class_ids
+        and hashlib.sha256(class_ids.encode()).hexdigest(),
         "photos": sum(len(one.photos) for one in observations),
         "observations": len(observations),
         "sha256 of the list of photos": photos.hexdigest(),
     }
 
 
-def _head(form: Format) -> str:
-    return formats.csv_header() if form == "csv" else ""
-
-
 @contextmanager
-def _kept_if_stopped(growing: Growing) -> Iterator[None]:
-    """Say what is kept, and how to go on, when writing fails or a person stops the run."""
+def _resumable(batch: BatchSettings, options: Options) -> Iterator[ResumableOutput]:
+    """The output; when writing fails or a person stops the run, say how to continue it."""
+    assert batch.output is not None
+    output = ResumableOutput(batch.output, options, _CONVERT.get(batch.form))
     try:
-        yield
+        output.begin(resume=batch.resume)
+        yield output
     except (OSError, KeyboardInterrupt) as error:
-        parts = f" and {growing.parts.folder}" if growing.parts and growing.parts.count() else ""
-        kept = (
-            f"{growing.tally.finished:,} of {growing.total:,} answers are kept in {growing.part}"
-            f"{parts}: repeat the command with --resume to go on"
+        message = (
+            f"{output.tally.finished:,} of {options['observations']:,} answers are kept in "
+            f"{output.part}: repeat the command with --resume to go on"
         )
         if isinstance(error, KeyboardInterrupt):
-            say(kept)
+            say(message)
             raise
-        where = error.filename or growing.output
-        raise FlorilegeError(f"{where}: {error.strerror or error}; {kept}") from error
+        where = error.filename or output.output
+        raise FlorilegeError(f"{where}: {error.strerror or error}; {message}") from error
+    finally:
+        output.close()
 
 
-def _told(found: Iterable[Predicted], embeddings: Embeddings | None) -> Iterator[Predicted]:
-    """The same; each failure is named on stderr, and the features are written."""
-    for one in found:
+def _noted(
+    predictions: Iterable[Prediction], embeddings: Embeddings | None, tally: Tally
+) -> Iterator[Prediction]:
+    """The same; failures are named on stderr, features are written, and all is counted.
+
+    An observation counts once the next one is asked for: then its answer is written.
+    """
+    for one in predictions:
         for path, problem in one.failed:
-            say(f"failed: {shown(path)}: {problem.detail}")
+            say(f"failed: {display_path(path)}: {problem.detail}")
         if embeddings is not None and one.features is not None:
             embeddings.add(one.features)
         yield one
+        verdict = None if one.answer is None else one.answer.rejection.verdict
+        tally.count(verdict, len(one.failed))
 
 
-def _counted(found: Iterable[Predicted], tally: Tally) -> Iterator[Predicted]:
-    for one in found:
-        tally.count(*_outcome(one))
-        yield one
-
-
-def _outcome(one: Predicted) -> tuple[str | None, int]:
-    """The verdict, None without an answer; and how many photos failed."""
-    return None if one.answer is None else one.answer.rejection.verdict, len(one.failed)
-
-
-def _print(found: Iterator[Predicted], batch: BatchSettings) -> None:
+def _print(predictions: Iterator[Prediction], batch: BatchSettings) -> None:
     """Write to stdout as the answers come, or a whole table to where it is wanted."""
-    if batch.form != "table":
-        sys.stdout.write(_head(batch.form))
-        for one in found:
-            sys.stdout.write(_TEXT[batch.form](one))
+    if batch.form == "jsonl":
+        for one in predictions:
+            sys.stdout.write(formats.json_text(formats.line_of(one)))
             sys.stdout.flush()
+    elif batch.form == "csv":
+        formats.write_csv(_flushed(predictions), sys.stdout)
     elif batch.output is None:
-        formats.write_table(found, sys.stdout)
+        formats.write_table(predictions, sys.stdout)
     else:
         text = io.StringIO(newline="")
-        formats.write_table(found, text)
+        formats.write_table(predictions, text)
         write_atomic(batch.output, text.getvalue().encode())
 
 
-def _say(
+def _flushed(predictions: Iterable[Prediction]) -> Iterator[formats.Line]:
+    for one in predictions:
+        yield formats.line_of(one)
+        sys.stdout.flush()
+
+
+def _summarise(
     tally: Tally, observations: Sequence[Observation], batch: BatchSettings, *, resumed: bool
 ) -> None:
-    """What came of it, and where it lies."""
+    """What came of it, and which files hold it."""
     photos = sum(len(one.photos) for one in observations)
     of, failed = f"{photos:,} photos", f"{tally.failed:,} failed"
     if batch.group_by is not None:

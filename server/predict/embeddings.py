@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from florilege.errors import UsageError
 from florilege.files import write_atomic
-from florilege.server.predict.photos import Observation, shown
+from florilege.server.predict.photos import Observation, display_path
 from florilege.server.predict.resumable_output import write_all
 
 
@@ -44,10 +44,10 @@ class Embeddings:
             sum(len(one.photos) for one in some) for some in (observations, observations[:finished])
         )
         self._file: BinaryIO | None = None
-        self._rows = before
+        head = _head((photos, dimensions))
+        self._rows, self._dimensions, self._head_size = before, dimensions, len(head)
         if before == photos and output.exists() and not self.part.exists():
             return  # complete already
-        head = _head((photos, dimensions))
         size = len(head) + 4 * dimensions * before
         if finished and not (self.part.exists() and self.part.stat().st_size >= size):
             raise UsageError(
@@ -59,6 +59,14 @@ class Embeddings:
             write_all(self._file, head)
         self._file.truncate(size)
         self._file.seek(size)
+
+    def count_failed(self) -> int:
+        """How many photos failed in an earlier run: their rows are NaN."""
+        if not self._rows:
+            return 0
+        path = self.part if self.part.exists() else self.output
+        rows = np.memmap(path, "<f4", "r", self._head_size, (self._rows, self._dimensions))
+        return int(np.isnan(rows[:, 0]).sum())
 
     def add(self, features: NDArray[np.float32]) -> None:
         """Write the rows of the next observation, ``(photos, dimensions)``."""
@@ -75,7 +83,7 @@ class Embeddings:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("row", "path", "observation"))
         photos = ((path, one.name) for one in self.observations for path in one.photos)
-        writer.writerows((row, shown(path), name) for row, (path, name) in enumerate(photos))
+        writer.writerows((row, display_path(path), name) for row, (path, name) in enumerate(photos))
         write_atomic(self.paths, text.getvalue().encode())
         self.part.replace(self.output)
 

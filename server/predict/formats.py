@@ -1,18 +1,23 @@
-"""Predictions as text: a table for people, rows of CSV and lines of JSON for programs."""
+"""Predictions in files: a table for people; lines of JSON, CSV and Parquet for programs."""
 
 import csv
 import io
 import json
 from collections.abc import Iterable
-from typing import Any, TextIO
+from itertools import islice
+from types import ModuleType
+from typing import Any, BinaryIO, Final, TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from florilege.server.predict.photos import shown
-from florilege.server.predict.prediction import Predicted
+from florilege.errors import UsageError
+from florilege.extras import install_hint
+from florilege.server.predict.photos import display_path
+from florilege.server.predict.prediction import PHOTO_FAILED, Prediction
 from florilege.server.schemas import Answer
+from florilege.server.settings import MAX_IMAGES
 
 COLUMNS: dict[str, str] = {
     "path": "string",
@@ -44,60 +49,20 @@ COLUMNS: dict[str, str] = {
 }
 """The columns of CSV and Parquet, with their Arrow types: one row for each class listed."""
 
+Line = dict[str, Any]
+"""One observation as an object of JSON: the answer as over HTTP, with the photos it is about."""
 Row = dict[str, Any]
+ROWS_AT_ONCE: Final = 2**15
+"""Rows of a Parquet row group, and so of what is held in memory."""
 
 
-def rows(one: Predicted) -> list[Row]:
-    """One row for each class listed; one without a class where none is, or the photo failed."""
+def line_of(one: Prediction) -> Line:
+    """What is written about one observation."""
     photos = one.observation.photos
-    row: Row = dict.fromkeys(COLUMNS)
-    row |= {"path": shown(photos[0]), "observation": one.observation.name, "photos": len(photos)}
-    if one.problem is not None:
-        return [row | {"error": one.problem.code, "detail": one.problem.detail}]
-    assert one.answer is not None
-    drawn, model, rejection = one.answer.set, one.answer.model, one.answer.rejection
-    row |= {name: getattr(drawn, name) for name in ("rule", "k", "coverage", "guarantee")}
-    row |= {"lambda": drawn.lambda_val, "set_size": drawn.size, "calibrated": drawn.calibrated}
-    row |= {"verdict": rejection.verdict, "familiarity": rejection.value}
-    row |= {"model": f"{model.name} {model.version}", "calibration_id": model.calibration_id}
-    listed = []
-    for each in one.answer.results:
-        taxon = each.taxon
-        listed.append(
-            row
-            | {name: getattr(taxon, name) for name in ("scientific_name", "genus", "family")}
-            | {
-                "rank": each.rank,
-                "class_id": each.class_id,
-                "common_name": taxon.common_names[0].name if taxon.common_names else None,
-                "gbif": taxon.ids["gbif"],
-                "score": each.score,
-                "in_set": each.in_set,
-                "top_k_probability": each.top_k_probability,
-            }
-        )
-    return listed or [row]
-
-
-def csv_header() -> str:
-    """The first line of a CSV file."""
-    return ",".join(COLUMNS) + "\n"
-
-
-def csv_rows(one: Predicted) -> str:
-    """The lines of a CSV file about one observation."""
-    text = io.StringIO(newline="")
-    csv.DictWriter(text, list(COLUMNS), lineterminator="\n").writerows(rows(one))
-    return text.getvalue()
-
-
-def json_line(one: Predicted) -> str:
-    """One line of JSON: the answer as over HTTP, with the photos it is about."""
-    photos = one.observation.photos
-    line: dict[str, Any] = {
-        "path": shown(photos[0]),
+    line: Line = {
+        "path": display_path(photos[0]),
         "observation": one.observation.name,
-        "paths": [shown(photo) for photo in photos],
+        "paths": [display_path(photo) for photo in photos],
         **dict.fromkeys(Answer.model_fields),
         "error": None,
     }
@@ -105,10 +70,91 @@ def json_line(one: Predicted) -> str:
         line |= one.answer.model_dump(mode="json", by_alias=True)
     if one.problem is not None:
         line["error"] = {"code": one.problem.code, "detail": one.problem.detail}
+    return line
+
+
+def json_text(line: Line) -> str:
+    """One line of JSON."""
     return json.dumps(line, ensure_ascii=False) + "\n"
 
 
-def write_table(predicted: Iterable[Predicted], to: TextIO) -> None:
+def outcome_of(line: Line) -> tuple[str | None, int]:
+    """The verdict, None without an answer; and how many of the photos to answer failed."""
+    if line["error"] is not None:
+        return None, min(len(line["paths"]), MAX_IMAGES)
+    failed = sum(warning["code"] == PHOTO_FAILED for warning in line["warnings"])
+    return line["rejection"]["verdict"], failed
+
+
+def rows(line: Line) -> list[Row]:
+    """One row for each class listed; one without a class where none is, or the photo failed."""
+    row: Row = dict.fromkeys(COLUMNS)
+    row |= {name: line[name] for name in ("path", "observation")} | {"photos": len(line["paths"])}
+    if line["error"] is not None:
+        return [row | {"error": line["error"]["code"], "detail": line["error"]["detail"]}]
+    prediction_set, model, rejection = line["set"], line["model"], line["rejection"]
+    of_set = ("rule", "k", "coverage", "guarantee", "lambda", "calibrated")
+    row |= {name: prediction_set[name] for name in of_set} | {"set_size": prediction_set["size"]}
+    row |= {"verdict": rejection["verdict"], "familiarity": rejection["value"]}
+    row |= {
+        "model": f"{model['name']} {model['version']}",
+        "calibration_id": model["calibration_id"],
+    }
+    return [row | _class_cells(result) for result in line["results"]] or [row]
+
+
+def _class_cells(result: dict[str, Any]) -> Row:
+    taxon = result["taxon"]
+    names = taxon["common_names"]
+    of_result = ("rank", "class_id", "score", "in_set", "top_k_probability")
+    return {
+        **{name: result[name] for name in of_result},
+        **{name: taxon[name] for name in ("scientific_name", "genus", "family")},
+        "common_name": names[0]["name"] if names else None,
+        "gbif": taxon["ids"]["gbif"],
+    }
+
+
+def write_csv(lines: Iterable[Line], to: TextIO) -> None:
+    """Rows under a header, each as soon as there is its line."""
+    writer = csv.DictWriter(to, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerows(rows(line))
+
+
+def write_csv_file(lines: Iterable[Line], file: BinaryIO) -> None:
+    """The same to a file of bytes."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    write_csv(lines, text)
+    text.detach()
+
+
+def write_parquet(lines: Iterable[Line], file: BinaryIO) -> None:
+    """The same rows as a Parquet file."""
+    arrow = demand_pyarrow()
+    schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()])
+    every_row = (row for line in lines for row in rows(line))
+    with arrow.parquet.ParquetWriter(file, schema) as writer:
+        while group := list(islice(every_row, ROWS_AT_ONCE)):
+            writer.write_table(arrow.Table.from_pylist(group, schema))
+
+
+def demand_pyarrow() -> ModuleType:
+    """The module that writes Parquet.
+
+    Raises:
+        UsageError: The extra `report` is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UsageError(f"parquet needs the extra `report`: {install_hint('report')}") from error
+    module: ModuleType = pyarrow
+    return module
+
+
+def write_table(predicted: Iterable[Prediction], to: TextIO) -> None:
     """A table for people, once everything is answered."""
     table = Table("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
     for one in predicted:
@@ -117,13 +163,13 @@ def write_table(predicted: Iterable[Predicted], to: TextIO) -> None:
     Console(file=to, width=console.width if console.is_terminal else 200).print(table)
 
 
-def _name(one: Predicted) -> Text:
+def _name(one: Prediction) -> Text:
     first, *others = one.observation.photos
     more = f" and {len(others)} more" if others else ""
-    return Text(f"{shown(first)}{more}", overflow="fold")
+    return Text(f"{display_path(first)}{more}", overflow="fold")
 
 
-def _cells(one: Predicted) -> tuple[str, Text]:
+def _cells(one: Prediction) -> tuple[str, Text]:
     if one.problem is not None:
         return "", Text(f"failed: {one.problem.detail}", "red")
     assert one.answer is not None

@@ -20,7 +20,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Listed:
+class _Photo:
     """A photo and, where a column groups, the key and the value there."""
 
     path: Path
@@ -28,7 +28,7 @@ class Listed:
     name: str | None = None
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as text for people and files; bytes that are not UTF-8 appear as ``\\xe9``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
@@ -54,51 +54,55 @@ def find_photos(
         UsageError: A column is to group photos that are in no manifest.
     """
     column = None if group_by == FOLDER else group_by
-    listed: list[Listed] = []
+    photos: list[_Photo] = []
     skipped: list[Path] = []
     for path in _paths(words, stdin):
         if path.suffix.lower() in SUFFIXES:
-            listed.extend(_rows(path, column))
+            photos.extend(_rows(path, column))
         elif column is not None:
             raise UsageError(
-                f"--group-by {column} is a column of a manifest, and {shown(path)} is none: give a "
-                "CSV or Parquet file with it, or group by folder"
+                f"--group-by {column} is a column of a manifest, and {display_path(path)} is none: "
+                "give a CSV or Parquet file with it, or group by folder"
             )
         elif os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for names too long
             for file in _files_below(path):
                 if file.suffix.lower() in ENDINGS:
-                    listed.append(Listed(file))
+                    photos.append(_Photo(file))
                 else:
                     skipped.append(file)
         else:
-            listed.append(Listed(path))
+            photos.append(_Photo(path))
     if group_by == FOLDER:
-        listed = [Listed(each.path, each.path.parent, shown(each.path.parent)) for each in listed]
-    return _grouped(listed), skipped
+        folders = [each.path.parent for each in photos]
+        photos = [
+            _Photo(each.path, folder, display_path(folder))
+            for each, folder in zip(photos, folders, strict=True)
+        ]
+    return _grouped(photos), skipped
 
 
-def _grouped(listed: Iterable[Listed]) -> list[Observation]:
-    groups: dict[Hashable, list[Listed]] = {}
-    for number, each in enumerate(listed):
-        groups.setdefault(number if each.key is None else each.key, []).append(each)
+def _grouped(photos: Iterable[_Photo]) -> list[Observation]:
+    groups: dict[Hashable, list[_Photo]] = {}
+    for number, photo in enumerate(photos):
+        groups.setdefault(number if photo.key is None else photo.key, []).append(photo)
     return [
         Observation(tuple(each.path for each in group), group[0].name) for group in groups.values()
     ]
 
 
-def _rows(manifest: Path, column: str | None) -> Iterator[Listed]:
+def _rows(manifest: Path, column: str | None) -> Iterator[_Photo]:
     """The photos of a manifest."""
     table = read_table(manifest)
     for name in ("path", *([] if column is None else [column])):
         if name not in table:
             there = ", ".join(table) or "none"
-            raise DataError(f"{shown(manifest)} has no column {name!r}; it has: {there}")
+            raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {there}")
     paths = [cell.strip() for cell in table["path"]]
     if empty := [f"row {row}" for row, path in enumerate(paths, 1) if not path]:
-        raise DataError(f"{shown(manifest)}: empty paths: {first(empty)}")
+        raise DataError(f"{display_path(manifest)}: empty paths: {first(empty)}")
     names = [""] * len(paths) if column is None else [cell.strip() for cell in table[column]]
     for path, name in zip(paths, names, strict=True):
-        yield Listed(manifest.parent / path, (manifest, name) if name else None, name or None)
+        yield _Photo(manifest.parent / path, (manifest, name) if name else None, name or None)
 
 
 def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:
@@ -111,7 +115,7 @@ def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:
 
 def _files_below(folder: Path) -> list[Path]:
     """All files below, without hidden ones."""
-    found = (file for file in folder.rglob("*") if file.is_file())
+    files = (file for file in folder.rglob("*") if file.is_file())
     return sorted(
-        file for file in found if not any(p.startswith(".") for p in file.relative_to(folder).parts)
+        file for file in files if not any(p.startswith(".") for p in file.relative_to(folder).parts)
     )

@@ -2,25 +2,23 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from florilege.cores import cores, in_order
-from florilege.errors import UsageError
 from florilege.models.images import MAX_BYTES
 from florilege.models.session import Outputs
 from florilege.progress import progress
-from florilege.server.answers.answer import operating_point
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.predict.photos import Observation, shown
+from florilege.server.predict.photos import Observation, display_path
 from florilege.server.problems import BodyTooLarge, Problem
 from florilege.server.schemas import Answer, Warned
-from florilege.server.settings import Settings
+from florilege.server.settings import MAX_IMAGES
 
 PORTION: Final = 16
 """Observations of which a thread looks at all photos before it decides the first set.
@@ -28,7 +26,10 @@ PORTION: Final = 16
 The memory of a picture drives code and data of the rest out of the processor's caches: one by one,
 deciding a set takes twice as long.
 """
-_MOST: int = Settings.model_fields["max_images"].default  # of one observation, as over HTTP
+PHOTO_FAILED: Final = "photo_failed"
+"""Code of the warning that a photo of the plant cannot be used."""
+
+Failures = Sequence[tuple[Path, Problem]]
 
 
 class FileUnreadable(Problem):
@@ -38,7 +39,7 @@ class FileUnreadable(Problem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predicted:
+class Prediction:
     """One observation with its answer, or with what was wrong with its first photo.
 
     Attributes:
@@ -50,22 +51,8 @@ class Predicted:
     answer: Answer | None = None
     problem: Problem | None = None
     lang: str | None = None  # that of the common names, where one was asked for
-    failed: Sequence[tuple[Path, Problem]] = ()
+    failed: Failures = ()
     features: NDArray[np.float32] | None = None
-
-
-def check_calibrated(pipeline: Pipeline, query: LocalizedQuery) -> None:
-    """Raise a ``UsageError`` where ``query`` contradicts itself or has no threshold."""
-    try:
-        operating_point(pipeline.record, query, 1, pipeline.lists.restriction(query))
-    except Problem as error:
-        allowed = f"; possible are {_short(error.allowed)}" if error.allowed else ""
-        raise UsageError(f"{error.detail}{allowed}") from error
-
-
-def _short(values: list[Any]) -> str:
-    listed = [value if isinstance(value, str) else f"{value:g}" for value in values]
-    return ", ".join(listed if len(listed) <= 12 else [*listed[:5], "...", *listed[-3:]])
 
 
 def predict_all(
@@ -75,7 +62,7 @@ def predict_all(
     *,
     threads: int | None = None,
     features: bool = False,
-) -> Generator[Predicted]:
+) -> Generator[Prediction]:
     """Answer each observation as the server would, in the order given, showing progress.
 
     Of an observation with more photos than one request may have, the first ones are answered;
@@ -84,87 +71,90 @@ def predict_all(
     threads = threads or cores()
     size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
     portions = (observations[at : at + size] for at in range(0, len(observations), size))
-    found = in_order(
+    predicted = in_order(
         lambda some: predict_some(pipeline, some, query, features), portions, threads=threads
     )
-    with closing(found):
-        yield from watched((one for portion in found for one in portion), observations)
+    with closing(predicted):
+        yield from with_progress((one for portion in predicted for one in portion), observations)
 
 
-def watched(
-    answers: Generator[Predicted], observations: Sequence[Observation]
-) -> Generator[Predicted]:
+def with_progress(
+    predictions: Generator[Prediction], observations: Sequence[Observation]
+) -> Generator[Prediction]:
     """The same, showing progress."""
     total = sum(len(one.photos) for one in observations)
-    with closing(answers), progress(total, "predicting") as advance:
-        for answer in answers:
-            yield answer
-            advance(len(answer.observation.photos))
+    with closing(predictions), progress(total, "predicting") as advance:
+        for one in predictions:
+            yield one
+            advance(len(one.observation.photos))
 
 
 def predict_some(
-    pipeline: Pipeline, some: Sequence[Observation], query: LocalizedQuery, features: bool
-) -> list[Predicted]:
+    pipeline: Pipeline, observations: Sequence[Observation], query: LocalizedQuery, features: bool
+) -> list[Prediction]:
     """Answer some observations; what is wrong with a photo is part of its answer."""
-    seen = [_look(pipeline, one, features) for one in some]
+    outputs = [_run_network(pipeline, one, features) for one in observations]
     return [
-        _answer(pipeline, one, query, features, *each) for one, each in zip(some, seen, strict=True)
+        _predict(pipeline, one, query, features, *each)
+        for one, each in zip(observations, outputs, strict=True)
     ]
 
 
-def _look(
+def _run_network(
     pipeline: Pipeline, one: Observation, features: bool
-) -> tuple[list[Outputs | None], list[tuple[Path, Problem]]]:
-    """What the network says about each photo, None for those that fail; and these."""
-    seen: list[Outputs | None] = []
+) -> tuple[list[Outputs | None], Failures]:
+    """The outputs for each photo, None for those that fail; and these."""
+    outputs: list[Outputs | None] = []
     failed: list[tuple[Path, Problem]] = []
-    for path in one.photos if features else one.photos[:_MOST]:
+    for path in one.photos if features else one.photos[:MAX_IMAGES]:
         try:
-            seen.append(pipeline.outputs(_read(path), features=features))
+            outputs.append(pipeline.outputs(_read(path), features=features))
         except Problem as problem:
             failed.append((path, problem))
-            seen.append(None)
-    return seen, failed
+            outputs.append(None)
+    return outputs, failed
 
 
-def _answer(
+def _predict(
     pipeline: Pipeline,
     one: Observation,
     query: LocalizedQuery,
     features: bool,
-    seen: Sequence[Outputs | None],
-    failed: Sequence[tuple[Path, Problem]],
-) -> Predicted:
-    usable = [outputs for outputs in seen[:_MOST] if outputs is not None]
-    found = Predicted(
+    outputs: Sequence[Outputs | None],
+    failed: Failures,
+) -> Prediction:
+    usable = [each for each in outputs[:MAX_IMAGES] if each is not None]
+    answer = None
+    if usable:
+        answer = pipeline.decide(usable, query, display_path(one.photos[0])).answer
+        answer = _with_warnings(answer, one, failed)
+    return Prediction(
         observation=one,
-        failed=failed,
+        answer=answer,
+        problem=None if usable else failed[0][1],
         lang=query.lang,
-        features=_features(pipeline, seen) if features else None,
+        failed=failed,
+        features=_features(pipeline, outputs) if features else None,
     )
-    if not usable:
-        return replace(found, problem=failed[0][1])
-    answer = pipeline.decide(usable, query, shown(one.photos[0])).answer
-    return replace(found, answer=_warned(answer, one, failed))
 
 
-def _features(pipeline: Pipeline, seen: Sequence[Outputs | None]) -> NDArray[np.float32]:
-    rows = np.full((len(seen), pipeline.session.dimensions or 0), np.nan, dtype=np.float32)
-    for row, outputs in zip(rows, seen, strict=True):
-        if outputs is not None and outputs.features is not None:
-            row[:] = outputs.features[0]
+def _features(pipeline: Pipeline, outputs: Sequence[Outputs | None]) -> NDArray[np.float32]:
+    rows = np.full((len(outputs), pipeline.session.dimensions or 0), np.nan, dtype=np.float32)
+    for row, each in zip(rows, outputs, strict=True):
+        if each is not None and each.features is not None:
+            row[:] = each.features[0]
     return rows
 
 
-def _warned(answer: Answer, one: Observation, failed: Sequence[tuple[Path, Problem]]) -> Answer:
+def _with_warnings(answer: Answer, one: Observation, failed: Failures) -> Answer:
     """The same, saying which photos of the plant the answer does not rest on."""
     warnings = [
-        Warned(code="photo_failed", detail=f"{shown(path)}: {problem.detail}")
+        Warned(code=PHOTO_FAILED, detail=f"{display_path(path)}: {problem.detail}")
         for path, problem in failed
-        if path in one.photos[:_MOST]
+        if path in one.photos[:MAX_IMAGES]
     ]
-    if len(one.photos) > _MOST:
-        detail = f"the answer is made of the first {_MOST} of {len(one.photos)} photos"
+    if len(one.photos) > MAX_IMAGES:
+        detail = f"the answer is made of the first {MAX_IMAGES} of {len(one.photos)} photos"
         warnings.append(Warned(code="photos_left_out", detail=detail))
     if not warnings:
         return answer

@@ -15,7 +15,7 @@ from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation
-from florilege.server.predict.prediction import Predicted, predict_some, watched
+from florilege.server.predict.prediction import Prediction, predict_some, with_progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class WorkerFactory:
     query: LocalizedQuery
     features: bool
 
-    def __call__(self) -> Callable[[Observation], Predicted]:
+    def __call__(self) -> Callable[[Observation], Prediction]:
         with unpacked(self.bundle) as folder:
             pipeline = replace(open_pipeline(folder, device=self.device), lists=self.lists)
         return lambda one: predict_some(pipeline, [one], self.query, self.features)[0]
@@ -41,7 +41,7 @@ def predict_on_ray(
     batch: BatchSettings,
     *,
     features: bool = False,
-) -> Generator[Predicted]:
+) -> Generator[Prediction]:
     """What `predict_all` gives, from workers that run the network on the device this process does.
 
     Raises:
@@ -57,4 +57,4 @@ def predict_on_ray(
         features=features,
     )
     workers = Workers(number=batch.workers, threads=batch.threads, gpu=gpu)
-    yield from watched(spread(opener, observations, workers), observations)
+    yield from with_progress(spread(opener, observations, workers), observations)

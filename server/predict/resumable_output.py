@@ -1,30 +1,27 @@
-"""An output that grows with each answer, and that a later run can go on with.
+"""An output that a later run can continue.
 
-While ``sets.csv`` is made, ``sets.csv.part`` holds the rows so far and ``sets.csv.run`` is their
-journal: a line of JSON with what was asked, then a line for each finished observation (the size of
-the part with its rows, the verdict or null, how many photos failed). Rows are written before their
-line, so what lies beyond the last line is half written, and cut off. A file that is complete has
-its own name; the journal then ends with what came of the run.
-
-A format to which no rows can be added has parts: the rows of so many observations leave
-``NAME.part`` for a file in ``NAME.parts``, and the parts are joined at the end.
+While ``sets.csv`` is made, ``sets.csv.part`` gets a line of JSON for each finished observation,
+whatever the format, and ``sets.csv.run`` holds the options of the run. Once all lines are there,
+the totals are added to ``sets.csv.run`` and the lines become the output. So where there is a
+``.part`` file, its output is not there yet.
 """
 
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from errno import EACCES, EAGAIN
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from florilege.errors import UsageError
-from florilege.files import write_atomic
-from florilege.server.predict.parquet import Parts
+from florilege.files import replaced
+from florilege.server.predict.formats import Line, outcome_of
 
-Asked = Mapping[str, Any]
-"""What must be the same for a run to go on: plain values of JSON by name."""
+Options = Mapping[str, Any]
+"""What must be the same for a run to be continued: plain values of JSON by name."""
+Convert = Callable[[Iterator[Line], BinaryIO], None]
 
 
 @dataclass
@@ -44,21 +41,12 @@ class Tally:
         self.failed += failed
 
 
-class Entry(NamedTuple):
-    """A finished observation in the journal."""
-
-    end: int  # size of NAME.part with its rows
-    verdict: str | None
-    failed: int
-
-
-class Journal:
-    """The file ``NAME.run``, held by one process at a time.
+class _RunFile:
+    """The file ``NAME.run``, which one process at a time may hold: a line of options, then totals.
 
     Attributes:
-        asked: Of the run it is about; None for a new journal.
-        entries: Those that are whole, each with the size of the journal after it.
-        complete: Whether the run came to its end.
+        options: Of the run it is about; None for a new file.
+        totals: What came of that run; None unless it was finished.
 
     Raises:
         UsageError: Another process holds it, or the file is something else.
@@ -67,269 +55,206 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.options: Options | None = None
+        self.totals: Tally | None = None
+        self._size = 0
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+        try:
+            self._lock()
+            self._read()
+        except UsageError:
+            self.close()
+            raise
+
+    def _lock(self) -> None:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (EACCES, EAGAIN):  # else a disk without locks
-                self.close()
                 raise UsageError(
-                    f"another process is writing {path.with_suffix('')}: wait until it has ended, "
-                    "or name another file"
+                    f"another process is writing {self.path.with_suffix('')}: wait until it has "
+                    "ended, or name another file"
                 ) from error
-        self.asked: Asked | None = None
-        self.entries: list[tuple[Entry, int]] = []
-        self.complete = False
-        try:
-            self._read()
-        except ValueError as error:
-            self.close()
-            raise UsageError(
-                f"{path} is not the journal of a run: move it away, or name another output"
-            ) from error
 
     def _read(self) -> None:
-        size = 0
-        for line in self._file.readall().splitlines(keepends=True):
-            if not line.endswith(b"\n"):
-                break  # half written
-            try:
-                found = json.loads(line)
-            except ValueError:
-                if self.asked is None:
-                    raise
-                break  # what a stopped system left
-            size += len(line)
-            if self.asked is None:
-                self.asked = dict(found)
-            elif isinstance(found, list):
-                self.entries.append((Entry(*found), size))
-            else:
-                self.complete = True
+        lines = self._file.readall().splitlines(keepends=True)
+        lines = [line for line in lines if line.endswith(b"\n")]  # not what is half written
+        self._size = sum(map(len, lines))
+        try:
+            options, *more = [json.loads(line) for line in lines] or [None]
+            self.options = None if options is None else dict(options)
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"{self.path} is not the journal of a run: move it away, or name another output"
+            ) from error
+        totals = [line for line in more if isinstance(line, dict)]
+        self.totals = Tally(**totals[0]) if totals else None
 
-    def start(self, asked: Asked) -> None:
-        """Forget everything and begin with what is asked."""
-        self.entries, self.complete = [], False
-        self._file.seek(0)
-        self._file.truncate(0)
-        self._append(asked)
+    def start(self, options: Options) -> None:
+        """Replace all by the options of a new run."""
+        self._size, self.totals = 0, None
+        self._append(options)
 
-    def keep(self, count: int) -> None:
-        """Forget all but the first entries."""
-        size = self.entries[count - 1][1]
-        self._file.truncate(size)
-        self._file.seek(size)
+    def finish(self, totals: Tally) -> None:
+        """Add what came of the run."""
+        if self.totals is None:
+            self._append(asdict(totals))
 
-    def add(self, entry: Entry) -> None:
-        self._append(list(entry))
-
-    def end(self, asked: Asked, tally: Tally) -> None:
-        """Replace the entries by what came of them."""
-        lines = (json.dumps(found, ensure_ascii=False) for found in (asked, asdict(tally)))
-        write_atomic(self.path, "".join(f"{line}\n" for line in lines).encode())
-
-    def _append(self, found: Any) -> None:
-        write_all(self._file, f"{json.dumps(found, ensure_ascii=False)}\n".encode())
-
-    def sync(self) -> None:
-        """Make what is there survive a power cut."""
+    def _append(self, line: Mapping[str, Any]) -> None:
+        text = f"{json.dumps(line, ensure_ascii=False)}\n".encode()
+        self._file.truncate(self._size)
+        self._file.seek(self._size)
+        write_all(self._file, text)
         os.fsync(self._file.fileno())
+        self._size += len(text)
 
     def close(self) -> None:
         self._file.close()
 
 
-class Growing:
-    """The rows of a run on their way to ``output``; `close` it whatever happens.
+class ResumableOutput:
+    """The answers of a run on their way to ``output``; `close` it whatever happens.
 
     Args:
-        output: Where the complete rows go.
-        asked: What is asked now; ``observations`` is how many there are.
-        head: What the rows begin with.
-        parts: Where finished rows go, of a format that has parts.
+        output: The file, complete once it is there.
+        options: Those of this run.
+        convert: Writes the lines in another format; None where they are the output.
 
     Raises:
         UsageError: Another process writes this output.
         OSError: The folder cannot be written.
     """
 
-    def __init__(
-        self, output: Path, asked: Asked, head: bytes = b"", parts: Parts | None = None
-    ) -> None:
-        self.output, self.asked, self.head, self.parts = output, asked, head, parts
+    def __init__(self, output: Path, options: Options, convert: Convert | None = None) -> None:
+        self.output, self.options, self._convert = output, options, convert
         self.part = output.with_name(f"{output.name}.part")
         self.tally = Tally()
         self.complete = False  # whether the output is there
-        self._size = 0
-        self._rows: BinaryIO | None = None
-        self._journal = Journal(output.with_name(f"{output.name}.run"))
+        self._file: BinaryIO | None = None
+        self._run = _RunFile(output.with_name(f"{output.name}.run"))
 
-    def begin(self, *, resume: bool) -> int:
-        """Start, or go on with what is there; gives how many observations are finished.
+    def begin(self, *, resume: bool) -> None:
+        """Start, or continue what is there; `tally` then says how far that is.
 
         Raises:
-            UsageError: There is something to go on with and ``resume`` is not asked for, or
-                something else was asked then, or the rows are gone.
-            OSError: The rows cannot be written.
+            UsageError: There is something to continue and ``resume`` is not given, or the options
+                were others, or the answers are gone.
+            OSError: The answers cannot be written.
         """
-        kept = self._kept(resume=resume)
-        for entry, _ in self._journal.entries[:kept]:
-            self.tally.count(entry.verdict, entry.failed)
-        if self.complete:
-            return kept
-        if kept:
-            moved = kept == self._moved()
-            self._rows = self.part.open("r+b", buffering=0)
-            self._cut(0 if moved else self._journal.entries[kept - 1][0].end)
-            self._journal.keep(kept)
-            self._move_full()
+        size = self._read_part()
+        if not resume or self._run.options is None:
+            self._check_replaceable(resume=resume)
+            self.tally = Tally()
+            self._file = self.part.open("wb", buffering=0)
+            self._run.start(self.options)
+            return
+        self._check_options(self._run.options)
+        if self.part.exists():
+            self._file = self.part.open("r+b", buffering=0)
+            self._file.truncate(size)
+            self._file.seek(size)
+        elif self._run.totals is not None and self.output.exists():
+            self.complete, self.tally = True, self._run.totals
         else:
-            if self.parts is not None:
-                self.parts.remove()
-            self._rows = self.part.open("wb", buffering=0)
-            write_all(self._rows, self.head)
-            self._size = len(self.head)
-            self._journal.start(self.asked)
-        return kept
+            gone = self.part if self._run.totals is None else self.output
+            raise UsageError(
+                f"{self.output} cannot be resumed: {gone.name} is gone; start again without "
+                "--resume"
+            )
 
-    def _kept(self, *, resume: bool) -> int:
-        """How many finished observations to go on with."""
-        then, found = self._journal.asked, len(self._journal.entries)
-        if not resume:
-            if found and not self._journal.complete and self.part.exists():
+    def _read_part(self) -> int:
+        """Count the finished observations; returns how many bytes they take."""
+        size = 0
+        if not self.part.exists():
+            return size
+        with self.part.open("rb") as file:
+            for text in file:
+                if not text.endswith(b"\n"):
+                    break  # half written
+                try:
+                    outcome = outcome_of(json.loads(text))
+                except (ValueError, TypeError, KeyError) as error:
+                    if not size:
+                        raise UsageError(
+                            f"{self.part} holds no answers that this version can continue: delete "
+                            "it to start again"
+                        ) from error
+                    break  # zeros that a stopped system left
+                self.tally.count(*outcome)
+                size += len(text)
+        return size
+
+    def _check_replaceable(self, *, resume: bool) -> None:
+        if resume:
+            rows = self.part if self.tally.finished else self.output
+            if rows.exists():
                 raise UsageError(
-                    f"{self.part} holds {found:,} finished answers of an interrupted run: add "
-                    "--resume to go on, or delete it to start again"
+                    f"{rows} has no {self._run.path.name} beside it and cannot be resumed: leave "
+                    "--resume out to replace it, or name another output"
                 )
-            return 0
-        if then is None:
-            if self.output.exists():
-                raise UsageError(
-                    f"{self.output} has no {self._journal.path.name} beside it and cannot be "
-                    "resumed: leave --resume out to replace it, or name another output"
-                )
-            return 0
-        if changed := _differences(then, self.asked):
+        elif self.tally.finished and self._run.totals is None:
+            raise UsageError(
+                f"{self.part} holds {self.tally.finished:,} finished answers of an interrupted "
+                "run: add --resume to go on, or delete it to start again"
+            )
+
+    def _check_options(self, before: Options) -> None:
+        names = dict.fromkeys((*before, *self.options))
+        changes = [
+            f"{name} was {_short(before.get(name))} and is {_short(self.options.get(name))}"
+            for name in names
+            if before.get(name) != self.options.get(name)
+        ]
+        if changes:
             again = (
                 f"delete {self.part.name} to start again" if self.part.exists() else "replace it"
             )
             raise UsageError(
-                f"{self.output} cannot be resumed: {'; '.join(changed)}. Ask as in that run, name "
+                f"{self.output} cannot be resumed: {'; '.join(changes)}. Ask as in that run, name "
                 f"another output, or {again} without --resume"
             )
-        finished = self._journal.complete or found == self.total
-        if finished and self.output.exists() and not self.part.exists():
-            self.complete = True
-            return found
-        if not self.part.exists():
-            if finished or found:
-                gone = self.output if self._journal.complete else self.part
-                raise UsageError(
-                    f"{self.output} cannot be resumed: {gone.name} is gone; start again without "
-                    "--resume"
-                )
-            return 0
-        if self._moved() > found:
-            raise UsageError(
-                f"{self.output} cannot be resumed: {self._journal.path.name} has lost its end; "
-                f"delete {self.part.name} to start again without --resume"
-            )
-        return self._whole()
 
-    def _whole(self) -> int:
-        """How many entries have their rows; a system that stops may leave too few, or zeros."""
-        size, moved = self.part.stat().st_size, self._moved()
-        with self.part.open("rb") as file:
-            for count in range(len(self._journal.entries), moved, -1):
-                end = self._journal.entries[count - 1][0].end
-                file.seek(end - 1)
-                if end <= size and file.read(1) == b"\n":
-                    return count
-        return moved
-
-    def _moved(self) -> int:
-        """How many observations have their rows in parts."""
-        return self.parts.count() * self.parts.length if self.parts is not None else 0
-
-    def _cut(self, size: int) -> None:
-        """Forget the rows beyond a size."""
-        assert self._rows is not None
-        self._rows.truncate(size)
-        self._rows.seek(size)
-        self._size = size
-
-    def _move_full(self) -> None:
-        """Move the rows that fill a part, if they do, to a file of their own."""
-        if self.parts is None or not self._size or self.tally.finished % self.parts.length:
-            return
-        self._journal.sync()  # the rows leave the file that it counts
-        self.parts.write(self.part)
-        self._cut(0)
-
-    @property
-    def total(self) -> int:
-        """How many observations there are."""
-        number: int = self.asked["observations"]
-        return number
-
-    def add(self, rows: bytes, verdict: str | None, failed: int) -> None:
-        """Write the rows of the next observation, which end in a line feed.
+    def add(self, line: str) -> None:
+        """Write the line of the next observation, which ends in a line feed.
 
         Raises:
-            OSError: They cannot be written; those before are kept.
+            OSError: It cannot be written; those before are kept.
         """
-        assert self._rows is not None
-        write_all(self._rows, rows)
-        self._size += len(rows)
-        self._journal.add(Entry(self._size, verdict, failed))
-        self.tally.count(verdict, failed)
-        self._move_full()
+        assert self._file is not None
+        write_all(self._file, line.encode())
 
     def finish(self) -> None:
-        """Make the rows the output, and close the journal.
+        """Make the lines the output.
 
         Raises:
-            OSError: The output cannot be written; all rows are kept.
+            OSError: The output cannot be written; all lines are kept.
         """
-        if self._rows is not None:
-            os.fsync(self._rows.fileno())
-            if self.parts is None:
-                self.part.replace(self.output)
-            else:
-                self.parts.join(self.part, self.output)
-        self.part.unlink(missing_ok=True)
-        self._journal.end(self.asked, self.tally)
-        if self.parts is not None:
-            self.parts.remove()
+        assert self._file is not None
+        os.fsync(self._file.fileno())
+        self._run.finish(self.tally)
+        if self._convert is None:
+            self.part.replace(self.output)
+        else:
+            with self.part.open("rb") as lines, replaced(self.output) as file:
+                self._convert(map(json.loads, lines), file)
+            self.part.unlink()
         self.complete = True
 
     def close(self) -> None:
         """Let go of the files; nothing is left of a run that finished nothing."""
-        if self._rows is not None:
-            self._rows.close()
-            if not self.tally.finished:
-                self.part.unlink(missing_ok=True)
-        ours = self._rows is not None or self._journal.asked is None
-        if ours and not self.tally.finished:
-            self._journal.path.unlink(missing_ok=True)
-        self._journal.close()
+        if self._file is not None:
+            self._file.close()
+        if not self.tally.finished and (self._file is not None or self._run.options is None):
+            self.part.unlink(missing_ok=True)
+            self._run.path.unlink(missing_ok=True)
+        self._run.close()
 
 
 def write_all(file: BinaryIO, content: bytes) -> None:
     """Write to an unbuffered file, which may take a part at a time."""
-    left = memoryview(content)
-    while left:
-        left = left[file.write(left) :]
-
-
-def _differences(then: Asked, now: Asked) -> list[str]:
-    """What is not as it was, by name."""
-    names = dict.fromkeys((*then, *now))
-    return [
-        f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}"
-        for name in names
-        if then.get(name) != now.get(name)
-    ]
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _short(value: Any) -> str:

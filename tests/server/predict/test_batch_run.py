@@ -63,14 +63,14 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def stopped_at(name: str, error: BaseException) -> Iterator[None]:
     """Raise in place of the answer to a photo."""
     with pytest.MonkeyPatch.context() as patched:
-        look = prediction._look
+        run_network = prediction._run_network
 
         def stop(pipeline: Any, one: Any, *more: Any) -> Any:
             if one.photos[0].name == name:
                 raise error
-            return look(pipeline, one, *more)
+            return run_network(pipeline, one, *more)
 
-        patched.setattr(prediction, "_look", stop)
+        patched.setattr(prediction, "_run_network", stop)
         yield
 
 
@@ -104,7 +104,7 @@ def test_a_run_stopped_by_ctrl_c_goes_on_and_answers_no_photo_twice(
 def test_a_killed_run_goes_on_to_the_same_bytes(bundle: Path, photos: Path, tmp_path: Path) -> None:
     listed = "".join(f"{photos}/{number % 30:02}.png\n" for number in range(400))
     (tmp_path / "list").write_text(listed)
-    whole, output, journal = (tmp_path / name for name in ("whole.csv", "a.csv", "a.csv.run"))
+    whole, output, part = (tmp_path / name for name in ("whole.csv", "a.csv", "a.csv.part"))
     words = ["predict", str(bundle), "-", "--threads", "1", "-o"]
     with (tmp_path / "list").open() as stdin:
         process = subprocess.Popen(
@@ -112,7 +112,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(bundle: Path, photos: Path, tmp_
             stdin=stdin,
             stderr=subprocess.DEVNULL,
         )
-    while not (journal.exists() and journal.read_bytes().count(b"\n") > 20):
+    while not (part.exists() and part.read_bytes().count(b"\n") > 20):
         assert process.poll() is None
         time.sleep(0.002)
     process.kill()
@@ -164,7 +164,7 @@ def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
         def fail(*_: Any) -> None:
             raise full
 
-        patched.setattr("florilege.server.predict.parquet.replaced", fail)
+        patched.setattr("florilege.server.predict.resumable_output.replaced", fail)
         with pytest.raises(FlorilegeError, match="No space left on device; 30 of 30 answers are"):
             run(bundle, photos, "-o", output)
     answered.clear()

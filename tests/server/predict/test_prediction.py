@@ -285,8 +285,8 @@ def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
 
         monkeypatch.setattr(prediction, name, call)
 
-    noted("_look")
-    noted("_answer")
+    noted("_run_network")
+    noted("_predict")
     pipeline = open_pipeline(bundle, device="cpu")
     paths = [*(photos / f"{number}.png" for number in range(4)), tmp_path / "none"]
     for count, threads, size in ((31, 1, 3), (17, 1, 2), (15, 1, 1), (31, 2, 1)):
@@ -297,9 +297,9 @@ def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
         assert [one.problem is not None for one in found] == [
             number % 5 == 4 for number in range(count)
         ]
-        assert done.count("_look") == done.count("_answer") == count
+        assert done.count("_run_network") == done.count("_predict") == count
         if threads == 1:
-            assert done[: 2 * size] == ["_look"] * size + ["_answer"] * size
+            assert done[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
 
 
 def answer_of(pipeline: Pipeline, path: Path) -> Any:

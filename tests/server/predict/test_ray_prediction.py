@@ -85,8 +85,8 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def finished(output: Path) -> int:
-    journal = output.with_name(f"{output.name}.run")
-    return max(0, len(journal.read_text().splitlines()) - 1) if journal.exists() else 0
+    part = output.with_name(f"{output.name}.part")
+    return len(part.read_text().splitlines()) if part.exists() else 0
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -3,111 +3,133 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from florilege.errors import UsageError
-from florilege.server.predict.resumable_output import Growing, Tally
-
-HEAD = b"a,b\n"
-ROWS = (
-    (b"1,accepted\n", "accepted", 0),
-    (b'2,"two\nlines"\n2,suspect\n', "suspect", 0),
-    (b"3,\n", None, 1),
-    (b"4,rejected\n", "rejected", 2),
-)
-WHOLE = HEAD + b"".join(rows for rows, _, _ in ROWS)
-ASKED = {"k": 3.0, "format": "csv", "lang": None, "observations": len(ROWS)}
-TALLY = {"finished": 4, "answered": 3, "suspect": 2, "failed": 3}
+from florilege.server.predict import formats, resumable_output
+from florilege.server.predict.formats import json_text
+from florilege.server.predict.resumable_output import Convert, ResumableOutput, Tally
 
 
-def grow(output: Path, *, until: int = len(ROWS), resume: bool = True) -> list[int]:
-    """Write rows up to ``until``, which only all of them finish; which of them were written."""
-    growing = Growing(output, ASKED, HEAD)
+def line(number: int, verdict: str | None, failed: int) -> str:
+    """What is written about one observation, as far as it matters here."""
+    error = {"code": "broken", "detail": f"number {number}"}
+    return json_text(
+        {
+            "path": f"{number}.jpg",
+            "observation": None,
+            "paths": ["x\ny.jpg"] * max(1, failed),
+            "rejection": None if verdict is None else {"verdict": verdict},
+            "warnings": [{"code": "photo_failed"}] * failed,
+            "error": error if verdict is None else None,
+        }
+    )
+
+
+OUTCOMES = (("accepted", 0), ("suspect", 0), (None, 1), ("rejected", 2))
+LINES = tuple(line(number, *outcome) for number, outcome in enumerate(OUTCOMES, start=1))
+WHOLE = "".join(LINES).encode()
+OPTIONS = {"k": 3.0, "format": "jsonl", "lang": None, "observations": len(LINES)}
+TOTALS = {"finished": 4, "answered": 3, "suspect": 2, "failed": 3}
+
+
+def copy(lines: Any, file: Any) -> None:
+    """A conversion that writes the same again."""
+    file.writelines(json_text(one).encode() for one in lines)
+
+
+CONVERSIONS = (None, copy)
+
+
+def grow(
+    output: Path,
+    *,
+    until: int = len(LINES),
+    resume: bool = True,
+    convert: Convert | None = None,
+    options: dict[str, Any] = OPTIONS,
+) -> list[int]:
+    """Write lines up to ``until``, which only all of them finish; which of them were written."""
+    growing = ResumableOutput(output, options, convert)
     try:
-        begun = growing.begin(resume=resume)
+        growing.begin(resume=resume)
         if growing.complete:
             return []
-        for rows, verdict, failed in ROWS[begun:until]:
-            growing.add(rows, verdict, failed)
-        if until == len(ROWS):
+        finished = growing.tally.finished
+        for text, outcome in list(zip(LINES, OUTCOMES, strict=True))[finished:until]:
+            growing.add(text)
+            growing.tally.count(*outcome)
+        if until == len(LINES):
             growing.finish()
     finally:
         growing.close()
-    return list(range(begun, until))
+    return list(range(finished, until))
 
 
 def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-def test_a_run_that_nobody_interrupts_leaves_the_rows_and_what_came_of_it(tmp_path: Path) -> None:
+def stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+def test_a_run_that_nobody_interrupts_leaves_the_rows_and_what_came_of_it(
+    tmp_path: Path, convert: Convert | None
+) -> None:
     output = tmp_path / "sets.csv"
-    assert grow(output, resume=False) == [0, 1, 2, 3]
+    assert grow(output, resume=False, convert=convert) == [0, 1, 2, 3]
     assert output.read_bytes() == WHOLE
     assert names(tmp_path) == ["sets.csv", "sets.csv.run"]
-    asked, tally = map(json.loads, (tmp_path / "sets.csv.run").read_text().splitlines())
-    assert (asked, tally) == (ASKED, TALLY)
-    assert grow(output) == []  # nothing to resume
+    options, totals = map(json.loads, (tmp_path / "sets.csv.run").read_text().splitlines())
+    assert (options, totals) == (OPTIONS, TOTALS)
+    assert grow(output, convert=convert) == []  # nothing to resume
 
 
 def test_a_run_cut_at_any_byte_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    output, part, journal = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
+    output, part, run = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
     grow(output, until=3)
-    rows, lines = part.read_bytes(), journal.read_bytes()
-    ends = [end for end, _, _ in map(json.loads, lines.splitlines()[1:])]
-    assert ends == [len(HEAD + b"".join(r for r, _, _ in ROWS[:n])) for n in (1, 2, 3)]
-    marks = [at for at, byte in enumerate(lines, start=1) if byte == ord("\n")]  # line feeds
-    for at in {*marks, *(mark - 1 for mark in marks[1:]), marks[0] + 1}:
-        for size in {2, *ends, *(end - 1 for end in ends)}:
-            part.write_bytes(rows[:size])
-            journal.write_bytes(lines[:at])
-            noted = max(0, lines[:at].count(b"\n") - 1)
-            kept = min(noted, sum(end <= size for end in ends))
-            assert grow(output) == list(range(kept, 4))
-            assert output.read_bytes() == WHOLE
-            assert json.loads(journal.read_text().splitlines()[1]) == TALLY
-            output.unlink()
+    rows, options = part.read_bytes(), run.read_bytes()
+    ends = [len("".join(LINES[:count]).encode()) for count in (1, 2, 3)]
+    for size in {0, 2, *ends, *(end - 1 for end in ends), *(end + 1 for end in ends[:2])}:
+        part.write_bytes(rows[:size])
+        run.write_bytes(options)
+        kept = sum(end <= size for end in ends)
+        assert grow(output) == list(range(kept, 4))
+        assert output.read_bytes() == WHOLE
+        assert json.loads(run.read_text().splitlines()[1]) == TOTALS
+        output.unlink()
 
 
-def test_what_is_longer_than_the_rest_of_the_run_is_cut_off(tmp_path: Path) -> None:
-    output, part, journal = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
+@pytest.mark.parametrize("zeros", [b"\0\0\0", b"\0\0\0\n", b"\0\0\0\n" + LINES[2].encode()])
+def test_zeros_that_a_stopped_system_left_are_written_again(tmp_path: Path, zeros: bytes) -> None:
+    output, part, run = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
     grow(output, until=3)
-    part.write_bytes(part.read_bytes()[:-1] + b"x" * 999)
-    assert grow(output, until=3) == [2]
-    assert part.read_bytes() == WHOLE[: -len(ROWS[3][0])]
-    assert journal.read_text().count("\n") == 4
-    part.write_bytes(part.read_bytes()[: len(HEAD + ROWS[0][0])])
-    assert grow(output, until=1) == []
-    assert journal.read_text().count("\n") == 2
-    assert grow(output) == [1, 2, 3]
-    assert output.read_bytes() == WHOLE
-
-
-def test_zeros_that_a_stopped_system_left_are_written_again(tmp_path: Path) -> None:
-    output, part, journal = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
-    grow(output, until=3)
-    part.write_bytes(part.read_bytes()[:-3] + b"\0\0\0")
-    journal.write_bytes(journal.read_bytes() + b"\0\0\0\n")
+    part.write_bytes("".join(LINES[:2]).encode() + zeros)
+    run.write_bytes(run.read_bytes() + b"\0\0\0")
     assert grow(output) == [2, 3]
     assert output.read_bytes() == WHOLE
+    assert json.loads(run.read_text().splitlines()[1]) == TOTALS
 
 
-def test_a_run_stopped_while_it_takes_its_name_is_complete(tmp_path: Path) -> None:
-    output, part = tmp_path / "s.csv", tmp_path / "s.csv.part"
-    growing = Growing(output, ASKED, HEAD)
-    growing.begin(resume=False)
-    for rows in ROWS:
-        growing.add(*rows)
-    growing.close()
-    assert grow(output) == []  # everything was written but its name
-    assert (output.read_bytes(), part.exists()) == (WHOLE, False)
-    grow(tmp_path / "t.csv", until=0)
-    lines = [json.dumps(ASKED), *(json.dumps([1, None, 0]) for _ in ROWS)]
-    (tmp_path / "s.csv.run").write_text("\n".join([*lines, ""]))  # killed before the last line
-    assert grow(output) == []
+@pytest.mark.parametrize("convert", CONVERSIONS)
+@pytest.mark.parametrize("place", ["_RunFile.finish", "replaced", "os.fsync", "Path.unlink"])
+def test_a_run_stopped_at_its_end_is_complete_after_the_next(
+    tmp_path: Path, place: str, convert: Convert | None
+) -> None:
+    output = tmp_path / "s.csv"
+    grow(output, until=3)
+    with pytest.MonkeyPatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(f"{resumable_output.__name__}.{place}", stop)
+        grow(output, convert=convert)  # not every run comes by every place
+    assert grow(output, convert=convert) == []
+    assert output.read_bytes() == WHOLE
+    assert names(tmp_path) == ["s.csv", "s.csv.run"]
 
 
 def test_an_interrupted_run_is_not_lost_by_starting_again(tmp_path: Path) -> None:
@@ -124,24 +146,22 @@ def test_an_interrupted_run_is_not_lost_by_starting_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"k": 5.0}, r"k was 3\.0 and is 5\.0"),
         ({"k": 5.0, "lang": "fr"}, r'k was 3\.0 and is 5\.0; lang was not given and is "fr"'),
         ({"list": "alps"}, 'list was not given and is "alps"'),
-        ({"format": "x" * 99}, r'format was "csv" and is "x{18}\.\.\.x{17}"'),
+        ({"format": "x" * 99}, r'format was "jsonl" and is "x{18}\.\.\.x{17}"'),
     ],
 )
-def test_another_question_is_refused_saying_what_changed(
-    changed: dict[str, Any], said: str, tmp_path: Path
+def test_other_options_are_refused_saying_what_changed(
+    changed: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     output = tmp_path / "s.csv"
     for until, hint in ((2, r"delete s\.csv\.part to start again"), (4, "replace it")):
         grow(output, until=until)
-        growing = Growing(output, ASKED | changed)
-        with pytest.raises(UsageError, match=f"cannot be resumed: {said}.* or {hint} without"):
-            growing.begin(resume=True)
-        growing.close()
+        with pytest.raises(UsageError, match=f"cannot be resumed: {message}.* or {hint} without"):
+            grow(output, options=OPTIONS | changed)
     assert output.read_bytes() == WHOLE
 
 
@@ -159,6 +179,28 @@ def test_resume_of_a_file_of_another_origin_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not the journal of a run"):
         grow(output)
     assert (tmp_path / "s.csv.run").read_text() == "by hand\n"
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("text", ["path,observation\na.jpg,\n", '["a.jpg",null]\n', "{}\n"])
+def test_answers_of_an_earlier_version_are_not_lost(
+    tmp_path: Path, text: str, resume: bool
+) -> None:
+    output, part = tmp_path / "s.csv", tmp_path / "s.csv.part"
+    grow(output, until=2)
+    part.write_text(text)
+    with pytest.raises(UsageError, match=r"s\.csv\.part holds no answers that this version can"):
+        grow(output, resume=resume)
+    assert part.read_text() == text
+    part.unlink()
+    assert grow(output, resume=False) == [0, 1, 2, 3]
+
+
+def test_answers_without_the_options_of_their_run_are_not_lost(tmp_path: Path) -> None:
+    grow(tmp_path / "s.csv", until=2)
+    (tmp_path / "s.csv.run").unlink()
+    with pytest.raises(UsageError, match=r"s\.csv\.part has no s\.csv\.run beside it"):
+        grow(tmp_path / "s.csv")
 
 
 @pytest.mark.parametrize(("until", "gone"), [(2, "s.csv.part"), (4, "s.csv")])
@@ -180,12 +222,13 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     output = tmp_path / "s.csv"
     script = (
         "import sys; from pathlib import Path;"
-        "from florilege.server.predict.resumable_output import Growing;"
-        "Growing(Path(sys.argv[1]), {'observations': 1})"
+        "from florilege.server.predict.resumable_output import ResumableOutput;"
+        "ResumableOutput(Path(sys.argv[1]), {'observations': 1})"
     )
-    growing = Growing(output, ASKED, HEAD)
+    growing = ResumableOutput(output, OPTIONS)
     growing.begin(resume=False)
-    growing.add(*ROWS[0])
+    growing.add(LINES[0])
+    growing.tally.count(*OUTCOMES[0])
     done = subprocess.run(
         [sys.executable, "-c", script, str(output)], capture_output=True, text=True, check=False
     )
@@ -197,7 +240,40 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
 def test_what_came_of_a_resumed_run_counts_its_beginning(tmp_path: Path) -> None:
     output = tmp_path / "s.csv"
     grow(output, until=3)
-    growing = Growing(output, ASKED, HEAD)
+    growing = ResumableOutput(output, OPTIONS)
     growing.begin(resume=True)
     growing.close()
     assert growing.tally == Tally(finished=3, answered=2, suspect=1, failed=1)
+
+
+@pytest.mark.parametrize("total", [0, 1, 2, 3, 7])
+def test_parquet_has_every_row_whatever_the_number_of_groups(
+    total: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(formats, "ROWS_AT_ONCE", 3)
+    target = tmp_path / "x.parquet"
+    with target.open("wb") as file:
+        formats.write_parquet((json.loads(line(each, None, 1)) for each in range(total)), file)
+    table = parquet.read_table(target)
+    assert table.column_names == list(formats.COLUMNS)
+    assert table["detail"].to_pylist() == [f"number {number}" for number in range(total)]
+    assert table["score"].null_count == total
+    assert parquet.ParquetFile(target).num_row_groups == -(-total // 3)
+
+
+def test_a_failed_conversion_leaves_the_old_file_and_the_answers(tmp_path: Path) -> None:
+    output = tmp_path / "x.csv"
+    output.write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        grow(output, resume=False, convert=stop)
+    assert output.read_text() == "old"
+    assert names(tmp_path) == ["x.csv", "x.csv.part", "x.csv.run"]
+    assert grow(output, convert=copy) == []
+    assert output.read_bytes() == WHOLE
+
+
+def test_parquet_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r"pip install '\.\[report\]'"):
+        formats.demand_pyarrow()
