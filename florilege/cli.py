@@ -39,7 +39,7 @@ VERBS = {
         "Turn a run folder into a bundle, the folder the server opens.",
     ),
     "import": (
-        "florilege.training.imported.cli",
+        "florilege.import_cli",
         "Make a bundle of a classifier trained elsewhere.",
     ),
     "calibrate": (

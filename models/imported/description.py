@@ -66,10 +66,10 @@ def _complaint(error: ValidationError) -> str:
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"{name!r} is not known; keys are {', '.join(Description.model_fields)}"
-    said = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
     if not name:
-        return said
+        return message
     hint = ""
     if name == "resize" and isinstance(first["input"], int):
         hint = "; a resize before the crop is said by crop: 224 of 256 pixels is 0.875"
-    return f"{name}: {said}, got {first['input']!r}{hint}"
+    return f"{name}: {message}, got {first['input']!r}{hint}"

@@ -15,8 +15,8 @@ from onnx import external_data_helper
 from florilege.errors import BundleError
 from florilege.models.session import open_graph
 
-OLDEST_OPSET: Final = 7  # ONNX Runtime's, and the first whose arithmetic broadcasts
-OLDEST_IR: Final = 4  # the first in which a constant need not be an input
+_OLDEST_OPSET: Final = 7  # ONNX Runtime's, and the first whose arithmetic broadcasts
+_OLDEST_IR: Final = 4  # the first in which a constant need not be an input
 TYPES: Final[Mapping[int, str]] = {
     onnx.TensorProto.FLOAT: "float32",
     onnx.TensorProto.FLOAT16: "float16",
@@ -97,14 +97,14 @@ class Graph:
             BundleError: It does not take this input.
         """
         try:
-            found = self.session.run(None, {self.input.name: batch})
+            values = self.session.run(None, {self.input.name: batch})
         except Exception as error:  # as above
             raise BundleError(
                 f"the graph fails on {batch.dtype} {batch.shape}, its input as layout, type and "
                 f"size say: {error}"
             ) from error
-        named = zip(self.outputs, found, strict=True)
-        return {name: value for name, value in named if isinstance(value, np.ndarray)}
+        pairs = zip(self.outputs, values, strict=True)
+        return {name: value for name, value in pairs if isinstance(value, np.ndarray)}
 
     @cached_property
     def _makers(self) -> dict[str, onnx.NodeProto]:
@@ -139,28 +139,28 @@ class Graph:
             if node.op_type in _SAME_NUMBERS:
                 name = node.input[0]
                 continue
-            moving = [each for each in node.input if each in self._moving]
-            if node.op_type != "Add" or len(moving) != 1:
+            variable = [each for each in node.input if each in self._variable_tensors]
+            if node.op_type != "Add" or len(variable) != 1:
                 break
-            name = moving[0]  # past the bias
+            name = variable[0]  # past the bias
         return None
 
     def _is_linear(self, node: onnx.NodeProto) -> bool:
         features, weights = node.input[0], node.input[1]
-        if features not in self._moving or weights in self._moving:
+        if features not in self._variable_tensors or weights in self._variable_tensors:
             return False
         attributes = {each.name: each.i for each in node.attribute}
         kernel = self._constants.get(weights, ())[2:]
         return not attributes.get("transA") and all(side == 1 for side in kernel)
 
     @cached_property
-    def _moving(self) -> set[str]:
+    def _variable_tensors(self) -> set[str]:
         """The tensors that depend on the picture; all others are constants."""
-        found = {self.input.name}
+        names = {self.input.name}
         for node in self.model.graph.node:  # in an order in which they can be run
-            if found.intersection(used([node])):
-                found.update(node.output)
-        return found
+            if names.intersection(tensors_read([node])):
+                names.update(node.output)
+        return names
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -171,12 +171,12 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def used(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+def tensors_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
     """Every tensor that nodes read, inside of their loops and branches too."""
     for node in nodes:
         yield from node.input
         for inner in subgraphs(node):
-            yield from used(inner.node)
+            yield from tensors_read(inner.node)
             yield from (value.name for value in inner.output)
 
 
@@ -204,9 +204,9 @@ def read_graph(path: Path) -> Graph:
     if not model.graph.node or not model.graph.output:
         raise BundleError(f"{path} is not an ONNX file, or damaged: it holds no graph")
     _check_version(path, model)
-    model.ir_version = max(model.ir_version, OLDEST_IR)
+    model.ir_version = max(model.ir_version, _OLDEST_IR)
     _keep_inputs(path, model.graph)
-    _drop_unused(model.graph)
+    drop_unused_constants(model.graph)
     return Graph(model, hashes)
 
 
@@ -219,14 +219,14 @@ def _parsed(content: bytes) -> onnx.ModelProto:
 
 def _beside(model: onnx.ModelProto, folder: Path) -> dict[str, str]:
     """Hashes of the files that hold weights, checked to lie in the model's folder."""
-    found = {}
+    hashes = {}
     for name in sorted(set(_locations(model))):
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"its weights are said to lie in {name}, outside of its folder")
         with path.open("rb") as file:
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def _locations(model: onnx.ModelProto) -> Iterator[str]:
@@ -238,9 +238,9 @@ def _locations(model: onnx.ModelProto) -> Iterator[str]:
 def _check_version(path: Path, model: onnx.ModelProto) -> None:
     versions = {each.domain: each.version for each in model.opset_import}
     version = versions.get("", versions.get("ai.onnx", 0))
-    if version < OLDEST_OPSET:
+    if version < _OLDEST_OPSET:
         raise BundleError(
-            f"{path} is of opset {version or 'unknown'}, the oldest that runs is {OLDEST_OPSET}: "
+            f"{path} is of opset {version or 'unknown'}, the oldest that runs is {_OLDEST_OPSET}: "
             "export it again, or convert it with onnx.version_converter"
         )
 
@@ -259,8 +259,9 @@ def _keep_inputs(path: Path, graph: onnx.GraphProto) -> None:
         )
 
 
-def _drop_unused(graph: onnx.GraphProto) -> None:
-    needed = {*used(graph.node), *(value.name for value in graph.output)}
-    kept = [tensor for tensor in graph.initializer if tensor.name in needed]
+def drop_unused_constants(graph: onnx.GraphProto) -> None:
+    """Remove the constants that no node reads and that are no output."""
+    needed = {*tensors_read(graph.node), *(value.name for value in graph.output)}
+    tensors = [tensor for tensor in graph.initializer if tensor.name in needed]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(tensors)

@@ -1,4 +1,4 @@
-"""How a graph wants its pictures: read from it where it says so, asked for where it does not."""
+"""How a graph wants its pictures: read from it, and from the preprocess file where it is silent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +14,20 @@ from florilege.models.imported.graph import TYPES, Graph
 
 Three = tuple[float, float, float]
 
-ASKED: Final[Mapping[str, str]] = {
+_EXAMPLES: Final[Mapping[str, str]] = {
     "layout": '"layout": "nchw" or "nhwc"',
     "size": '"size": SIDE_IN_PIXELS',
     "scale": '"scale": 0.00392156862745098',
     "mean": '"mean": [0.485, 0.456, 0.406]',
     "std": '"std": [0.229, 0.224, 0.225]',
 }
+_SCALING: Final = ("scale", "mean", "std")
 _AXIS: Final[Mapping[Layout, int]] = {"nchw": 1, "nhwc": 3}
 _SIDES: Final[Mapping[Layout, slice]] = {"nchw": slice(2, 4), "nhwc": slice(1, 3)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class InputFormat:
     """How a network wants its pictures: ``(pixel * scale - mean) / std``, then type and layout.
 
     ``mean`` and ``std`` are in the order of ``channels``. Of type ``uint8`` it takes pixels as they
@@ -41,15 +42,21 @@ class Form:
     mean: Three
     std: Three
 
-    def prepared(self, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-        """RGB pictures ``(batch, size, size, 3)`` as the network wants them, in plain NumPy."""
-        ordered = pictures if self.channels == "rgb" else pictures[..., ::-1]
+    @property
+    def normalisation(self) -> str:
+        """What is done to a pixel, in words."""
         if self.type == "uint8":
-            values: npt.NDArray[Any] = ordered
-        else:
+            return "pixels as they are"
+        mean, std = format_numbers(self.mean), format_numbers(self.std)
+        return f"pixel x {self.scale:.6g}, minus {mean}, over {std}"
+
+    def prepare(self, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """RGB pictures ``(batch, size, size, 3)`` as the network wants them, in plain NumPy."""
+        values: npt.NDArray[Any] = pictures if self.channels == "rgb" else pictures[..., ::-1]
+        if self.type != "uint8":
             scale = np.float32(self.scale)
             mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
-            values = ((ordered.astype(np.float32) * scale - mean) / std).astype(self.type)
+            values = ((values.astype(np.float32) * scale - mean) / std).astype(self.type)
         if self.layout == "nchw":
             values = values.transpose(0, 3, 1, 2)
         return np.ascontiguousarray(values)
@@ -69,84 +76,91 @@ class Form:
         )
 
 
-def form_of(graph: Graph, said: Description) -> Form:
+def format_numbers(numbers: Three) -> str:
+    """A number for each channel, as people read it."""
+    return ", ".join(f"{number:.4g}" for number in numbers)
+
+
+def infer_input_format(graph: Graph, description: Description) -> InputFormat:
     """Put together what the graph and the preprocess file say.
 
     Raises:
         UsageError: Something is still open, and the message names the keys to add; the two
             contradict each other; or the graph does not take square pictures in colour.
     """
-    kind = _type(graph, said)
+    number_type = _type(graph, description)
     shape = graph.shape or [None] * 4
     if len(shape) != 4:
         raise _refusal(graph, "it has to be a batch of pictures, with four axes")
-    layout = _layout(graph, shape, said)
-    size = said.size if layout is None else _size(graph, shape[_SIDES[layout]], said)
-    open_keys = [name for name, found in (("layout", layout), ("size", size)) if found is None]
-    if kind != "uint8":
-        open_keys += [name for name in ("scale", "mean", "std") if getattr(said, name) is None]
-    if open_keys:
+    layout = _layout(graph, shape, description)
+    size = description.size if layout is None else _size(graph, shape[_SIDES[layout]], description)
+    needed: dict[str, object] = {"layout": layout, "size": size}
+    if number_type != "uint8":
+        needed |= {name: getattr(description, name) for name in _SCALING}
+    open_keys = [name for name, value in needed.items() if value is None]
+    if layout is None or size is None or open_keys:
         raise UsageError(_question(graph, open_keys))
-    assert layout is not None
-    assert size is not None
-    return Form(
+    return InputFormat(
         layout=layout,
-        type=kind,
-        channels=said.channels,
+        type=number_type,
+        channels=description.channels,
         size=size,
-        scale=said.scale or 1.0,
-        mean=said.mean or (0.0, 0.0, 0.0),
-        std=said.std or (1.0, 1.0, 1.0),
+        scale=description.scale or 1.0,
+        mean=description.mean or (0.0, 0.0, 0.0),
+        std=description.std or (1.0, 1.0, 1.0),
     )
 
 
-def _type(graph: Graph, said: Description) -> Type:
-    found: Any = graph.type
-    if found is None:
+def _type(graph: Graph, description: Description) -> Type:
+    number_type: Any = graph.type
+    if number_type is None:
         raise _refusal(graph, f"its type has to be one of {', '.join(TYPES.values())}")
-    if said.type not in (None, found):
-        raise _refusal(graph, f"it is {found}, but the preprocess file says {said.type}")
-    scaled = [name for name in ("scale", "mean", "std") if getattr(said, name) is not None]
-    if found == "uint8" and scaled:
-        raise _refusal(graph, f"it takes pixels as they are: leave out {', '.join(scaled)}")
-    return found  # type: ignore[no-any-return]  # one of TYPES
+    if description.type not in (None, number_type):
+        contrary = f"it is {number_type}, but the preprocess file says {description.type}"
+        raise _refusal(graph, contrary)
+    scaling = [name for name in _SCALING if getattr(description, name) is not None]
+    if number_type == "uint8" and scaling:
+        raise _refusal(graph, f"it takes pixels as they are: leave out {', '.join(scaling)}")
+    return number_type  # type: ignore[no-any-return]  # one of TYPES
 
 
-def _layout(graph: Graph, shape: list[int | None], said: Description) -> Layout | None:
+def _layout(graph: Graph, shape: list[int | None], description: Description) -> Layout | None:
+    """The layout the file names, or the only one that the shape allows; None if either may be."""
     fits: list[Layout] = [layout for layout, axis in _AXIS.items() if shape[axis] in (3, None)]
-    if not fits or (said.layout and said.layout not in fits):
-        wanted = f"as {said.layout}" if said.layout else "in colour"
-        raise _refusal(graph, f"pictures {wanted} have three channels, and it does not fit them")
+    if not fits or (description.layout and description.layout not in fits):
+        pictures = f"as {description.layout}" if description.layout else "in colour"
+        raise _refusal(graph, f"pictures {pictures} have three channels, and it does not fit them")
     sure = [layout for layout in fits if shape[_AXIS[layout]] == 3]
     likely = sure or fits
-    return said.layout or (likely[0] if len(likely) == 1 else None)
+    return description.layout or (likely[0] if len(likely) == 1 else None)
 
 
-def _size(graph: Graph, sides: list[int | None], said: Description) -> int | None:
-    found = {side for side in sides if side is not None}
-    if len(found) > 1:
+def _size(graph: Graph, sides: list[int | None], description: Description) -> int | None:
+    sizes = {side for side in sides if side is not None}
+    if len(sizes) > 1:
         raise _refusal(graph, "only square pictures are made")
-    size = found.pop() if found else None
-    if size and said.size not in (None, size):
-        raise _refusal(graph, f"it takes {size} pixels, but the preprocess file says {said.size}")
-    return size or said.size
+    size = next(iter(sizes), None)
+    if size and description.size not in (None, size):
+        contrary = f"it takes {size} pixels, but the preprocess file says {description.size}"
+        raise _refusal(graph, contrary)
+    return size or description.size
 
 
 def _question(graph: Graph, keys: list[str]) -> str:
-    example = ", ".join(ASKED[key] for key in keys)
+    example = ", ".join(_EXAMPLES[key] for key in keys)
     usual = " (the numbers are those of most networks trained on ImageNet; put yours)"
     return (
-        f"{_shown(graph)} leaves {', '.join(keys)} open. Say them in the file given with "
+        f"{_input_text(graph)} leaves {', '.join(keys)} open. Say them in the file given with "
         f"--preprocess, as JSON: {{{example}}}{usual if 'scale' in keys else ''}; docs/import.md "
         "explains each"
     )
 
 
 def _refusal(graph: Graph, why: str) -> UsageError:
-    return UsageError(f"{_shown(graph)} cannot be given pictures: {why}")
+    return UsageError(f"{_input_text(graph)} cannot be given pictures: {why}")
 
 
-def _shown(graph: Graph) -> str:
+def _input_text(graph: Graph) -> str:
     dims = "of unknown shape"
     if graph.shape is not None:
         dims = f"({', '.join('?' if side is None else str(side) for side in graph.shape)})"

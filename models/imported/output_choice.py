@@ -1,6 +1,7 @@
-"""Which output of a graph is served: told from its shape, from the graph and from its numbers."""
+"""Which output of a graph is served, by its shape, by the graph and by its numbers."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -9,34 +10,55 @@ import numpy.typing as npt
 from florilege.errors import UsageError
 from florilege.models.imported.description import Description
 from florilege.models.imported.graph import Graph
-from florilege.models.imported.wrapper import Chosen
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-SUM_SLACK: Final = 0.02  # of probabilities that are told by their sum
-SAID_SLACK: Final = 0.25  # of those that someone calls so: of eight bits, many classes add up to it
+_SUM_SLACK: Final = 0.02  # of probabilities recognised by their sum
+_DECLARED_SLACK: Final = 0.25  # of declared ones: in eight bits, errors add up
 
 
-def choose(graph: Graph, found: Arrays, said: Description, *, classes: int) -> Chosen:
+@dataclass(frozen=True, kw_only=True)
+class OutputChoice:
+    """What of a graph is served.
+
+    ``link`` says how the output that people know follows from ``logits``: ``softmax``, ``sigmoid``,
+    or None where it is these. ``log`` marks probabilities whose logits the graph does not hold.
+    """
+
+    output: str
+    logits: str  # the tensor
+    link: str | None
+    log: bool
+    features: str | None  # the tensor; None for no features
+
+    @property
+    def kind(self) -> str:
+        """What the output is, in the words of the preprocess file."""
+        return "logits" if self.link is None else "probabilities"
+
+
+def choose_output(
+    graph: Graph, outputs: Arrays, description: Description, *, classes: int
+) -> OutputChoice:
     """Choose the output, and what of the graph gives its logits.
 
     Args:
         graph: What was read.
-        found: Its outputs for a batch of pictures.
-        said: What the preprocess file says.
+        outputs: Its outputs for a batch of pictures.
+        description: The preprocess file.
         classes: Number of rows of the class table.
 
     Raises:
         UsageError: No output has a number for each class, several have, or its numbers are not
             what the preprocess file says.
     """
-    output = _output(graph, found, said, classes)
-    rows = found[output].reshape(len(found[output]), -1).astype(np.float64)
+    output = _output_name(graph, outputs, description, classes)
+    rows = outputs[output].reshape(len(outputs[output]), -1).astype(np.float64)
     logits, link = graph.logits_behind(output)
-    kind = _kind(output, rows, link, said)
+    kind = _kind(output, rows, link, description)
     if link is None:
         logits, link = output, "softmax" if kind == "probabilities" else None
-    return Chosen(
+    return OutputChoice(
         output=output,
         logits=logits,
         link=link,
@@ -45,20 +67,14 @@ def choose(graph: Graph, found: Arrays, said: Description, *, classes: int) -> C
     )
 
 
-def _output(graph: Graph, found: Arrays, said: Description, classes: int) -> str:
-    numbers = {
-        name: value for name, value in found.items() if np.issubdtype(value.dtype, np.floating)
-    }
-    if said.output is not None and said.output not in numbers:
-        raise UsageError(
-            f"the graph has no output {said.output!r} of numbers; it has {_shown(found)}"
-        )
-    among = numbers if said.output is None else {said.output: numbers[said.output]}
-    fits = [name for name, value in among.items() if _columns(value) == classes]
+def _output_name(graph: Graph, outputs: Arrays, description: Description, classes: int) -> str:
+    candidates = _candidates(outputs, description.output)
+    fits = [name for name, value in candidates.items() if _columns(value) == classes]
     if not fits:
-        raise UsageError(_no_fit(among or found, classes))
-    behind = [name for name in fits if any(_is_of(graph, other, name) for other in fits)]
-    fits = behind if len(behind) == 1 else fits  # the logits, where their softmax is given too
+        raise UsageError(_no_fit(candidates or outputs, classes))
+    logits_of = {name: graph.logits_behind(name)[0] for name in fits}
+    behind = [name for name in fits if any(logits_of[each] == name != each for each in fits)]
+    fits = behind if len(behind) == 1 else fits  # the logits, where their softmax is there too
     if len(fits) > 1:
         raise UsageError(
             f"several outputs hold a number for each of the {classes:,} classes: say which one in "
@@ -68,8 +84,16 @@ def _output(graph: Graph, found: Arrays, said: Description, classes: int) -> str
     return fits[0]
 
 
-def _is_of(graph: Graph, output: str, logits: str) -> bool:
-    return output != logits and graph.logits_behind(output)[0] == logits
+def _candidates(outputs: Arrays, name: str | None) -> Arrays:
+    """The outputs of floating-point numbers; the one called ``name`` alone where it is not None."""
+    numbers = {
+        key: value for key, value in outputs.items() if np.issubdtype(value.dtype, np.floating)
+    }
+    if name is None:
+        return numbers
+    if name not in numbers:
+        raise UsageError(f"the graph has no output {name!r} of numbers; it has {_listed(outputs)}")
+    return {name: numbers[name]}
 
 
 def _columns(value: npt.NDArray[Any]) -> int | None:
@@ -79,19 +103,19 @@ def _columns(value: npt.NDArray[Any]) -> int | None:
 
 
 def _no_fit(outputs: Arrays, classes: int) -> str:
-    said = (
+    message = (
         f"classes.csv has {classes:,} rows, one for each number of the output and in its order, "
-        f"but the graph gives {_shown(outputs)}"
+        f"but the graph gives {_listed(outputs)}"
     )
     if any(_columns(value) == classes + 1 for value in outputs.values()):
-        said += (
+        message += (
             ": one more, perhaps a background class, which networks of TensorFlow have first. "
             "Give it a row in its place"
         )
-    return said
+    return message
 
 
-def _shown(outputs: Arrays) -> str:
+def _listed(outputs: Arrays) -> str:
     each = (
         f"`{name}` ({', '.join(['batch', *map(str, value.shape[1:])])})"
         for name, value in outputs.items()
@@ -99,25 +123,27 @@ def _shown(outputs: Arrays) -> str:
     return ", ".join(each) or "no array"
 
 
-def _kind(output: str, rows: npt.NDArray[np.float64], link: str | None, said: Description) -> str:
+def _kind(
+    output: str, rows: npt.NDArray[np.float64], link: str | None, description: Description
+) -> str:
     """``logits`` or ``probabilities``."""
-    slack = SAID_SLACK if said.kind == "probabilities" else SUM_SLACK
-    sums = rows.sum(axis=1)
-    shares = bool((rows >= 0).all() and rows.shape[1] > 1 and np.abs(sums - 1).max() < slack)
+    declared = description.kind
+    slack = _DECLARED_SLACK if declared == "probabilities" else _SUM_SLACK
+    sums, in_range = rows.sum(axis=1), rows.min() >= 0
+    shares = bool(in_range and rows.shape[1] > 1 and np.abs(sums - 1).max() < slack)
     likely = "probabilities" if link or shares else "logits"
-    if said.kind == "probabilities" and likely == "logits":
-        raise UsageError(
-            f"the preprocess file says that `{output}` holds probabilities, but they do not sum "
-            f"to one: {sums.min():.3g} to {sums.max():.3g}"
+    if declared is None:
+        if likely == "logits" and in_range and rows.max() <= 1:
+            raise UsageError(
+                f"`{output}` holds numbers from 0 to 1 that do not sum to one: say what they are "
+                'in the file given with --preprocess, {"kind": "logits"} or {"kind": '
+                '"probabilities"}'
+            )
+    elif declared != likely:
+        fault = (
+            'logits, but these are probabilities: leave out "kind"'
+            if declared == "logits"
+            else f"probabilities, but they do not sum to one: {sums.min():.3g} to {sums.max():.3g}"
         )
-    if said.kind == "logits" and likely == "probabilities":
-        raise UsageError(
-            f"the preprocess file says that `{output}` holds logits, but these are probabilities: "
-            'leave out "kind"'
-        )
-    if likely == "logits" and said.kind is None and rows.min() >= 0 and rows.max() <= 1:
-        raise UsageError(
-            f"`{output}` holds numbers from 0 to 1 that do not sum to one: say what they are in "
-            'the file given with --preprocess, {"kind": "logits"} or {"kind": "probabilities"}'
-        )
+        raise UsageError(f"the preprocess file says that `{output}` holds {fault}")
     return likely

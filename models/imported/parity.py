@@ -1,4 +1,4 @@
-"""Whether the bundle's graph says what the original says, picture by picture."""
+"""Whether the wrapped graph gives what the original gives, picture by picture."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -9,8 +9,9 @@ import onnx
 
 from florilege.errors import BundleError
 from florilege.models.imported.graph import Graph
-from florilege.models.imported.input_format import Form
-from florilege.models.imported.wrapper import LOGITS, Chosen, wrapped
+from florilege.models.imported.input_format import InputFormat
+from florilege.models.imported.output_choice import OutputChoice
+from florilege.models.imported.wrapper import LOGITS, wrap_graph
 from florilege.models.session import FEATURES, INPUT, open_graph
 
 Numbers = npt.NDArray[np.float64]
@@ -18,13 +19,12 @@ Pictures = npt.NDArray[np.uint8]
 
 TOLERANCE: Final = 1e-4
 """What outputs may differ by: of the largest one, and beside it."""
-FEW_BITS_TOLERANCE: Final = 1e-2
-"""The same for graphs in half precision or eight bits."""
-TOGETHER: Final = 4  # pictures of the batch that is compared with one picture at a time
+_FEW_BITS_TOLERANCE: Final = 1e-2  # the same for graphs in half precision or eight bits
+BATCH: Final = 4  # pictures of the batch that is compared with one picture at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class OutputComparison:
     """How far apart the original and the bundle's graph are on the same pictures."""
 
     max_difference: float  # between numbers of the original's output, absolute
@@ -39,17 +39,17 @@ class Agreement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proven:
-    """A graph with our ends that agrees with the original."""
+class WrappedModel:
+    """A wrapped graph that agrees with the original."""
 
     model: onnx.ModelProto
     batch: bool  # whether it takes several pictures at once
-    agreement: Agreement
+    comparison: OutputComparison
     logits: Numbers  # of the pictures compared
     dimensions: int | None  # of the features; None if there are none
 
 
-def agreement(original: Numbers, ours: Numbers, *, relative: float) -> Agreement:
+def compare_outputs(original: Numbers, ours: Numbers, *, relative: float) -> OutputComparison:
     """Compare outputs ``(pictures, classes)``.
 
     Where the original's two best are closer than what is allowed, either counts as its best class.
@@ -58,7 +58,7 @@ def agreement(original: Numbers, ours: Numbers, *, relative: float) -> Agreement
     worst = float(np.abs(original - ours).max())
     tolerance = relative * (1 + float(np.abs(original).max()))
     theirs = np.take_along_axis(original, ours.argmax(axis=1)[:, np.newaxis], axis=1)[:, 0]
-    return Agreement(
+    return OutputComparison(
         max_difference=worst if np.isfinite(worst) else float("inf"),
         tolerance=tolerance,
         same_best_class=int((theirs >= original.max(axis=1) - tolerance).sum()),
@@ -66,27 +66,35 @@ def agreement(original: Numbers, ours: Numbers, *, relative: float) -> Agreement
     )
 
 
-def original_outputs(graph: Graph, form: Form, pictures: Pictures) -> dict[str, npt.NDArray[Any]]:
+def original_outputs(
+    graph: Graph, input_format: InputFormat, pictures: Pictures
+) -> dict[str, npt.NDArray[Any]]:
     """What the original gives, its input made in plain NumPy, as many at once as it takes."""
-    found = []
+    batches = []
     for start in range(0, len(pictures), graph.batch):
         rows = np.arange(start, start + graph.batch) % len(pictures)
-        batch = graph.run(form.prepared(pictures[rows]))
-        left = len(pictures) - start
-        found.append({name: value[:left] for name, value in batch.items()})
-    return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        outputs = graph.run(input_format.prepare(pictures[rows]))
+        count = len(pictures) - start
+        batches.append({name: value[:count] for name, value in outputs.items()})
+    return {name: np.concatenate([each[name] for each in batches]) for name in batches[0]}
 
 
-def proven(
-    graph: Graph, form: Form, chosen: Chosen, pictures: Pictures, original: Numbers
-) -> Proven:
-    """Give the graph our ends and compare it with what the original said of the pictures.
+def wrap_and_compare(
+    graph: Graph,
+    input_format: InputFormat,
+    choice: OutputChoice,
+    pictures: Pictures,
+    original: Numbers,
+) -> WrappedModel:
+    """Wrap the graph and compare it with the original on pictures.
 
     It then takes any number of pictures at once, or one where it was made for one and batches of it
-    fail or say something else.
+    fail or differ.
 
     Args:
-        graph, form, chosen: What was read, how it wants its pictures, what of it is served.
+        graph: What was read.
+        input_format: How it wants its pictures.
+        choice: What of it is served.
         pictures: RGB, ``(pictures, size, size, 3)``.
         original: Its output for them, ``(pictures, classes)``.
 
@@ -94,70 +102,84 @@ def proven(
         BundleError: They disagree.
     """
     try:
-        return _tried(graph, form, chosen, pictures, original, batch=True)
+        return _wrap_and_compare(graph, input_format, choice, pictures, original, batch=True)
     except BundleError:
-        return _tried(graph, form, chosen, pictures, original, batch=False)
+        return _wrap_and_compare(graph, input_format, choice, pictures, original, batch=False)
 
 
-def _tried(
-    graph: Graph, form: Form, chosen: Chosen, pictures: Pictures, original: Numbers, *, batch: bool
-) -> Proven:
-    model = wrapped(graph, form, chosen, classes=original.shape[1], one_at_a_time=not batch)
-    parts = [row[np.newaxis] for row in pictures] + ([pictures[:TOGETHER]] if batch else [])
-    try:
-        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
-        found = [session.run(None, {INPUT: part}) for part in parts]
-    except Exception as error:  # each kind of failure raises another class of the runtime's own
-        raise BundleError(f"the bundle's graph does not run: {error}") from error
-    names = [value.name for value in session.get_outputs()]
-    outputs = {
-        name: np.concatenate(v) for name, v in zip(names, zip(*found, strict=True), strict=True)
-    }
+def _wrap_and_compare(
+    graph: Graph,
+    input_format: InputFormat,
+    choice: OutputChoice,
+    pictures: Pictures,
+    original: Numbers,
+    *,
+    batch: bool,
+) -> WrappedModel:
+    classes = original.shape[1]
+    model = wrap_graph(graph, input_format, choice, classes=classes, one_at_a_time=not batch)
+    outputs = _outputs(model, pictures, batch=batch)
     logits = outputs[LOGITS].astype(np.float64)
-    if chosen.log:  # of few bits, they sum to one with an error
+    if choice.log:  # of few bits, they sum to one with an error
         original = original / original.sum(axis=1, keepdims=True)
-    relative = FEW_BITS_TOLERANCE if graph.few_bits else TOLERANCE
-    compared = _compared(original, _linked(logits, chosen.link), relative)
-    if not compared.holds:
+    relative = _FEW_BITS_TOLERANCE if graph.few_bits else TOLERANCE
+    comparison = _compare(original, _apply_link(logits, choice.link), relative)
+    if not comparison.holds:
         raise BundleError(
-            f"the bundle's graph and the original differ by {compared.max_difference:.3g} (allowed "
-            f"{compared.tolerance:.3g}), with the same best class for {compared.same_best_class} "
-            f"of {compared.pictures} pictures; nothing was written"
+            f"the bundle's graph and the original differ by {comparison.max_difference:.3g} "
+            f"(allowed {comparison.tolerance:.3g}), with the same best class for "
+            f"{comparison.same_best_class} of {comparison.pictures} pictures; nothing was written"
         )
-    dimensions = _dimensions(model, outputs.get(FEATURES))
-    return Proven(
+    return WrappedModel(
         model=model,
         batch=batch,
-        agreement=compared,
+        comparison=comparison,
         logits=logits[: len(pictures)],
-        dimensions=dimensions,
+        dimensions=_declare_dimensions(model, outputs.get(FEATURES)),
     )
 
 
-def _compared(original: Numbers, ours: Numbers, relative: float) -> Agreement:
-    """The agreement of pictures one at a time, with the worst of the batch that follows them."""
+def _outputs(
+    model: onnx.ModelProto, pictures: Pictures, *, batch: bool
+) -> dict[str, npt.NDArray[Any]]:
+    """Outputs for one picture at a time, followed by those of a batch where there are batches."""
+    parts = [row[np.newaxis] for row in pictures] + ([pictures[:BATCH]] if batch else [])
+    try:
+        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
+        results = [session.run(None, {INPUT: part}) for part in parts]
+    except Exception as error:  # each kind of failure raises another class of the runtime's own
+        raise BundleError(f"the bundle's graph does not run: {error}") from error
+    names = [value.name for value in session.get_outputs()]
+    columns = zip(*results, strict=True)
+    return {name: np.concatenate(rows) for name, rows in zip(names, columns, strict=True)}
+
+
+def _compare(original: Numbers, ours: Numbers, relative: float) -> OutputComparison:
+    """Of pictures one at a time, with the worst of the batch that follows them."""
     count = len(original)
-    singly = agreement(original, ours[:count], relative=relative)
+    singly = compare_outputs(original, ours[:count], relative=relative)
     if len(ours) == count:
         return singly
-    together = agreement(original[: len(ours) - count], ours[count:], relative=relative)
-    return replace(singly, max_difference=max(singly.max_difference, together.max_difference))
+    batch = compare_outputs(original[: len(ours) - count], ours[count:], relative=relative)
+    return replace(singly, max_difference=max(singly.max_difference, batch.max_difference))
 
 
-def _linked(logits: Numbers, link: str | None) -> Numbers:
+def _apply_link(logits: Numbers, link: str | None) -> Numbers:
     """The original's output as it follows from logits."""
     if link is None:
         return logits
     if link == "sigmoid":
         with np.errstate(over="ignore"):
-            found: Numbers = 1 / (1 + np.exp(-logits))
-        return found
+            probabilities: Numbers = 1 / (1 + np.exp(-logits))
+        return probabilities
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares: Numbers = powers / powers.sum(axis=1, keepdims=True)
     return shares
 
 
-def _dimensions(model: onnx.ModelProto, features: npt.NDArray[np.float32] | None) -> int | None:
+def _declare_dimensions(
+    model: onnx.ModelProto, features: npt.NDArray[np.float32] | None
+) -> int | None:
     """Say in the graph how many numbers its features are, as a session wants to know."""
     if features is None:
         return None

@@ -8,12 +8,12 @@ import pytest
 from florilege.errors import UsageError
 from florilege.models.imported.description import Description
 from florilege.models.imported.graph import read_graph
-from florilege.models.imported.input_format import Form, form_of
+from florilege.models.imported.input_format import InputFormat, infer_input_format
 from tests.models.imported.graphs import SCALED, foreign, random_pictures, said, save
 
 
-def _form(folder: Path, told: Description, **graph: Any) -> Form:
-    return form_of(read_graph(save(foreign(**graph), folder / "net.onnx")), told)
+def _form(folder: Path, told: Description, **graph: Any) -> InputFormat:
+    return infer_input_format(read_graph(save(foreign(**graph), folder / "net.onnx")), told)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_a_type_that_no_picture_has_is_refused(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.elem_type = 7  # int64
     graph = read_graph(save(model, tmp_path / "net.onnx"))
     with pytest.raises(UsageError, match="one of float32, float16, uint8"):
-        form_of(graph, said())
+        infer_input_format(graph, said())
 
 
 def test_bytes_need_nothing_said(tmp_path: Path) -> None:
     found = _form(tmp_path, Description(), kind="uint8", layout="nhwc")
     pictures = random_pictures(2)
-    np.testing.assert_array_equal(found.prepared(pictures), pictures)
+    np.testing.assert_array_equal(found.prepare(pictures), pictures)
     wanted = found.preprocess(Description(crop=0.5, resize="bicubic"))
     assert (wanted.image_size, wanted.crop_fraction, wanted.resample) == (6, 0.5, "bicubic")
     assert (wanted.mean, wanted.std) == ((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))

@@ -10,22 +10,23 @@ from onnx import helper
 from florilege.errors import UsageError
 from florilege.models.imported.description import Description
 from florilege.models.imported.graph import read_graph
-from florilege.models.imported.input_format import form_of
-from florilege.models.imported.output_choice import choose
+from florilege.models.imported.input_format import infer_input_format
+from florilege.models.imported.output_choice import OutputChoice, choose_output
 from florilege.models.imported.parity import original_outputs
-from florilege.models.imported.wrapper import Chosen
 from tests.models.imported.graphs import CLASSES, foreign, random_pictures, said, save
 
 
-def _choose(folder: Path, model: onnx.ModelProto, classes: int = CLASSES, **told: Any) -> Chosen:
+def _choose(
+    folder: Path, model: onnx.ModelProto, classes: int = CLASSES, **told: Any
+) -> OutputChoice:
     graph = read_graph(save(model, folder / "net.onnx"))
-    outputs = original_outputs(graph, form_of(graph, said()), random_pictures(5))
-    return choose(graph, outputs, Description(**told), classes=classes)
+    outputs = original_outputs(graph, infer_input_format(graph, said()), random_pictures(5))
+    return choose_output(graph, outputs, Description(**told), classes=classes)
 
 
 def test_logits_are_served_as_they_are(tmp_path: Path) -> None:
     found = _choose(tmp_path, foreign())
-    assert found == Chosen(output="y", logits="y", link=None, log=False, features="mean")
+    assert found == OutputChoice(output="y", logits="y", link=None, log=False, features="mean")
     assert _choose(tmp_path, foreign(), kind="logits") == found
 
 
@@ -34,12 +35,14 @@ def test_of_probabilities_the_logits_behind_them_are_served(tmp_path: Path, endi
     link = ending.lower()
     for kind in (None, "probabilities"):
         found = _choose(tmp_path, foreign(ending=ending), kind=kind)
-        assert found == Chosen(output="y", logits="raw", link=link, log=False, features="mean")
+        assert found == OutputChoice(
+            output="y", logits="raw", link=link, log=False, features="mean"
+        )
 
 
 def test_of_probabilities_without_logits_the_logarithm_is_served(tmp_path: Path) -> None:
     found = _choose(tmp_path, foreign(ending="hidden"))
-    assert found == Chosen(output="y", logits="y", link="softmax", log=True, features=None)
+    assert found == OutputChoice(output="y", logits="y", link="softmax", log=True, features=None)
 
 
 def test_of_logits_and_their_softmax_the_logits_are_served(tmp_path: Path) -> None:
@@ -101,8 +104,8 @@ def test_probabilities_of_few_bits_are_believed(tmp_path: Path) -> None:
     graph = read_graph(save(foreign(ending="hidden"), tmp_path / "net.onnx"))
     found: dict[str, npt.NDArray[Any]] = {"y": np.array([[0.5, 0.25, 0.15], [0.5, 0.5, 0.2]])}
     with pytest.raises(UsageError, match='"kind": "probabilities"'):
-        choose(graph, found, Description(), classes=3)
-    assert choose(graph, found, Description(kind="probabilities"), classes=3).log
+        choose_output(graph, found, Description(), classes=3)
+    assert choose_output(graph, found, Description(kind="probabilities"), classes=3).log
 
 
 def test_half_precision_counts_as_numbers_and_whole_numbers_do_not(tmp_path: Path) -> None:
@@ -111,6 +114,6 @@ def test_half_precision_counts_as_numbers_and_whole_numbers_do_not(tmp_path: Pat
         "y": np.array([[1.5, 2, 3]], np.float16),
         "best": np.ones((1, 3), np.int64),
     }
-    assert choose(graph, found, Description(), classes=3).output == "y"
+    assert choose_output(graph, found, Description(), classes=3).output == "y"
     with pytest.raises(UsageError, match="no output 'best' of numbers"):
-        choose(graph, found, Description(output="best"), classes=3)
+        choose_output(graph, found, Description(output="best"), classes=3)

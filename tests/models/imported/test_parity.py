@@ -13,25 +13,30 @@ from florilege.errors import BundleError
 from florilege.models.imported import parity, wrapper
 from florilege.models.imported.description import Description
 from florilege.models.imported.graph import read_graph
-from florilege.models.imported.input_format import form_of
-from florilege.models.imported.output_choice import choose
-from florilege.models.imported.parity import Proven, agreement, original_outputs, proven
+from florilege.models.imported.input_format import infer_input_format
+from florilege.models.imported.output_choice import choose_output
+from florilege.models.imported.parity import (
+    WrappedModel,
+    compare_outputs,
+    original_outputs,
+    wrap_and_compare,
+)
 from tests.models.imported.graphs import CLASSES, foreign, oracle, random_pictures, said, save
 
 PICTURES = random_pictures(6)
 
 
-def _prove(folder: Path, model: onnx.ModelProto, told: Description | None = None) -> Proven:
+def _prove(folder: Path, model: onnx.ModelProto, told: Description | None = None) -> WrappedModel:
     graph = read_graph(save(model, folder / "net.onnx"))
     told = told or said()
-    form = form_of(graph, told)
+    form = infer_input_format(graph, told)
     outputs = original_outputs(graph, form, PICTURES)
-    chosen = choose(graph, outputs, told, classes=CLASSES)
+    chosen = choose_output(graph, outputs, told, classes=CLASSES)
     original = outputs[chosen.output].reshape(len(PICTURES), -1).astype(np.float64)
-    return proven(graph, form, chosen, PICTURES, original)
+    return wrap_and_compare(graph, form, chosen, PICTURES, original)
 
 
-def _run(made: Proven, pictures: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
+def _run(made: WrappedModel, pictures: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
     session = onnxruntime.InferenceSession(made.model.SerializeToString())
     (given,) = session.get_inputs()
     assert (given.name, given.type, given.shape[1:]) == ("image", "tensor(uint8)", [6, 6, 3])
@@ -63,7 +68,7 @@ def test_the_bundle_says_what_the_original_says_of_the_same_pixels(
     assert found["logits"].dtype == found["features"].dtype == np.float32
     assert made.batch
     assert made.dimensions == 4
-    assert made.agreement.same_best_class == made.agreement.pictures == 6
+    assert made.comparison.same_best_class == made.comparison.pictures == 6
 
 
 @pytest.mark.parametrize("ending", ["Softmax", "hidden"])
@@ -195,29 +200,29 @@ def test_what_is_not_served_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = wrapper.wrapped
+    right = wrapper.wrap_graph
 
-    def wrong(graph: Any, form: Any, chosen: Any, **more: Any) -> onnx.ModelProto:
-        return right(graph, replace(form, mean=(0.5, 1.0, 1.6)), chosen, **more)
+    def wrong(graph: Any, input_format: Any, choice: Any, **more: Any) -> onnx.ModelProto:
+        return right(graph, replace(input_format, mean=(0.5, 1.0, 1.6)), choice, **more)
 
-    monkeypatch.setattr(parity, "wrapped", wrong)
+    monkeypatch.setattr(parity, "wrap_graph", wrong)
     with pytest.raises(BundleError, match=r"differ by .* nothing was written"):
         _prove(tmp_path, foreign())
 
 
 def test_agreement_counts_best_classes_and_allows_near_ties() -> None:
     original = np.array([[1.0, 0.0], [0.5, 0.5], [0.2, 0.3]])
-    same = agreement(original, original + 1e-5, relative=1e-4)
+    same = compare_outputs(original, original + 1e-5, relative=1e-4)
     assert same.holds
     assert (same.same_best_class, same.pictures) == (3, 3)
     assert same.max_difference == pytest.approx(1e-5)
     assert same.tolerance == pytest.approx(2e-4)
-    near = agreement(original, original + np.array([0.0, 1e-4]), relative=1e-4)
+    near = compare_outputs(original, original + np.array([0.0, 1e-4]), relative=1e-4)
     assert near.holds  # the tie goes the other way
-    other = agreement(original, original[:, ::-1], relative=1e-4)
+    other = compare_outputs(original, original[:, ::-1], relative=1e-4)
     assert other.same_best_class == 1
     assert not other.holds
-    assert not agreement(original, np.full((3, 2), np.nan), relative=1e-4).holds
+    assert not compare_outputs(original, np.full((3, 2), np.nan), relative=1e-4).holds
 
 
 def test_the_best_class_may_change_between_classes_as_near_as_allowed() -> None:
@@ -225,7 +230,7 @@ def test_the_best_class_may_change_between_classes_as_near_as_allowed() -> None:
     for apart, holds in ((0.5, True), (1.5, False)):
         original = np.array([[0.5, 0.5 + apart * allowed]])
         ours = original + 0.55 * apart * allowed * np.array([[1, -1]])
-        found = agreement(original, ours, relative=1e-4)
+        found = compare_outputs(original, ours, relative=1e-4)
         assert found.max_difference < found.tolerance
         assert found.holds == holds
 
@@ -252,10 +257,10 @@ def test_a_quantised_softmax_is_served_by_the_logits_behind_it(tmp_path: Path) -
     model.graph.node.append(helper.make_node("QuantizeLinear", ["exact", *words], ["bytes"]))
     model.graph.node.append(helper.make_node("DequantizeLinear", ["bytes", *words], ["y"]))
     made = _prove(tmp_path, model)
-    assert 1e-4 < made.agreement.max_difference <= 1 / 500
+    assert 1e-4 < made.comparison.max_difference <= 1 / 500
     found = _run(made, PICTURES)["logits"]
     np.testing.assert_allclose(_softmax(found), oracle(model, PICTURES), atol=1 / 500)
 
 
 def test_original_and_batch_are_compared_on_few_pictures_together() -> None:
-    assert len(PICTURES) > parity.TOGETHER > 1
+    assert len(PICTURES) > parity.BATCH > 1

@@ -12,17 +12,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from florilege.data.dataset import SPLITS, split_name
+from florilege.data.layouts.class_file import read_classes
 from florilege.errors import UsageError
 from florilege.extras import install_hint
 from florilege.models.bundle import Bundle, reserved
 from florilege.models.bundle.bundle import CALIBRATION
+from florilege.models.classes import ClassTable
 from florilege.models.imported.description import Description, read_description
-from florilege.training.imported.bundle import NO_SPLIT, Imported, read_class_table, write_imported
-from florilege.training.imported.onnx_file import import_onnx
+from florilege.models.imported.imported_model import NO_SPLIT, ImportedModel, write_imported
+from florilege.models.imported.onnx_file import import_onnx
+from florilege.models.thumbnails import pack, read_thumbnails
 
 app = typer.Typer(add_completion=False, help="Make a bundle of a network trained elsewhere.")
 
-SHOWN: Final = 10  # pictures with their best class, in the table for people
+MOST_PICTURES: Final = 10  # with their best class, in the table for people
 
 
 @app.command("import")
@@ -74,24 +77,38 @@ def import_command(
     An ONNX file needs no torch; a checkpoint of torchvision or timm needs the extra `train`. Next
     comes `florilege calibrate`.
     """
-    calibrated = (out / CALIBRATION).is_file()
-    (table, thumbnails), said = read_class_table(classes), read_description(preprocess)
-    chosen = None if chosen_on is None else _split_chosen_on(chosen_on)
+    replaces_calibration = (out / CALIBRATION).is_file()
+    table, thumbnails = _read_class_table(classes)
+    description = read_description(preprocess)
+    split = None if chosen_on is None else _split_chosen_on(chosen_on)
     with reserved(out):
-        found = _import(model, weights, said, len(table), photos or [])
-        bundle = write_imported(found, table, thumbnails, out, chosen_on=chosen)
-    if calibrated:
+        imported = _import(model, weights, description, len(table), photos or [])
+        bundle = write_imported(imported, table, thumbnails, out, chosen_on=split)
+    if replaces_calibration:
         typer.echo(f"{out}: the calibration it held is gone: calibrate again", err=True)
-    if chosen is None:
+    if split is None:
         typer.echo(
             "not said which photos chose this checkpoint, so no calibration is guaranteed: import "
             "it with --chosen-on SPLIT, or --chosen-on none",
             err=True,
         )
     if as_json:
-        typer.echo(json.dumps(_plain(found, bundle), ensure_ascii=False))
+        typer.echo(json.dumps(_json_object(imported, bundle), ensure_ascii=False))
     else:
-        _show(found, bundle)
+        _print_tables(imported, bundle)
+
+
+def _read_class_table(path: Path) -> tuple[ClassTable, bytes]:
+    """The classes in the order of the rows, and ``thumbnails.zip``, empty where none has a picture.
+
+    Raises:
+        DataError: The table cannot be read, has no column ``class_id``, a class without an id or
+            twice, or names a thumbnail that cannot be used.
+    """
+    class_file = read_classes(path)
+    classes = ClassTable(tuple(class_file.known.values()))
+    pictures = read_thumbnails(str(path), class_file.thumbnails)
+    return classes, pack(classes, pictures) if pictures else b""
 
 
 def _split_chosen_on(text: str) -> str:
@@ -103,53 +120,54 @@ def _split_chosen_on(text: str) -> str:
 
 
 def _import(
-    model: str, weights: str | None, said: Description, classes: int, photos: list[Path]
-) -> Imported:
+    model: str, weights: str | None, description: Description, classes: int, photos: list[Path]
+) -> ImportedModel:
     if Path(model).is_file() or Path(model).suffix == ".onnx":
         if weights is not None:
             raise UsageError(f"{model} holds its weights: leave out --weights {weights}")
-        return import_onnx(Path(model), said, classes=classes, photos=photos)
+        return import_onnx(Path(model), description, classes=classes, photos=photos)
     try:
-        from florilege.training.imported.checkpoint import import_checkpoint
+        from florilege.models.imported.torch_checkpoint import import_checkpoint
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{model} is no ONNX file; a checkpoint of a network needs {error.name}: "
             f"{install_hint('train')}"
         ) from error
-    return import_checkpoint(model, weights, said, classes=classes, photos=photos)
+    return import_checkpoint(model, weights, description, classes=classes, photos=photos)
 
 
-def _plain(found: Imported, bundle: Bundle) -> dict[str, Any]:
+def _json_object(imported: ImportedModel, bundle: Bundle) -> dict[str, Any]:
     return {
         "bundle": str(bundle.path),
         "bundle_sha256": bundle.sha256,
         "classes": len(bundle.classes),
-        "imported_from": dict(found.files),
-        "facts": dict(found.facts),
-        "agreement": asdict(found.agreement),
-        "best": dict(_best(found, bundle)),
+        "imported_from": dict(imported.files),
+        "facts": dict(imported.facts),
+        "agreement": asdict(imported.agreement),
+        "best": dict(_best_classes(imported, bundle)),
     }
 
 
-def _best(found: Imported, bundle: Bundle) -> Mapping[str, str]:
+def _best_classes(imported: ImportedModel, bundle: Bundle) -> Mapping[str, str]:
     """The name of the best class of each picture compared."""
-    best = found.logits.argmax(axis=1)
+    best = imported.logits.argmax(axis=1)
     names = [bundle.classes[int(index)].scientific_name for index in best]
-    return dict(zip(found.pictures, names, strict=True))
+    return dict(zip(imported.pictures, names, strict=True))
 
 
-def _show(found: Imported, bundle: Bundle) -> None:
+def _print_tables(imported: ImportedModel, bundle: Bundle) -> None:
     console = Console()
     facts = Table(
         title=escape(f"{bundle.path}: {len(bundle.classes):,} classes"),
         title_justify="left",
         show_header=False,
     )
-    for name, fact in found.facts.items():
+    for name, fact in imported.facts.items():
         facts.add_row(name, escape(fact))
     console.print(facts)
     pictures = Table("picture", "best class")
-    for name, best in list(_best(found, bundle).items())[:SHOWN]:
+    for name, best in list(_best_classes(imported, bundle).items())[:MOST_PICTURES]:
         pictures.add_row(escape(name), escape(best))
     console.print(pictures)
-    typer.echo(f"{found.agreed}; next: florilege calibrate {bundle.path} --data DATA --split val")
+    command = f"florilege calibrate {bundle.path} --data DATA --split val"
+    typer.echo(f"{imported.agreement_text}; next: {command}")

@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
+from florilege import import_cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
+from florilege.import_cli import app
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
-from florilege.training.imported import cli
-from florilege.training.imported.cli import app
 from tests.florilege.test_files import holder
 from tests.models.imported.graphs import SCALED, foreign, oracle, random_pictures, save
 from tests.models.pictures import encode, noise
@@ -102,7 +102,7 @@ def test_the_answer_is_also_one_json_object(
     assert found["best"].keys() == {str(photo)}
     assert found["best"][str(photo)] in {"Rosa canina", "Acer rubrum", "c"}
     for shown in (3, 10):  # of 8 pictures
-        monkeypatch.setattr(cli, "SHOWN", shown)
+        monkeypatch.setattr(import_cli, "MOST_PICTURES", shown)
         printed = _call(*words).stdout
         assert ("black" in printed) == (shown == 10)
         assert "slopes" in printed

@@ -15,34 +15,36 @@ MOST_PHOTOS: Final = 32
 """Compared; of more, as many spread evenly over the sorted list."""
 
 
-class Samples(NamedTuple):
+class ComparisonPictures(NamedTuple):
     """Pictures as a bundle sees them."""
 
     names: list[str]
     pixels: npt.NDArray[np.uint8]  # RGB, (pictures, size, size, 3)
 
 
-def samples(photos: Sequence[Path], preprocess: Preprocess) -> Samples:
-    """Photos and folders of them, decoded as the server does; without any, made-up pictures.
+def comparison_pictures(photos: Sequence[Path], preprocess: Preprocess) -> ComparisonPictures:
+    """Photos and folders of them, decoded as the server does; without any, synthetic pictures.
 
     Raises:
         DataError: There is no photo in a folder, or one cannot be read.
     """
     if not photos:
-        return _made_up(preprocess.image_size)
-    paths = [path for given in photos for path in _photos_of(given)]
+        pictures = dict(_synthetic_pictures(preprocess.image_size))
+        return ComparisonPictures(list(pictures), np.stack(list(pictures.values())))
+    paths = [path for photo_or_folder in photos for path in _photos_of(photo_or_folder)]
     rows = np.linspace(0, len(paths) - 1, min(len(paths), MOST_PHOTOS)).astype(int)
-    chosen = [paths[row] for row in rows]
-    return Samples(list(map(str, chosen)), np.stack([_load(path, preprocess) for path in chosen]))
+    sample = [paths[row] for row in rows]
+    pixels = np.stack([_load(path, preprocess) for path in sample])
+    return ComparisonPictures(list(map(str, sample)), pixels)
 
 
 def _photos_of(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
-    if not found:
+    photos = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
+    if not photos:
         raise DataError(f"--photos {path} holds no photo: {', '.join(sorted(ENDINGS))}")
-    return found
+    return photos
 
 
 def _load(path: Path, preprocess: Preprocess) -> npt.NDArray[np.uint8]:
@@ -54,13 +56,8 @@ def _load(path: Path, preprocess: Preprocess) -> npt.NDArray[np.uint8]:
         raise DataError(f"--photos {path}: {error}") from error
 
 
-def _made_up(side: int) -> Samples:
-    made = dict(_drawn(side))
-    return Samples(list(made), np.stack(list(made.values())))
-
-
-def _drawn(side: int) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
-    """Pictures as different as pictures can be; colours and sides are told apart in each."""
+def _synthetic_pictures(side: int) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
+    """Pictures as different as pictures can be; in each, no two channels and axes are alike."""
     random = np.random.default_rng(0)
     shape = (side, side, 3)
     yield "noise", random.integers(0, 256, shape, dtype=np.uint8)

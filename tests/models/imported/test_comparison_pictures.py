@@ -5,7 +5,7 @@ import pytest
 
 from florilege.errors import DataError
 from florilege.models.images import Preprocess, load
-from florilege.training.imported.pictures import MOST_PHOTOS, samples
+from florilege.models.imported.comparison_pictures import MOST_PHOTOS, comparison_pictures
 from tests.models.pictures import encode, noise
 
 PREPROCESS = Preprocess(image_size=8, crop_fraction=0.5)
@@ -22,7 +22,7 @@ def _photos(folder: Path, count: int) -> list[Path]:
 def test_photos_are_decoded_as_the_server_does(tmp_path: Path) -> None:
     paths = _photos(tmp_path / "deep" / "er", 2)
     (tmp_path / "deep" / "notes.txt").write_text("not a photo")
-    found = samples([tmp_path / "deep", paths[0]], PREPROCESS)
+    found = comparison_pictures([tmp_path / "deep", paths[0]], PREPROCESS)
     assert found.names == [str(path) for path in (*paths, paths[0])]
     expected = [load(path.read_bytes(), PREPROCESS) for path in (*paths, paths[0])]
     np.testing.assert_array_equal(found.pixels, expected)
@@ -31,7 +31,7 @@ def test_photos_are_decoded_as_the_server_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, MOST_PHOTOS, MOST_PHOTOS + 7])
 def test_of_many_photos_some_spread_over_all_are_taken(tmp_path: Path, count: int) -> None:
     paths = _photos(tmp_path, count)
-    found = samples([tmp_path], PREPROCESS).names
+    found = comparison_pictures([tmp_path], PREPROCESS).names
     assert len(found) == len(set(found)) == min(count, MOST_PHOTOS)
     assert found[0] == str(paths[0])
     assert found[-1] == str(paths[-1])
@@ -39,7 +39,7 @@ def test_of_many_photos_some_spread_over_all_are_taken(tmp_path: Path, count: in
 
 def test_without_photos_the_made_up_pictures_differ_in_everything() -> None:
     for side in (1, 7, 32):
-        found = samples([], Preprocess(image_size=side))
+        found = comparison_pictures([], Preprocess(image_size=side))
         assert found.pixels.shape == (len(found.names), side, side, 3)
         assert found.pixels.dtype == np.uint8
     for picture in found.pixels[:6]:
@@ -57,4 +57,4 @@ def test_what_is_no_photo_is_named(tmp_path: Path) -> None:
         (tmp_path / "none.png", "cannot be read: No such file"),
     ):
         with pytest.raises(DataError, match=said):
-            samples([path], PREPROCESS)
+            comparison_pictures([path], PREPROCESS)

@@ -1,0 +1,150 @@
+"""A checkpoint of a network of torchvision or timm, as an imported model."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from florilege.errors import BundleError, UsageError
+from florilege.models.backbones import Network, build, own_preprocess
+from florilege.models.backbones.weights import PRETRAINED, Weights, open_weights, warm_start
+from florilege.models.export import export_onnx
+from florilege.models.images import Preprocess
+from florilege.models.imported.comparison_pictures import comparison_pictures
+from florilege.models.imported.description import Description
+from florilege.models.imported.imported_model import ImportedModel
+from florilege.models.imported.input_format import InputFormat, format_numbers
+from florilege.models.imported.parity import TOLERANCE, compare_outputs
+from florilege.models.session import INPUT, open_graph
+
+_FIXED_KEYS = ("layout", "type", "channels", "output", "kind")  # by every network of these
+
+
+def import_checkpoint(
+    name: str,
+    weights: str | None,
+    description: Description,
+    *,
+    classes: int,
+    photos: Sequence[Path],
+) -> ImportedModel:
+    """Build the network, fill it with the checkpoint, and export it like our own.
+
+    Args:
+        name: What ``--backbone`` takes.
+        weights: What ``--weights`` takes; the network's own, downloaded, if None. Nothing in a
+            file is run.
+        description: Size, resize, crop, scale, mean and std, where they are not those of the
+            network.
+        classes: Number of rows of the class table, which the last layer has too.
+        photos: As for :func:`florilege.models.imported.onnx_file.import_onnx`.
+
+    Raises:
+        UsageError: There is no such network, it does not take the size, or the preprocess file says
+            what the network itself determines.
+        BundleError: The weights do not fit, or the exported graph differs from torch.
+        DataError: A photo that cannot be read.
+    """
+    if useless := [key for key in _FIXED_KEYS if key in description.model_fields_set]:
+        raise UsageError(f"of a checkpoint these are known, leave them out: {', '.join(useless)}")
+    weights = weights or PRETRAINED
+    try:
+        preprocess = _preprocess(own_preprocess(name, weights), description)
+        network = build(name, classes, "linear", image_size=preprocess.image_size)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    source = open_weights(weights, name)
+    _load_weights(network, source, classes)
+    pictures = comparison_pictures(photos, preprocess)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "model.onnx"
+        mean, std = preprocess.mean, preprocess.std
+        export_onnx(network, image_size=preprocess.image_size, mean=mean, std=std, path=path)
+        model = path.read_bytes()
+    original = _torch_logits(network, preprocess, pictures.pixels)
+    graph = open_graph(model, threads=1)
+    outputs = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pictures.pixels]
+    logits = np.concatenate(outputs).astype(np.float64)
+    comparison = compare_outputs(original, logits, relative=TOLERANCE)
+    if not comparison.holds:
+        raise BundleError(
+            f"the exported graph differs from torch by {comparison.max_difference:.3g} on these "
+            f"pictures (allowed {comparison.tolerance:.3g}); nothing was written"
+        )
+    provenance = source.provenance
+    return ImportedModel(
+        name=name.rpartition(":")[2].replace("/", "-"),
+        model=model,
+        preprocess=preprocess,
+        files={} if provenance is None else {provenance.file: provenance.sha256 or "unknown"},
+        facts=_facts(name, network, source, preprocess),
+        agreement=comparison,
+        pictures=pictures.names,
+        synthetic=not photos,
+        logits=logits,
+    )
+
+
+def _preprocess(own: Preprocess, description: Description) -> Preprocess:
+    """The network's own, with the changes of the preprocess file."""
+    per_unit = 255 * (description.scale or 1 / 255)  # ours are for values from 0 to 1
+    mean, std = (
+        tuple(number / per_unit for number in numbers) if numbers else default
+        for numbers, default in ((description.mean, own.mean), (description.std, own.std))
+    )
+    explicit = description.model_fields_set
+    return replace(
+        own,
+        image_size=description.size or own.image_size,
+        resample=description.resize if "resize" in explicit else own.resample,
+        crop_fraction=description.crop if "crop" in explicit else own.crop_fraction,
+        mean=(mean[0], mean[1], mean[2]),
+        std=(std[0], std[1], std[2]),
+    )
+
+
+def _load_weights(network: Network, source: Weights, classes: int) -> None:
+    """Take all weights, the rows of the last layer in their order."""
+    before = {key: value.clone() for key, value in network.head.state_dict().items()}
+    warm_start(network, replace(source, classes=None))
+    after = network.head.state_dict()
+    if any(torch.equal(before[key], after[key]) for key in before):
+        raise BundleError(
+            f"the last layer of {source.origin} does not have {classes:,} rows, one for each class "
+            "of classes.csv and in its order, or is of another kind"
+        )
+
+
+@torch.no_grad()
+def _torch_logits(
+    network: Network, preprocess: Preprocess, pixels: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.float64]:
+    """Logits of torch, one picture at a time, normalised in plain NumPy."""
+    input_format = InputFormat(
+        layout="nchw",
+        type="float32",
+        channels="rgb",
+        size=preprocess.image_size,
+        scale=1 / 255,
+        mean=preprocess.mean,
+        std=preprocess.std,
+    )
+    batches = (input_format.prepare(row[np.newaxis]) for row in pixels)
+    return torch.cat([network(torch.from_numpy(batch)) for batch in batches]).double().numpy()
+
+
+def _facts(name: str, network: Network, source: Weights, preprocess: Preprocess) -> dict[str, str]:
+    side, provenance = preprocess.image_size, source.provenance
+    mean, std = format_numbers(preprocess.mean), format_numbers(preprocess.std)
+    return {
+        "network": f"`{name}`, {sum(each.numel() for each in network.parameters()):,} weights",
+        "licence": (provenance and provenance.licence) or "unknown",
+        "input": f"{side} x {side} pixels",
+        "normalisation": f"values from 0 to 1, minus {mean}, over {std}",
+        "photos": f"{preprocess.resample}, centre square of {preprocess.crop_fraction:.4g} of the "
+        "short side",
+    }

@@ -1,1 +1,0 @@
-"""Bundles of networks that were trained elsewhere."""
