@@ -15,7 +15,7 @@ from florilege.calibration.record.inspection import (
     opening_fault,
 )
 from florilege.calibration.rules import RULES
-from florilege.data.layouts.class_file import KnownClasses, read_classes
+from florilege.data.layouts.class_file import ClassFile, read_classes
 from florilege.data.records import count_of
 from florilege.errors import BundleError, first
 from florilege.models.bundle import Bundle, name_classes, open_bundle
@@ -85,7 +85,7 @@ def set_names(
     as it is. The calibration stays valid, but bundle_sha256 changes.
     """
     told = read_classes(file)
-    named = name_classes(bundle, told.known, told.thumbnails, source=str(file))
+    named = name_classes(bundle, told.classes, told.thumbnails, source=str(file))
     content = _naming(named, told)
     _print(content, _naming_lines(content), as_json=as_json)
     if not as_json:
@@ -103,7 +103,7 @@ def _verify_lines(faults: Mapping[str, str | None], closed: str | None) -> Itera
         yield "WRONG  the files are right, but the bundle does not open"
 
 
-def _naming(bundle: Bundle, told: KnownClasses) -> dict[str, Any]:
+def _naming(bundle: Bundle, told: ClassFile) -> dict[str, Any]:
     """What became of the lines of a names file."""
     known = bundle.classes.index_of
     pictures = bundle.read_thumbnails()
@@ -111,9 +111,9 @@ def _naming(bundle: Bundle, told: KnownClasses) -> dict[str, Any]:
         "bundle": str(bundle.path),
         "bundle_sha256": bundle.sha256,
         "classes": len(known),
-        "named": len(known.keys() & told.known.keys()),
-        "missing": [name for name in known if name not in told.known],
-        "unknown": [name for name in told.known if name not in known],
+        "named": len(known.keys() & told.classes.keys()),
+        "missing": [name for name in known if name not in told.classes],
+        "unknown": [name for name in told.classes if name not in known],
         "ignored_columns": told.ignored,
         "languages": sorted({lang for item in bundle.classes for lang in item.common_names}),
         "thumbnails": len(pictures),

@@ -118,7 +118,9 @@ def check(source: str, *, threads: int | None = None) -> Report:
             *_picture_warnings(pictures),
             *_found("ignored", ignored, list(listing.ignored)),
             *_found(
-                "unnamed", unnamed, sort_ids(counts) if published and not listing.known else []
+                "unnamed",
+                unnamed,
+                sort_ids(counts) if published and not listing.class_infos else [],
             ),
         ],
         thinned=_thinned(whole, listing) if options.thins else None,

@@ -15,14 +15,14 @@ SPLITS = ("train", "val", "test")
 _OTHER_NAMES = {"training": "train", "valid": "val", "validation": "val", "cal": "val"}
 
 
-def split_name(written: str) -> str | None:
+def split_name(text: str) -> str | None:
     """The split a folder or a manifest cell means: train, val, test, or None for anything else.
 
     Example:
         >>> split_name("Validation"), split_name("cal"), split_name("extra")
         ('val', 'val', None)
     """
-    name = written.strip().lower()
+    name = text.strip().lower()
     return name if name in SPLITS else _OTHER_NAMES.get(name)
 
 
@@ -66,12 +66,12 @@ class Dataset:
         Raises:
             DataError: There is none; the message names those there are.
         """
-        wanted = split_name(name) or name
-        if wanted not in self.splits:
+        key = split_name(name) or name
+        if key not in self.splits:
             there = ", ".join(self.splits) or "none"
             near = meant(name, self.splits)
             raise DataError(f"{self.source} has no split {name!r}; it has: {there}{near}")
-        return self.splits[wanted]
+        return self.splits[key]
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def class_groups(listing: Listing) -> dict[str, str]:
     if listing.groups:
         found = {name: "".join(listing.groups.get(name, ())) for name in ids}
     else:
-        found = {name: _genus(listing.known.get(name), name) for name in ids}
+        found = {name: _genus(listing.class_infos.get(name), name) for name in ids}
     if bare := [name for name in ids if not found[name]]:
         raise DataError(
             f"{listing.source}: noise stays within groups of classes, and no group is known for "

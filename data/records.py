@@ -1,7 +1,7 @@
 """From what a source lists (class ids as strings) to a data set (labels as indices)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,7 +39,9 @@ class Listing:
 
     source: str  # the ``--data`` argument
     splits: Mapping[str, Records]  # by normalised name, those that are there
-    known: Mapping[str, ClassInfo] = field(default_factory=dict)  # may lack classes or hold others
+    class_infos: Mapping[str, ClassInfo] = field(
+        default_factory=dict
+    )  # may lack classes or hold others
     ignored: Sequence[str] = ()  # stray files and folders
     order: Sequence[str] | None = None  # all class ids
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
@@ -69,18 +71,20 @@ def assemble(
     """
     table = classes if classes is not None else class_table(listing)
     if classes is None and len(table) < 2:
-        found = f"{count_of(len(table), 'class', 'classes')} ({first(table.ids) or 'none'})"
-        raise DataError(f"{listing.source} has {found}; a classifier needs at least 2")
-    wanted = _wanted(listing, splits)
-    if classes is None and "train" in wanted and listing.order is None:
+        classes_text = f"{count_of(len(table), 'class', 'classes')} ({first(table.ids) or 'none'})"
+        raise DataError(f"{listing.source} has {classes_text}; a classifier needs at least 2")
+    names = _split_names(listing, splits)
+    if classes is None and "train" in names and listing.order is None:
         for name, ids in missing_in_train(listing).items():  # they could never be learnt
             raise DataError(
                 f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
                 f"picture in train: {first(ids)}; add training pictures or take these out of {name}"
             )
     where = "the class table" if classes is None else "the model's class table"
-    made = {name: _split(listing, name, table, where) for name in wanted}
-    return Dataset(source=listing.source, classes=table, splits=made, thumbnails=listing.thumbnails)
+    parts = {name: _split(listing, name, table, where) for name in names}
+    return Dataset(
+        source=listing.source, classes=table, splits=parts, thumbnails=listing.thumbnails
+    )
 
 
 def class_table(listing: Listing) -> ClassTable:
@@ -91,7 +95,7 @@ def class_table(listing: Listing) -> ClassTable:
     return ClassTable(
         tuple(
             replace(
-                listing.known.get(name) or ClassInfo(id=name, scientific_name=name),
+                listing.class_infos.get(name) or ClassInfo(id=name, scientific_name=name),
                 training_count=None if counts is None else counts[name],
             )
             for name in (sort_ids(present) if listing.order is None else listing.order)
@@ -122,23 +126,41 @@ def missing_in_train(listing: Listing) -> dict[str, list[str]]:
     return {name: sort_ids(ids) for name, ids in lacking.items() if ids}
 
 
+def missing_photos(
+    records: Mapping[str, Records], root: Path, splits: Sequence[str] | None
+) -> Iterator[tuple[str, list[str]]]:
+    """The photos of each of ``splits`` (all by default) that are no files in ``root``."""
+    for name, each in records.items():
+        if splits is None or name in splits:
+            missing = [photo for photo in each.names if not (root / photo).is_file()]
+            if missing:
+                yield name, missing
+
+
+def refuse(source: str, fault: str, items: Sequence[str]) -> None:
+    """Raise a `DataError` that names the first of ``items``, if there are any."""
+    if items:
+        raise DataError(f"{source}: {fault}: {first(items)}")
+
+
 def count_of(number: int, one: str, many: str) -> str:
     """``1 class``, ``2 classes``."""
     return f"{number:,} {one if number == 1 else many}"
 
 
-def _wanted(listing: Listing, splits: Sequence[str] | None) -> list[str]:
-    there = [name for name in SPLITS if name in listing.splits]
-    wanted = there if splits is None else [split_name(name) or name for name in splits]
-    for name in wanted:
-        if name not in there:
-            has = f"it has: {', '.join(there) or 'none'}{meant(name, there)}"
+def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
+    """The splits to make, of those that are there and hold pictures."""
+    present = [name for name in SPLITS if name in listing.splits]
+    names = present if splits is None else [split_name(name) or name for name in splits]
+    for name in names:
+        if name not in present:
+            has = f"it has: {', '.join(present) or 'none'}{meant(name, present)}"
             raise DataError(f"{listing.source} has no split {name!r}; {has}{listing.to_be_had}")
         if not listing.splits[name].class_ids:
             raise DataError(
                 f"{listing.source}: split {name!r} holds no pictures{listing.to_be_had}"
             )
-    return wanted
+    return names
 
 
 def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:

@@ -12,10 +12,10 @@ from florilege.data.hold_out import hold_out
 from florilege.data.layouts import cifar100
 from florilege.data.layouts.folder import is_folder_dataset
 from florilege.data.layouts.image_lists import find_lists, list_lists
-from florilege.data.layouts.imagenet import list_images
+from florilege.data.layouts.imagenet_folder import list_images
 from florilege.data.layouts.inaturalist import find_inaturalist, list_inaturalist
 from florilege.data.layouts.manifest import is_manifest, list_manifest
-from florilege.data.layouts.plantnet import list_plantnet, plantnet_root
+from florilege.data.layouts.plantnet_300k import list_plantnet, plantnet_root
 from florilege.data.records import Listing, assemble
 from florilege.data.training_split import TrainingOptions, parse_options, with_options
 from florilege.errors import DataError

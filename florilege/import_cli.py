@@ -106,7 +106,7 @@ def _read_class_table(path: Path) -> tuple[ClassTable, bytes]:
             twice, or names a thumbnail that cannot be used.
     """
     class_file = read_classes(path)
-    classes = ClassTable(tuple(class_file.known.values()))
+    classes = ClassTable(tuple(class_file.classes.values()))
     pictures = read_thumbnails(str(path), class_file.thumbnails)
     return classes, pack(classes, pictures) if pictures else b""
 

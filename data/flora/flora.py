@@ -142,8 +142,8 @@ def list_flora(source: str) -> Listing:
     flora = parse_flora(source)
     classes = flora.classes
     splits = {name: _records(flora, name) for name in SPLITS if flora.rows[name]}
-    known = {item.id: item for item in classes}
-    return Listing(source=source, splits=splits, known=known, order=classes.ids)
+    infos = {item.id: item for item in classes}
+    return Listing(source=source, splits=splits, class_infos=infos, order=classes.ids)
 
 
 def _records(flora: Flora, split: str) -> Records:

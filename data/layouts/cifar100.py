@@ -28,8 +28,8 @@ SIDE = 32
 # Of red, green and blue over the 50,000 pictures of the file train, values of 0 to 1.
 MEAN = (0.5071, 0.4865, 0.4409)
 STD = (0.2673, 0.2564, 0.2762)
-VAL_SHARE = 10  # one train picture in ten of each class becomes val: 45,000 and 5,000
-VAL_SEED = 0
+_VAL_SHARE = 10  # one train picture in ten of each class becomes val: 45,000 and 5,000
+_VAL_SEED = 0
 
 
 def find_cifar100(root: Path) -> Path | None:
@@ -56,17 +56,22 @@ def list_cifar100(root: Path, source: str) -> Listing:
     """
     names = _names(root / "meta", "fine_label_names")
     train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
-    held_out = val_rows(train)
-    kept = np.setdiff1d(np.arange(len(train)), held_out)
+    val = val_rows(train)
+    others = np.setdiff1d(np.arange(len(train)), val)
     splits = {
-        "train": _records(root / "train", kept, train, names),
-        "val": _records(root / "train", held_out, train, names),
+        "train": _records(root / "train", others, train, names),
+        "val": _records(root / "train", val, train, names),
         "test": _records(root / "test", np.arange(len(test)), test, names),
     }
-    known = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
+    infos = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
     groups = _groups(root, [names[label] for label in train])
     return Listing(
-        source=source, splits=splits, known=known, order=names, groups=groups, published=PLACE
+        source=source,
+        splits=splits,
+        class_infos=infos,
+        order=names,
+        groups=groups,
+        published=PLACE,
     )
 
 
@@ -75,12 +80,12 @@ def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
     rows_of = defaultdict[int, list[str]](list)
     for row, label in enumerate(labels):
         rows_of[label].append(str(row))
-    drawn = (shuffled(rows, VAL_SEED)[: len(rows) // VAL_SHARE] for rows in rows_of.values())
-    return np.array(sorted(int(row) for rows in drawn for row in rows), dtype=np.int64)
+    samples = (shuffled(rows, _VAL_SEED)[: len(rows) // _VAL_SHARE] for rows in rows_of.values())
+    return np.array(sorted(int(row) for rows in samples for row in rows), dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class CifarReader:
+class _CifarReader:
     """``read`` for one split; each process loads the pixels once, at the first picture."""
 
     path: Path
@@ -97,7 +102,7 @@ def _records(
     return Records(
         class_ids=[names[labels[row]] for row in rows],
         names=[f"{path.name}/{row:05d}" for row in rows],
-        read=CifarReader(path, rows),
+        read=_CifarReader(path, rows),
     )
 
 
@@ -117,9 +122,9 @@ def _groups(root: Path, class_ids: Sequence[str]) -> dict[str, list[str]]:
         return {}
     names = _names(root / "meta", "coarse_label_names")
     _check_labels(root / "train", labels, len(names), len(class_ids))
-    found = sorted(set(zip(class_ids, labels, strict=True)))
+    pairs = sorted(set(zip(class_ids, labels, strict=True)))
     groups = defaultdict[str, list[str]](list)
-    for class_id, label in found:
+    for class_id, label in pairs:
         groups[class_id].append(names[label])
     return groups
 
@@ -193,7 +198,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Arrays, numbers, text, lists and dictionaries; nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
-        if found is None:
+        plain = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
+        if plain is None:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
-        return found
+        return plain

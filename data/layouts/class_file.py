@@ -17,28 +17,28 @@ from florilege.data.layouts.manifest import (
     GROUP,
     TAXON,
     class_groups,
+    class_infos_of,
     demand_columns,
-    known_classes,
 )
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, Thumbnail
 from florilege.tables import Table, read_table
 
 NAME: Final = "classes.csv"
-OTHERS: Final = ("link", "thumbnail", "thumbnail_author", "thumbnail_licence")
-COLUMNS: Final = {"class_id", *TAXON, GROUP, *OTHERS}
+_OTHERS: Final = ("link", "thumbnail", "thumbnail_author", "thumbnail_licence")
+_COLUMNS: Final = {"class_id", *TAXON, GROUP, *_OTHERS}
 
 
-class KnownClasses(NamedTuple):
+class ClassFile(NamedTuple):
     """By class id; classes may be missing, or not be those of a folder or a bundle."""
 
-    known: Mapping[str, ClassInfo]
+    classes: Mapping[str, ClassInfo]
     groups: Mapping[str, Sequence[str]]
     thumbnails: Mapping[str, Path]  # the picture of each class that has a `Thumbnail`
     ignored: Sequence[str]  # columns
 
 
-def read_class_file(root: Path) -> KnownClasses | None:
+def read_class_file(root: Path) -> ClassFile | None:
     """Read ``classes.csv`` of a folder; None without one, or where it has no column ``class_id``.
 
     Raises:
@@ -51,7 +51,7 @@ def read_class_file(root: Path) -> KnownClasses | None:
     return _read(path, table) if "class_id" in table else None
 
 
-def read_classes(path: Path) -> KnownClasses:
+def read_classes(path: Path) -> ClassFile:
     """Read a table of classes. The pictures it names are not looked at.
 
     Raises:
@@ -63,18 +63,22 @@ def read_classes(path: Path) -> KnownClasses:
     return _read(path, table)
 
 
-def _read(path: Path, table: Table) -> KnownClasses:
+def _read(path: Path, table: Table) -> ClassFile:
     ids = [text.strip() for text in table["class_id"]]
     columns = {_as_in_manifest(name): cells for name, cells in table.items()}
-    links, pictures, authors, licences = (_cells(table, name, ids) for name in OTHERS)
+    links, pictures, authors, licences = (_cells(table, name, ids) for name in _OTHERS)
     _refuse_faults(path, ids, links)
-    shown = {name: Thumbnail(author=authors[name], licence=licences[name]) for name in ids}
-    known = {
-        name: replace(info, link=links[name], thumbnail=shown[name] if pictures[name] else None)
-        for name, info in known_classes(str(path), columns, ids).items()
+    thumbnails = {
+        name: Thumbnail(author=authors[name], licence=licences[name])
+        for name, picture in pictures.items()
+        if picture
     }
-    return KnownClasses(
-        known=known,
+    classes = {
+        name: replace(info, link=links[name], thumbnail=thumbnails.get(name))
+        for name, info in class_infos_of(str(path), columns, ids).items()
+    }
+    return ClassFile(
+        classes=classes,
         groups=class_groups(columns, ids),
         thumbnails={name: path.parent / cell for name, cell in pictures.items() if cell},
         ignored=[name for name in table if not _is_read(_as_in_manifest(name))],
@@ -107,7 +111,7 @@ def _cells(table: Table, column: str, ids: Sequence[str]) -> dict[str, str | Non
 
 
 def _is_read(column: str) -> bool:
-    return column in COLUMNS or column.startswith(COMMON_NAME)
+    return column in _COLUMNS or column.startswith(COMMON_NAME)
 
 
 def _as_in_manifest(column: str) -> str:

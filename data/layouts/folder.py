@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from florilege.data.dataset import FileReader, split_name
-from florilege.data.layouts.class_file import NAME as CLASS_FILE
-from florilege.data.layouts.class_file import read_class_file
+from florilege.data.layouts.published_lists import with_class_file
 from florilege.data.records import Listing, Records
 from florilege.errors import DataError
 from florilege.models.images.sniff import ENDINGS
 
-# The last four are meant as pictures, but the decoder accepts none: `data check` lists them.
+# The decoder accepts none of the last four: `data check` lists them.
 SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
 
 
@@ -34,21 +33,8 @@ def list_folder(root: Path, source: str) -> Listing:
     """
     ignored: list[str] = []
     folders = _split_folders(root, source, ignored)
-    found = {name: _records(root, path, ignored) for name, path in folders.items()}
-    about = read_class_file(root)
-    if about is None:
-        return Listing(source=source, splits=found, ignored=ignored)
-    pictures = (os.path.relpath(path, root) for path in about.thumbnails.values())
-    used = {CLASS_FILE, *(path.partition(os.sep)[0] for path in pictures)}
-    ignored = [name for name in ignored if name not in used]
-    return Listing(
-        source=source,
-        splits=found,
-        known=about.known,
-        ignored=ignored,
-        groups=about.groups,
-        thumbnails=about.thumbnails,
-    )
+    records = {name: _records(root, path, ignored) for name, path in folders.items()}
+    return with_class_file(Listing(source=source, splits=records, ignored=ignored), root)
 
 
 def list_classes(root: Path) -> Records:
@@ -106,5 +92,5 @@ def _pictures(folder: Path, root: Path, ignored: list[str]) -> Iterator[str]:
 
 def _visible(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        kept = [entry for entry in entries if not entry.name.startswith(".")]
-    return sorted(kept, key=lambda entry: entry.name)
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
+    return sorted(visible, key=lambda entry: entry.name)

@@ -12,9 +12,9 @@ from typing import Final
 
 from florilege.data.dataset import SPLITS, FileReader
 from florilege.data.layouts.folder import is_folder_dataset
-from florilege.data.layouts.imagenet import PLACE, are_wordnet_ids, wordnet_names
-from florilege.data.layouts.published_lists import demand_photos, with_class_file
-from florilege.data.records import Listing, Records
+from florilege.data.layouts.imagenet_folder import PLACE, are_wordnet_ids, wordnet_names
+from florilege.data.layouts.published_lists import demand_photos, read_lines, with_class_file
+from florilege.data.records import Listing, Records, refuse
 from florilege.errors import DataError, first
 
 LISTS: Final = (
@@ -32,14 +32,14 @@ def find_lists(path: Path) -> dict[str, Path]:
         DataError: The folder holds lists of several data sets.
         OSError: The folder cannot be listed.
     """
-    if path.is_file() and (found := _NAME.fullmatch(path.name)):
-        return _of_prefix(path.parent, found["prefix"])
+    if path.is_file() and (match := _NAME.fullmatch(path.name)):
+        return _of_prefix(path.parent, match["prefix"])
     if not path.is_dir() or is_folder_dataset(path):
         return {}
-    matches = [found for one in path.iterdir() if (found := _NAME.fullmatch(one.name))]
-    prefixes = sorted({found["prefix"] for found in matches})
+    matches = list(filter(None, (_NAME.fullmatch(each.name) for each in path.iterdir())))
+    prefixes = sorted({match["prefix"] for match in matches})
     if len(prefixes) > 1:
-        names = sorted(found.string for found in matches)
+        names = sorted(match.string for match in matches)
         raise DataError(
             f"{path} holds lists of several data sets: {first(names)}; name one of them"
         )
@@ -61,46 +61,42 @@ def list_lists(
     rows = {split: _read(path) for split, path in lists.items()}
     folder = next(iter(lists.values())).parent
     root = _root(folder, rows)
-    every = [pair for each in rows.values() for pair in each]
+    every = [pair for pairs in rows.values() for pair in pairs]
     label_of: dict[str, str] = {}
     contrary = [path for path, label in every if label_of.setdefault(path, label) != label]
-    if contrary:
-        raise DataError(f"{source}: photos with several labels: {first(contrary)}")
+    refuse(source, "photos with several labels", contrary)
     class_of = _class_ids(rows.get("train") or every, every)
-    found = {}
-    for split, pairs in rows.items():
-        paths = [path for path, _ in pairs]
-        ids = [class_of[label] for _, label in pairs]
-        found[split] = Records(class_ids=ids, names=paths, read=FileReader(root, paths))
     ids = list(class_of.values())
     wordnet = are_wordnet_ids(ids)
     listing = Listing(
         source=source,
-        splits=found,
-        known=wordnet_names(ids, folder, root) if wordnet else {},
+        splits={split: _records(root, pairs, class_of) for split, pairs in rows.items()},
+        class_infos=wordnet_names(ids, folder, root) if wordnet else {},
         published=LISTS if wordnet else None,
     )
     demand_photos(listing, root, splits)
     return with_class_file(listing, folder)
 
 
+def _records(root: Path, pairs: Sequence[tuple[str, str]], class_of: Mapping[str, str]) -> Records:
+    paths = [path for path, _ in pairs]
+    class_ids = [class_of[label] for _, label in pairs]
+    return Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
+
+
 def _of_prefix(folder: Path, prefix: str) -> dict[str, Path]:
-    found = {}
+    lists = {}
     for path in sorted(folder.iterdir()):
-        name = _NAME.fullmatch(path.name)
-        if name and name["prefix"] == prefix and path.is_file():
-            found[name["split"].lower()] = path
-    return {split: found[split] for split in SPLITS if split in found}
+        match = _NAME.fullmatch(path.name)
+        if match and match["prefix"] == prefix and path.is_file():
+            lists[match["split"].lower()] = path
+    return {split: lists[split] for split in SPLITS if split in lists}
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
     """Paths and labels, a pair a line."""
-    try:
-        lines = path.read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
     pairs = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         parts = line.rsplit(maxsplit=1)
         if len(parts) == 2 and parts[1].isascii() and parts[1].isdigit():
             pairs.append((parts[0].strip(), parts[1]))
@@ -121,14 +117,14 @@ def _root(folder: Path, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
 
 
 def _class_ids(
-    learnt: Sequence[tuple[str, str]], every: Sequence[tuple[str, str]]
+    train: Sequence[tuple[str, str]], every: Sequence[tuple[str, str]]
 ) -> dict[str, str]:
-    """The class id of each label: its folder, by the photos learnt from and against no other."""
-    together = {(label, Path(path).parent.name) for path, label in learnt}
+    """The class id of each label: its folder, by the photos of train and against no other."""
+    together = {(label, Path(path).parent.name) for path, label in train}
     folder_of, labels = dict(together), {label for _, label in every}
     folders = set(folder_of.values())
     if len(folders) == len(folder_of) == len(together) == len(labels):
-        found = {(label, Path(path).parent.name) for path, label in every}
-        if all(folder_of[label] == folder for label, folder in found if folder in folders):
+        pairs = {(label, Path(path).parent.name) for path, label in every}
+        if all(folder_of[label] == folder for label, folder in pairs if folder in folders):
             return folder_of
     return {label: label for label in labels}

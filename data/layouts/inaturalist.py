@@ -6,23 +6,22 @@ the species. The form is that of github.com/visipedia/inat_comp, from 2017 to 20
 observations.
 """
 
-import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from florilege.data.dataset import SPLITS, FileReader
-from florilege.data.layouts.published_lists import demand_photos, with_class_file
-from florilege.data.records import Listing, Records
+from florilege.data.layouts.published_lists import demand_photos, read_json, with_class_file
+from florilege.data.records import Listing, Records, refuse
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassInfo
 
 PLACE: Final = (
     "photos and lists of iNaturalist's competitions are at github.com/visipedia/inat_comp"
 )
-CATEGORIES: Final = "categories.json"
+_CATEGORIES: Final = "categories.json"
 _NAME = re.compile(rf"(?P<split>{'|'.join(SPLITS)})(?!\w*bboxes)\w*\.json")
 _BEGINNING = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"(info|licenses|images|annotations|categories)"')
 
@@ -34,25 +33,24 @@ def find_inaturalist(path: Path) -> dict[str, Path]:
         DataError: There are several of one split, such as ``train.json`` and ``train_mini.json``.
         OSError: The folder cannot be listed.
     """
-    named = _split_of(path)
-    if named is None and not path.is_dir():
+    own_split = _split_of(path)
+    if own_split is None and not path.is_dir():
         return {}
-    found = defaultdict[str, list[Path]](list)
-    for other in sorted((path.parent if named else path).iterdir()):
-        split = _split_of(other)
-        if split and split != named:
-            found[split].append(other)
-    for split, several in found.items():
+    folder = path.parent if own_split else path
+    lists_of = defaultdict[str | None, list[Path]](list)
+    for file in sorted(folder.iterdir()):
+        lists_of[_split_of(file)].append(file)
+    if own_split:
+        lists_of[own_split] = [path]
+    lists = {split: lists_of[split] for split in SPLITS if split in lists_of}
+    for split, several in lists.items():
         if len(several) > 1:
             names = first([each.name for each in several])
             raise DataError(
                 f"{path} holds several lists of {split}: {names}; name one of them, such as "
                 f"{several[0]}"
             )
-    chosen = {split: several[0] for split, several in found.items()}
-    if named:
-        chosen[named] = path
-    return {split: chosen[split] for split in SPLITS if split in chosen}
+    return {split: list_file for split, (list_file,) in lists.items()}
 
 
 def list_inaturalist(
@@ -70,31 +68,32 @@ def list_inaturalist(
             are to be had.
     """
     root = next(iter(lists.values())).parent
-    found: dict[str, Records] = {}
-    known: dict[str, ClassInfo] = {}
-    names = root / CATEGORIES
+    records: dict[str, Records] = {}
+    class_infos: dict[str, ClassInfo] = {}
     for split, path in lists.items():
-        content = _read(path)
+        content = read_json(path, PLACE)
         assert isinstance(content, dict)  # it begins with a brace
         if "annotations" not in content or (split == "test" and not content["annotations"]):
             continue
         try:
-            found[split] = _records(content, root, path)
-            told = _told(_read(names) if names.is_file() else content["categories"])
+            records[split] = _records(content, root, path)
+            infos = _class_infos(content, root / _CATEGORIES)
         except (KeyError, TypeError, AttributeError) as error:
             lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise DataError(f"{path} is not a list of iNaturalist: {lacks}; {PLACE}") from error
-        other = [name for name, info in told.items() if known.setdefault(name, info) != info]
-        if other:
+        contrary = [
+            name for name, info in infos.items() if class_infos.setdefault(name, info) != info
+        ]
+        if contrary:
             raise DataError(
-                f"{path}: other lists name these categories differently: {first(other)}; the lists "
-                "are of different years"
+                f"{path}: other lists name these categories differently: {first(contrary)}; the "
+                "lists are of different years"
             )
     listing = Listing(
         source=source,
-        splits=found,
-        known={} if _hidden(known) else known,
-        ignored=[path.name for split, path in lists.items() if split not in found],
+        splits=records,
+        class_infos={} if _are_hidden(class_infos) else class_infos,
+        ignored=[path.name for split, path in lists.items() if split not in records],
         published=PLACE,
     )
     demand_photos(listing, root, splits)
@@ -110,13 +109,6 @@ def _split_of(path: Path) -> str | None:
         return name["split"] if _BEGINNING.match(file.read(200)) else None
 
 
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not a JSON file: {error}; {PLACE}") from error
-
-
 def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
     category_of: dict[Any, str] = {}
     contrary = []
@@ -124,17 +116,13 @@ def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
         category = str(each["category_id"])
         if category_of.setdefault(each["image_id"], category) != category:
             contrary.append(str(each["image_id"]))
-    _refuse(path, "photos with several categories", contrary)
+    refuse(str(path), "photos with several categories", contrary)
     photos = [(str(each["file_name"]), category_of.get(each["id"])) for each in content["images"]]
-    _refuse(
-        path,
-        "photos without an annotation",
-        [name for name, class_id in photos if class_id is None],
-    )
+    bare = [name for name, class_id in photos if class_id is None]
+    refuse(str(path), "photos without an annotation", bare)
     names = [name for name, _ in photos]
-    _refuse(
-        path, "photos listed twice", [name for name, uses in Counter(names).items() if uses > 1]
-    )
+    repeated = [name for name, uses in Counter(names).items() if uses > 1]
+    refuse(str(path), "photos listed twice", repeated)
     return Records(
         class_ids=[class_id for _, class_id in photos if class_id is not None],
         names=names,
@@ -142,13 +130,17 @@ def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
     )
 
 
-def _told(categories: Iterable[Mapping[str, Any]]) -> dict[str, ClassInfo]:
+def _class_infos(content: Mapping[str, Any], names: Path) -> dict[str, ClassInfo]:
+    """The species of a list, or of the file ``names`` where it is there."""
+    categories = read_json(names, PLACE) if names.is_file() else content["categories"]
     return {str(each["id"]): _class_info(each) for each in categories}
 
 
-def _hidden(known: Mapping[str, ClassInfo]) -> bool:
+def _are_hidden(class_infos: Mapping[str, ClassInfo]) -> bool:
     """Whether the names are those of 2018 and 2019: numbers in place of species."""
-    return bool(known) and all(each.scientific_name.isdigit() for each in known.values())
+    return bool(class_infos) and all(
+        each.scientific_name.isdigit() for each in class_infos.values()
+    )
 
 
 def _class_info(category: Mapping[str, Any]) -> ClassInfo:
@@ -160,8 +152,3 @@ def _class_info(category: Mapping[str, Any]) -> ClassInfo:
         family=str(family) if family else None,
         common_names={"en": (str(common),)} if common else {},
     )
-
-
-def _refuse(path: Path, what: str, found: Sequence[str]) -> None:
-    if found:
-        raise DataError(f"{path}: {what}: {first(found)}")

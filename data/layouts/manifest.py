@@ -8,17 +8,18 @@ separated by ``|``). Others are ignored.
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from florilege.data.dataset import SPLITS, FileReader, split_name
-from florilege.data.records import Listing, Records
+from florilege.data.records import Listing, Records, missing_photos, refuse
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassInfo
 from florilege.suggestions import meant
 from florilege.tables import SUFFIXES, Table, read_table
 
-REQUIRED = ("path", "class_id", "split")
+_REQUIRED = ("path", "class_id", "split")
 TAXON = ("scientific_name", "genus", "family", "gbif")
 COMMON_NAME = "common_name:"
 GROUP = "group"
@@ -38,33 +39,34 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
             message names the first five.
     """
     table, root = read_table(path), path.parent
-    demand_columns(source, table, REQUIRED)
+    demand_columns(source, table, _REQUIRED)
     paths, class_ids = demand_pictures(source, table)
-    names = [split_name(cell) for cell in table["split"]]
-    cells = zip(paths, table["split"], names, strict=True)
-    unknown = [f"{path}: {cell}" for path, cell, name in cells if name is None]
-    _refuse(source, "unknown splits (train, val and test are known)", unknown)
+    split_names = list(map(split_name, table["split"]))
+    unknown = [row for row, name in enumerate(split_names) if name is None]
+    details = [f"{paths[row]}: {table['split'][row]}" for row in unknown]
+    refuse(source, "unknown splits (train, val and test are known)", details)
     observations = observation_ids(table, paths)
-    found = {}
-    for split in SPLITS:
-        if rows := [row for row, name in enumerate(names) if name == split]:
-            chosen = [paths[row] for row in rows]
-            found[split] = Records(
-                class_ids=[class_ids[row] for row in rows],
-                names=chosen,
-                observations=observations and [observations[row] for row in rows],
-                read=FileReader(root, chosen),
-            )
-    for split, records in found.items():
-        if splits is None or split in splits:
-            missing = [name for name in records.names if not (root / name).is_file()]
-            _refuse(source, f"missing files (paths are relative to {root})", missing)
+    rows_of = defaultdict[str | None, list[int]](list)
+    for row, name in enumerate(split_names):
+        rows_of[name].append(row)
+    columns = {"class_ids": class_ids, "names": paths, "observations": observations}
+    records = {name: _records(columns, rows_of[name], root) for name in SPLITS if name in rows_of}
+    for _, missing in missing_photos(records, root, splits):
+        refuse(source, f"missing files (paths are relative to {root})", missing)
     return Listing(
         source=source,
-        splits=found,
-        known=known_classes(source, table, class_ids),
+        splits=records,
+        class_infos=class_infos_of(source, table, class_ids),
         groups=class_groups(table, class_ids),
     )
+
+
+def _records(columns: Mapping[str, Sequence[str] | None], rows: list[int], root: Path) -> Records:
+    """The rows of one split."""
+    cells: dict[str, Any] = {
+        name: column and [column[row] for row in rows] for name, column in columns.items()
+    }
+    return Records(**cells, read=FileReader(root, cells["names"]))
 
 
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
@@ -81,16 +83,16 @@ def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     Raises:
         DataError: Empty cells, or a path given twice or with a null character.
     """
-    paths = [text.strip() for text in table["path"]]
-    class_ids = [text.strip() for text in table["class_id"]]
+    paths = list(map(str.strip, table["path"]))
+    class_ids = list(map(str.strip, table["class_id"]))
     if not paths:
         raise DataError(f"{source} lists no pictures")
-    _refuse(source, "paths with a null character", [text for text in paths if "\0" in text])
-    _refuse(source, "empty paths", [f"row {row}" for row, text in enumerate(paths, 1) if not text])
-    bare = [path for path, class_id in zip(paths, class_ids, strict=True) if not class_id]
-    _refuse(source, "empty class ids", bare)
-    counts = Counter(os.path.normpath(text) for text in paths)
-    _refuse(source, "paths given twice", [text for text, count in counts.items() if count > 1])
+    refuse(source, "paths with a null character", [path for path in paths if "\0" in path])
+    refuse(source, "empty paths", [f"row {row}" for row, path in enumerate(paths, 1) if not path])
+    unlabelled = [path for path, class_id in zip(paths, class_ids, strict=True) if not class_id]
+    refuse(source, "empty class ids", unlabelled)
+    counts = Counter(map(os.path.normpath, paths))
+    refuse(source, "paths given twice", [path for path, count in counts.items() if count > 1])
     return paths, class_ids
 
 
@@ -102,7 +104,7 @@ def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
     return [cell.strip() or path for cell, path in cells]
 
 
-def known_classes(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
+def class_infos_of(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
     """What the taxon columns say of each class; a cell may be empty where another row has it.
 
     Raises:
@@ -116,34 +118,39 @@ def known_classes(source: str, table: Table, class_ids: Sequence[str]) -> dict[s
             cell = text.strip()
             if cell and values[class_id].setdefault(name, cell) != cell:
                 clashes[f"{class_id}: {name}"] = None
-    _refuse(source, "classes with contradictory columns", list(clashes))
+    refuse(source, "classes with contradictory columns", list(clashes))
     return {class_id: _class_info(class_id, cells) for class_id, cells in values.items()}
 
 
 def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[str]]:
     """The columns of a manifest about the classes, a row for each of ``class_ids``.
 
-    Those alone that say something of some class; `known_classes` and `class_groups` read them.
+    Those alone that say something of some class; `class_infos_of` and `class_groups` read them.
     """
-    classes = [listing.known.get(name) for name in class_ids]
-    languages = {language for info in listing.known.values() for language in info.common_names}
-    columns = {name: [info and getattr(info, name) for info in classes] for name in TAXON}
-    for language in sorted(languages):
-        names = [info.common_names.get(language, ()) if info else () for info in classes]
-        columns[COMMON_NAME + language] = ["|".join(each) for each in names]
-    columns[GROUP] = [next(iter(listing.groups.get(name, ())), None) for name in class_ids]
-    return {name: [cell or "" for cell in cells] for name, cells in columns.items() if any(cells)}
+    rows = {name: _class_cells(listing, name) for name in listing.class_infos}
+    names = dict.fromkeys((*TAXON, *sorted({name for row in rows.values() for name in row}), GROUP))
+    groups = {name: {GROUP: next(iter(groups), "")} for name, groups in listing.groups.items()}
+    cells = [rows.get(name, {}) | groups.get(name, {}) for name in class_ids]
+    columns = {name: [row.get(name, "") for row in cells] for name in names}
+    return {name: column for name, column in columns.items() if any(column)}
+
+
+def _class_cells(listing: Listing, class_id: str) -> dict[str, str]:
+    info = listing.class_infos[class_id]
+    taxon = {name: getattr(info, name) or "" for name in TAXON}
+    names = {COMMON_NAME + code: "|".join(names) for code, names in info.common_names.items()}
+    return taxon | names
 
 
 def class_groups(table: Table, class_ids: Sequence[str]) -> dict[str, list[str]]:
     """The groups that the rows of each class name in the column ``group``, each once."""
     if GROUP not in table:
         return {}
-    named = defaultdict[str, dict[str, None]](dict)
+    groups_of = defaultdict[str, dict[str, None]](dict)
     for class_id, text in zip(class_ids, table[GROUP], strict=True):
         if group := text.strip():
-            named[class_id][group] = None
-    return {class_id: list(groups) for class_id, groups in named.items()}
+            groups_of[class_id][group] = None
+    return {class_id: list(groups) for class_id, groups in groups_of.items()}
 
 
 def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
@@ -162,8 +169,3 @@ def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
         gbif=cells.get("gbif"),
         common_names=common,
     )
-
-
-def _refuse(source: str, what: str, found: Sequence[str]) -> None:
-    if found:
-        raise DataError(f"{source}: {what}: {first(found)}")

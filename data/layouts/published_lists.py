@@ -1,13 +1,32 @@
-"""What the layouts of published data sets share: photos that lists name, and names of classes."""
+"""What the layouts of published data sets share: their files, their photos, names of classes."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from os import path as os_path
+from pathlib import Path, PurePath
+from typing import Any
 
 from florilege.data.layouts.class_file import NAME, read_class_file
-from florilege.data.records import Listing, count_of
+from florilege.data.records import Listing, count_of, missing_photos
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassInfo
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, with a `DataError` where it is not in UTF-8."""
+    try:
+        return path.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
+
+
+def read_json(path: Path, published: str) -> Any:
+    """The content of a JSON file, with a `DataError` that says where it is to be had."""
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not a JSON file: {error}; {published}") from error
 
 
 def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) -> None:
@@ -16,15 +35,12 @@ def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) ->
     Raises:
         DataError: The message says how many, names the first five, and where to get them.
     """
-    for name, records in listing.splits.items():
-        if splits is None or name in splits:
-            missing = [each for each in records.names if not (root / each).is_file()]
-            if missing:
-                photos = count_of(len(records.names), "photo", "photos")
-                raise DataError(
-                    f"{listing.source}: {len(missing):,} of {photos} of {name} are missing in "
-                    f"{root}: {first(missing)}{listing.to_be_had}"
-                )
+    for name, missing in missing_photos(listing.splits, root, splits):
+        photos = count_of(len(listing.splits[name].names), "photo", "photos")
+        raise DataError(
+            f"{listing.source}: {len(missing):,} of {photos} of {name} are missing in "
+            f"{root}: {first(missing)}{listing.to_be_had}"
+        )
 
 
 def with_class_file(listing: Listing, root: Path) -> Listing:
@@ -33,26 +49,23 @@ def with_class_file(listing: Listing, root: Path) -> Listing:
     Raises:
         DataError: The table is damaged.
     """
-    about = read_class_file(root)
-    if about is None:
+    class_file = read_class_file(root)
+    if class_file is None:
         return listing
+    pictures = (os_path.relpath(path, root) for path in class_file.thumbnails.values())
+    used = {NAME, *(PurePath(path).parts[0] for path in pictures)}
     return replace(
         listing,
-        known=told_over(listing.known, about.known),
-        groups={**listing.groups, **about.groups},
-        thumbnails=about.thumbnails,
-        ignored=[name for name in listing.ignored if name != NAME],
+        class_infos=update_class_infos(listing.class_infos, class_file.classes),
+        groups={**listing.groups, **class_file.groups},
+        thumbnails=class_file.thumbnails,
+        ignored=[name for name in listing.ignored if name not in used],
     )
 
 
-def told_over(
-    known: Mapping[str, ClassInfo], told: Mapping[str, ClassInfo]
+def update_class_infos(
+    old: Mapping[str, ClassInfo], new: Mapping[str, ClassInfo]
 ) -> dict[str, ClassInfo]:
-    """What is known of each class, and over it what a person's own table tells."""
-    return {
-        **known,
-        **{
-            name: known[name].updated(info) if name in known else info
-            for name, info in told.items()
-        },
-    }
+    """The classes of both; where a class is in both, ``new`` completes and corrects ``old``."""
+    updated = {name: old[name].updated(info) for name, info in new.items() if name in old}
+    return {**old, **new, **updated}

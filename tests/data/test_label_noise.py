@@ -90,7 +90,7 @@ def named(*names: str, **genus: str) -> Listing:
     known = {
         name: ClassInfo(id=name, scientific_name=name, genus=genus.get(name)) for name in names
     }
-    return Listing(source="s", splits={"train": records(list(names))}, known=known)
+    return Listing(source="s", splits={"train": records(list(names))}, class_infos=known)
 
 
 def test_without_groups_the_genus_stands_for_them() -> None:

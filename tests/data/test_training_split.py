@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from florilege.data.dataset import Dataset
-from florilege.data.layouts.plantnet import METADATA, NAMES
+from florilege.data.layouts.plantnet_300k import METADATA, NAMES
 from florilege.data.sources import OwnPictures, open_dataset, own_pictures, parse_source
 from florilege.data.training_split import TrainingOptions, add_options, parse_options
 from florilege.errors import DataError

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from florilege.data.layouts import cifar100, image_lists, imagenet, plantnet
+from florilege.data.layouts import cifar100, image_lists, imagenet_folder, plantnet_300k
 from florilege.training.validation_metric import Metric, MetricName
 
 _PLACES: Final[Mapping[str, str]] = {
     "cifar-100-python": cifar100.PLACE,
-    "plantnet_300K": plantnet.PLACE,
-    "imagenet": imagenet.PLACE,
+    "plantnet_300K": plantnet_300k.PLACE,
+    "imagenet": imagenet_folder.PLACE,
     "ImageNet_LT": image_lists.LISTS,
 }
 

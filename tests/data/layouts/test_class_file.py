@@ -68,7 +68,7 @@ def test_without_one_or_with_another_table_of_that_name_nothing_changes(tmp_path
     listing = list_source(str(root))
     assert listing.ignored == ["classes.csv"]
     assert not listing.groups
-    assert not listing.known
+    assert not listing.class_infos
 
 
 def test_columns_that_say_nothing_are_told(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_columns_that_say_nothing_are_told(tmp_path: Path) -> None:
                     "a,rose,CC0,x,rosa,Rose\n")  # fmt: skip
     told = read_classes(path)
     assert told.ignored == ["common_name", "thumbnail_license"]
-    assert told.known["a"].common_names == {"pt-BR": ("rosa",), "de": ("Rose",)}
+    assert told.classes["a"].common_names == {"pt-BR": ("rosa",), "de": ("Rose",)}
 
 
 @pytest.mark.parametrize(

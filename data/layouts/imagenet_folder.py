@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from florilege.data.layouts.folder import list_folder
-from florilege.data.layouts.published_lists import told_over
+from florilege.data.layouts.published_lists import read_lines, update_class_infos
 from florilege.data.records import Listing
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
@@ -43,7 +43,7 @@ def list_images(root: Path, source: str) -> Listing:
         )
     return replace(
         listing,
-        known=told_over(wordnet_names(ids, root), listing.known),
+        class_infos=update_class_infos(wordnet_names(ids, root), listing.class_infos),
         ignored=[name for name in listing.ignored if name not in NAMES],
         published=PLACE,
     )
@@ -65,27 +65,24 @@ def wordnet_names(ids: Iterable[str], *folders: Path) -> dict[str, ClassInfo]:
         besides; where several are called crane, "crane (n02012849)".
     """
     tables = (folder / name for folder in folders for name in NAMES)
-    table = next((path for path in tables if path.is_file()), None)
+    table = next(filter(Path.is_file, tables), None)
     names_of = _read_names(table) if table else {}
-    found = {class_id: names_of[class_id] for class_id in ids if class_id in names_of}
-    uses = Counter(names[0] for names in found.values())
+    used = {class_id: names_of[class_id] for class_id in ids if class_id in names_of}
+    uses = Counter(names[0] for names in used.values())
     return {
         class_id: ClassInfo(
             id=class_id,
             scientific_name=names[0] if uses[names[0]] == 1 else f"{names[0]} ({class_id})",
             common_names={"en": names},
         )
-        for class_id, names in found.items()
+        for class_id, names in used.items()
     }
 
 
 def _read_names(path: Path) -> Mapping[str, tuple[str, ...]]:
-    try:
-        lines = path.read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
-    parts = [line.split(maxsplit=1) for line in lines if len(line.split()) > 1]
+    """The names of each class, at least one."""
+    parts = [line.split(maxsplit=1) for line in read_lines(path) if len(line.split()) > 1]
     return {
-        class_id: tuple(name.strip() for name in names.split(",") if name.strip()) or (class_id,)
+        class_id: tuple(filter(None, map(str.strip, names.split(",")))) or (class_id,)
         for class_id, names in parts
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from florilege.data.checks import check
-from florilege.data.layouts.plantnet import METADATA, METADATA_2, NAMES, SPECIES_2
+from florilege.data.layouts.plantnet_300k import METADATA, METADATA_2, NAMES, SPECIES_2
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
 from tests.data.pictures import write_folder

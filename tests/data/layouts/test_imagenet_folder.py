@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from florilege.data.checks import check
-from florilege.data.layouts.imagenet import NAMES
+from florilege.data.layouts.imagenet_folder import NAMES
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
 from tests.data.pictures import png, write_folder
@@ -24,7 +24,7 @@ def test_a_small_table_beside_the_splits_names_the_classes(tmp_path: Path, name:
     (root / name).write_text(text)
     listing = list_source(str(root))
     assert listing.ignored == []
-    assert set(listing.known) == {FISH, CRANE, MACHINE}
+    assert set(listing.class_infos) == {FISH, CRANE, MACHINE}
     fish, crane, machine = open_dataset(str(root)).classes
     assert (fish.id, fish.scientific_name) == (FISH, "tench")
     assert fish.common_names == {"en": ("tench", "Tinca tinca")}
@@ -80,4 +80,4 @@ def test_other_folders_are_none_of_imagenet(tmp_path: Path) -> None:
     root = write_folder(tmp_path, {"train": {FISH: 1, "rosa": 1}})
     (root / NAMES[0]).write_text(TABLE)
     listing = list_source(str(root))
-    assert (listing.published, listing.known, listing.ignored) == (None, {}, [NAMES[0]])
+    assert (listing.published, listing.class_infos, listing.ignored) == (None, {}, [NAMES[0]])

@@ -7,7 +7,6 @@ gives the observation of each photo, so that photos of one plant stay together; 
 of the species. Neither holds GBIF keys.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from florilege.data.layouts.folder import is_folder_dataset, list_folder
 from florilege.data.layouts.manifest import demand_columns
-from florilege.data.layouts.published_lists import with_class_file
-from florilege.data.records import Listing
+from florilege.data.layouts.published_lists import read_json, with_class_file
+from florilege.data.records import Listing, Records
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
 from florilege.models.latin_names import without_author
@@ -44,12 +43,12 @@ class _Tables(NamedTuple):
     """What the tables say."""
 
     photos: Mapping[str, _Photo]  # by name without its ending
-    known: Mapping[str, ClassInfo]
+    class_infos: Mapping[str, ClassInfo]
     files: tuple[str, ...]
     place: str
 
 
-def is_plantnet(root: Path) -> bool:
+def _is_plantnet(root: Path) -> bool:
     """Whether ``root`` holds one of its tables; that of species 2 may be somebody's own."""
     own = any((root / name).is_file() for name in (METADATA, METADATA_2, *NAMES))
     return own or ((root / SPECIES_2).is_file() and not is_folder_dataset(root))
@@ -60,11 +59,12 @@ def plantnet_root(path: Path) -> Path | None:
 
     Without the tables the photos would lose their observations and names.
     """
-    folders = [path.resolve(), *path.resolve().parents]
-    inside = 0
-    while folders[inside].name == "images" and inside < 2:
-        inside += 1
-    return next((each for each in (path, *folders[1 : inside + 1]) if is_plantnet(each)), None)
+    folders = [path]
+    for folder in (path.resolve(), path.resolve().parent):
+        if folder.name != "images":
+            break
+        folders.append(folder.parent)
+    return next(filter(_is_plantnet, folders), None)
 
 
 def list_plantnet(root: Path, source: str) -> Listing:
@@ -89,44 +89,43 @@ def list_plantnet(root: Path, source: str) -> Listing:
             f"test; {tables.place}"
         )
     listing = list_folder(folder, source)
-    photos = tables.photos
-    splits = {
-        split: replace(each, observations=[_observation(name, photos) for name in each.names])
-        for split, each in listing.splits.items()
-    }
-    there = {PurePath(name).stem for each in splits.values() for name in each.names}
+    splits, photos = listing.splits, tables.photos
+    stems = {PurePath(name).stem for each in splits.values() for name in each.names}
     listing = replace(
         listing,
-        splits=splits,
-        unlisted=sorted(there - photos.keys()),
-        known=tables.known,
+        splits={name: _with_observations(each, photos) for name, each in splits.items()},
+        unlisted=sorted(stems - photos.keys()),
+        class_infos=tables.class_infos,
         ignored=[name for name in listing.ignored if folder != root or name not in tables.files],
-        missing=[photo.path for name, photo in photos.items() if name not in there],
+        missing=[photo.path for name, photo in photos.items() if name not in stems],
         published=tables.place,
     )
     return with_class_file(listing, root)
 
 
-def _observation(name: str, photos: Mapping[str, _Photo]) -> str:
-    photo = photos.get(PurePath(name).stem)
-    return name if photo is None or photo.observation is None else photo.observation
+def _with_observations(records: Records, photos: Mapping[str, _Photo]) -> Records:
+    observations = []
+    for name in records.names:
+        photo = photos.get(PurePath(name).stem)
+        observations.append(photo.observation or name if photo else name)
+    return replace(records, observations=observations)
 
 
 def _read_1(root: Path, source: str) -> _Tables:
     names = next((name for name in NAMES if (root / name).is_file()), NAMES[0])
     _demand(root, source, (METADATA, names), PLACE)
-    entries = _read_json(root / METADATA).items()
+    entries = _read_object(root / METADATA).items()
     photos = {name: _photo_1(name, entry) for name, entry in entries if isinstance(entry, dict)}
     full = {
         class_id: str(name).replace("_", " ").strip()
-        for class_id, name in _read_json(root / names).items()
+        for class_id, name in _read_object(root / names).items()
     }
     short = {class_id: without_author(name) for class_id, name in full.items()}
-    known = {
+    class_infos = {
         class_id: ClassInfo(id=class_id, scientific_name=name, genus=name.split(" ")[0] or None)
-        for class_id, name in _told_apart(short, full).items()
+        for class_id, name in _distinct_names(short, full).items()
     }
-    return _Tables(photos, known, (METADATA, names), PLACE)
+    return _Tables(photos, class_infos, (METADATA, names), PLACE)
 
 
 def _photo_1(name: str, entry: Mapping[str, Any]) -> _Photo:
@@ -147,20 +146,19 @@ def _read_2(root: Path, source: str) -> _Tables:
         )
         for name, species, observation, split in zip(*columns, strict=True)
     }
-    table = _table(root / SPECIES_2, ("species_id", "species", "full_species", "genus", "family"))
-    ids = [_folder(cell) for cell in table["species_id"]]
-    short, full = (_by_id(ids, table[name]) for name in ("species", "full_species"))
-    genera, families = (_by_id(ids, table[name]) for name in ("genus", "family"))
-    known = {
+    names = ("species", "full_species", "genus", "family")
+    table = _table(root / SPECIES_2, ("species_id", *names))
+    short, full, genera, families = (_by_species(table, name) for name in names)
+    class_infos = {
         class_id: ClassInfo(
             id=class_id,
             scientific_name=name or class_id,
             genus=genera[class_id] or None,
             family=families[class_id] or None,
         )
-        for class_id, name in _told_apart(short, full).items()
+        for class_id, name in _distinct_names(short, full).items()
     }
-    return _Tables(photos, known, (METADATA_2, SPECIES_2), PLACE_2)
+    return _Tables(photos, class_infos, (METADATA_2, SPECIES_2), PLACE_2)
 
 
 def _demand(root: Path, source: str, tables: Iterable[str], place: str) -> None:
@@ -178,11 +176,13 @@ def _folder(species_id: str) -> str:
     return species_id.strip().zfill(4)
 
 
-def _by_id(ids: Iterable[str], cells: Iterable[str]) -> dict[str, str]:
-    return {class_id: cell.strip() for class_id, cell in zip(ids, cells, strict=True)}
+def _by_species(table: Table, column: str) -> dict[str, str]:
+    """The cells of a column by the folders of the species."""
+    cells = zip(table["species_id"], table[column], strict=True)
+    return {_folder(species): cell.strip() for species, cell in cells}
 
 
-def _told_apart(short: Mapping[str, str], full: Mapping[str, str]) -> dict[str, str]:
+def _distinct_names(short: Mapping[str, str], full: Mapping[str, str]) -> dict[str, str]:
     """Names without authors, or with them where names differ in nothing else."""
     uses = Counter(short.values())
     return {
@@ -196,11 +196,8 @@ def _table(path: Path, columns: tuple[str, ...]) -> Table:
     return table
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not a JSON file: {error}; {PLACE}") from error
+def _read_object(path: Path) -> Mapping[str, Any]:
+    content = read_json(path, PLACE)
     if not isinstance(content, dict):
         raise DataError(f"{path} must hold one JSON object, got {type(content).__name__}")
     return content
