@@ -26,6 +26,7 @@ from florilege.calibration.fusion import Fusion, fuse
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
+from florilege.calibration.scores import scale_logits
 from florilege.cores import in_order
 from florilege.data.dataset import Split
 from florilege.models.bundle import open_bundle
@@ -103,7 +104,12 @@ def _sets(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Whether each set holds the truth, and its size."""
     marginal = k if fusion == "mean_marginal" else None
-    scores = fuse(record.adjusted(logits), score_kind=record.score_kind, fusion=fusion, k=marginal)
+    scores = fuse(
+        scale_logits(logits, record.temperature),
+        score_kind=record.score_kind,
+        fusion=fusion,
+        k=marginal,
+    )
     asked = {"average_k": k} if rule == "average_k" else {"k": k}
     sets = calibrate(rule, scores, **asked).sets(scores)
     return sets[np.arange(len(labels)), labels], sets.sum(axis=1)

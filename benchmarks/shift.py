@@ -7,14 +7,13 @@ class frequencies, and blurred ones, in a new draw and order each time. Threshol
 half of them without labels and measured on the other half; from the very same photos where halves
 would be small, which makes the mean size K by itself and leaves the hit rates honest. Prints a
 Markdown table of means over the draws: mean size and hit rate (95 % for the photos of one draw) at
-the threshold of the record, at that from traffic, and at that of scores corrected for frequencies,
-what is said of such a correction, the share of photos without a class above the first threshold,
-and after how many photos the monitor gave an alarm, and in how many draws.
+the threshold of the record and at that from traffic, the share of photos without a class above the
+first threshold, and after how many photos the monitor gave an alarm, and in how many draws.
 """
 
 import argparse
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -28,7 +27,6 @@ from PIL import Image, ImageFilter
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
-from florilege.calibration.monitoring.prior_shift import FEWEST_A_CLASS
 from florilege.calibration.monitoring.traffic import Traffic
 from florilege.calibration.monitoring.traffic_thresholds import TrafficThresholds, thresholds_from
 from florilege.calibration.record import CalibrationRecord
@@ -45,7 +43,7 @@ K = 3.0
 KEPT = 0.6
 ENOUGH_TO_HALVE = 2000
 BLURS = (0.7, 1.0, 1.5, 2.0)
-THRESHOLDS = ("validation", "traffic", "traffic, corrected")
+THRESHOLDS = ("validation", "traffic")
 
 Labels = NDArray[np.int64]
 Weigh = Callable[[Labels, np.random.Generator], NDArray[np.float64]]
@@ -84,10 +82,9 @@ def main() -> None:
     record = read_record(bundle)
     photos = open_dataset(given.data, splits=["test"], classes=bundle.classes).split("test")
     print(f"K = {K:g}, {len(photos):,} test photos, {given.repeats} draws.", end=" ")
-    print(f"Calibrated on {record.measured.rows:,} photos of {record.classes} classes; the command")
-    print(f"refuses every correction with fewer than {FEWEST_A_CLASS * record.classes:,}.\n")
-    print(f"| traffic | {' | '.join(THRESHOLDS)} | a correction is | none above | alarms |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"Calibrated on {record.measured.rows:,} photos of {record.classes} classes.\n")
+    print(f"| traffic | {' | '.join(THRESHOLDS)} | none above | alarms |")
+    print("|---|---|---|---|---|")
     scored = cache(partial(photos_of, bundle, photos, record.head))
     for name, blur, weigh in _kinds():
         print(_line(name, scored(blur), weigh, record, given.repeats), flush=True)
@@ -149,7 +146,7 @@ def drawn(
 def _line(
     name: str, every: Photos, weigh: Weigh | None, record: CalibrationRecord, repeats: int
 ) -> str:
-    seen, verdicts = defaultdict[str, list[DrawFigures]](list), Counter[str]()
+    figures = defaultdict[str, list[DrawFigures]](list)
     alarms = defaultdict[str, list[int]](list)
     for draw in range(repeats):
         photos = every.at(drawn(every.labels, weigh, np.random.default_rng(draw)))
@@ -157,15 +154,12 @@ def _line(
         live, new = photos, photos
         if half >= ENOUGH_TO_HALVE / 2:
             live, new = photos.at(slice(half)), photos.at(slice(half, None))
-        plain, corrected = (recalibrated(live, record, correct=way) for way in (False, True))
-        for title, found in zip(THRESHOLDS, (None, plain, corrected), strict=True):
-            seen[title].append(_on(new, record, found))
-        verdicts[verdict_of(corrected)] += 1
+        for title, thresholds in zip(THRESHOLDS, (None, recalibrated(live, record)), strict=True):
+            figures[title].append(_on(new, record, thresholds))
         for watched, row in _alarms(photos, record):
             alarms[watched].append(row)
-    cells = [_cell(seen[title], len(new.labels)) for title in THRESHOLDS]
-    cells.append(", ".join(f"{verdict} {count}" for verdict, count in verdicts.items()))
-    cells.append(f"{statistics.fmean(one.above_none for one in seen[THRESHOLDS[0]]):.3f}")
+    cells = [_cell(figures[title], len(new.labels)) for title in THRESHOLDS]
+    cells.append(f"{statistics.fmean(one.above_none for one in figures[THRESHOLDS[0]]):.3f}")
     rung = [f"{name} {statistics.median(rows):,.0f} ({len(rows)})" for name, rows in alarms.items()]
     return f"| {name} | {' | '.join(cells)} | {', '.join(rung) or 'none'} |"
 
@@ -177,38 +171,30 @@ def _cell(found: list[DrawFigures], rows: int) -> str:
     return f"{size:.2f}, {rate:.3f} ({low:.3f}-{high:.3f})"
 
 
-def recalibrated(live: Photos, record: CalibrationRecord, *, correct: bool) -> TrafficThresholds:
-    """Thresholds from live photos; corrected also where the command refuses."""
+def recalibrated(live: Photos, record: CalibrationRecord) -> TrafficThresholds:
+    """Thresholds from live photos."""
     traffic = Traffic(
         requests=lambda: iter([live.logits[:, np.newaxis]]),
         record=record,
         judge=record.rejection and record.rejection.from_logits,
     )
-    return thresholds_from(traffic, ks=[K], correct_prior=correct)
+    return thresholds_from(traffic, ks=[K])
 
 
-def _on(new: Photos, record: CalibrationRecord, found: TrafficThresholds | None) -> DrawFigures:
+def _on(
+    new: Photos, record: CalibrationRecord, thresholds: TrafficThresholds | None
+) -> DrawFigures:
     point = record.point("average_k", k=K)
-    ratios = None
-    if found is not None:
-        point = replace(point, lambda_val=found.thresholds[0].new_lambda)
-        ratios = found.log_ratios
+    if thresholds is not None:
+        point = replace(point, lambda_val=thresholds.thresholds[0].new_lambda)
     assert point.lambda_val is not None
-    values = replace(record, log_ratios=ratios).scores(new.logits)
+    values = record.scores(new.logits)
     sets = point.sets(values)
     return DrawFigures(
         size=float(sets.sum(axis=1).mean()),
         hit_rate=float(sets[np.arange(len(new.labels)), new.labels].mean()),
         above_none=float((values.max(axis=1) < point.lambda_val).mean()),
     )
-
-
-def verdict_of(found: TrafficThresholds) -> str:
-    """What the command says of a correction, few calibration photos apart."""
-    assert found.shift is not None
-    if not found.shift.evident:
-        return "not evident"
-    return "allowed" if found.explained else "refused"
 
 
 def _alarms(photos: Photos, record: CalibrationRecord) -> Iterator[tuple[str, int]]:

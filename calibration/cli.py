@@ -41,7 +41,7 @@ from florilege.ray_tasks import Workers, demand_ray
 from florilege.settings import flags_of
 from florilege.terminal import command, conclude, print_table, warn
 
-WITH_SCORE_LOG = {"--score-log", "--correct-prior", "--approve", "--device", "--json", "--config"}
+WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
 """The flags of ``calibrate`` that go with a score log."""
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
@@ -71,9 +71,6 @@ def calibrate(
     score_log: Annotated[
         Path | None, typer.Option(help="Score log of a server: calibrate from it, without --data.")
     ] = None,
-    correct_prior: Annotated[
-        bool, typer.Option(help="With --score-log: correct for changed class frequencies.")
-    ] = False,
     approve: Annotated[
         bool, typer.Option(help="With --score-log: put the new thresholds into the bundle.")
     ] = False,
@@ -97,9 +94,7 @@ def calibrate(
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
         if others := ", ".join(sorted(_flags_given(ctx) - WITH_SCORE_LOG)):
             raise UsageError(f"--score-log keeps what was asked for before: leave out {others}")
-        outcome = recalibrate_bundle(
-            bundle, score_log, correct_prior=correct_prior, approve=approve
-        )
+        outcome = recalibrate_bundle(bundle, score_log, approve=approve)
         if as_json:
             print_json(outcome.to_plain())
         else:
@@ -109,8 +104,8 @@ def calibrate(
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
-    if correct_prior or approve:
-        raise UsageError("--correct-prior and --approve go with --score-log LOG")
+    if approve:
+        raise UsageError("--approve goes with --score-log LOG")
     writer = nullcontext if report is None else _report(report)
     record = calibrate_bundle(
         bundle,

@@ -16,7 +16,6 @@ def scores(
     kind: ScoreKind,
     *,
     temperature: float = 1.0,
-    log_ratios: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Turn logits into scores in [0, 1], computed in float64.
 
@@ -26,8 +25,7 @@ def scores(
     Args:
         logits: Shape ``(rows, classes)``; ``-inf`` marks an impossible class.
         kind: ``softmax`` or ``sigmoid``.
-        temperature: As in :func:`adjusted`.
-        log_ratios: As in :func:`adjusted`.
+        temperature: As in :func:`scale_logits`.
 
     Returns:
         Scores of the same shape.
@@ -44,18 +42,16 @@ def scores(
     """
     if kind not in SCORE_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SCORE_KINDS)}, got {kind!r}")
-    served = adjusted(logits, temperature=temperature, log_ratios=log_ratios)
-    values = np.ascontiguousarray(served, dtype=np.float64)  # contiguous: one order of summation
+    scaled = scale_logits(logits, temperature)
+    values = np.ascontiguousarray(scaled, dtype=np.float64)  # contiguous: one order of summation
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"logits must have shape (rows, classes), got {values.shape}")
     _refuse(values, kind)
     return _softmax(values) if kind == "softmax" else _sigmoid(values)
 
 
-def adjusted(
-    logits: ArrayLike, *, temperature: float, log_ratios: ArrayLike | None
-) -> NDArray[Any]:
-    """Logits as they are served: divided by the temperature, then shifted by the log ratios.
+def scale_logits(logits: ArrayLike, temperature: float) -> NDArray[Any]:
+    """Logits as they are served: divided by the temperature.
 
     Everything that a threshold is compared with, several photos and top-k marginals included, is
     computed from these, so that what is calibrated, served, watched and measured agrees to the last
@@ -65,33 +61,24 @@ def adjusted(
         logits: Shape ``(..., classes)``.
         temperature: Above 1 scores become more even, below 1 less; 1 changes nothing. The order
             of classes within a photo stays, but the set sizes of an average-K rule change.
-        log_ratios: Logs of how much more frequent each class is now, shape ``(classes,)``
-            (:mod:`florilege.calibration.monitoring.prior_shift`); None changes nothing.
 
     Returns:
         The same shape; float64 where something was changed.
 
     Raises:
-        ValueError: A temperature outside [0.01, 100], or a different number of classes.
+        ValueError: A temperature outside [0.01, 100].
 
     References:
         Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017,
         for the temperature.
 
     Example:
-        >>> adjusted([[2.0, -4.0]], temperature=2, log_ratios=[0.0, 1.0])
-        array([[ 1., -1.]])
+        >>> scale_logits([[2.0, -4.0]], 2)
+        array([[ 1., -2.]])
     """
     check_temperature(temperature)
     values = np.asarray(logits)
-    if temperature != 1:
-        values = values.astype(np.float64) / temperature
-    if log_ratios is None:
-        return values
-    ratios = np.asarray(log_ratios, dtype=np.float64)
-    if values.ndim == 0 or values.shape[-1:] != ratios.shape:
-        raise ValueError(f"logits must have {ratios.size} classes, got shape {values.shape}")
-    return values.astype(np.float64) + ratios
+    return values if temperature == 1 else values.astype(np.float64) / temperature
 
 
 def logits_among(logits: NDArray[Any], classes: NDArray[np.intp]) -> NDArray[Any]:

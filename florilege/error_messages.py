@@ -14,6 +14,7 @@ from florilege.errors import FlorilegeError
 from florilege.suggestions import meant
 
 REMOVED_FLAGS = {
+    "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
     "--feedback-photos-max-bytes": "--feedback-max-bytes bounds rows and photos together",
     "--processes": "run several containers behind a proxy, see docs/deploy.md",
     "--target": "Triton takes model.onnx of the bundle as it is, see docs/scaling.md",

@@ -219,7 +219,7 @@ class _ListMeasured:
         self._rows += len(chosen)
         if self._points and len(chosen):
             first = self._points[0]  # all of them compare the same scores
-            self._measurement.update(scores(first.adjusted(chosen), first.score_kind), places)
+            self._measurement.update(scores(first.scaled(chosen), first.score_kind), places)
 
     def result(self) -> EvaluatedList:
         points = self._points if self._rows else []

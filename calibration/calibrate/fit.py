@@ -121,7 +121,6 @@ def fit_record(
         size_bins=tuple(size_bins(plan.classes).tolist()),
         distribution=distribution,
         rejection=rejection,
-        log_ratios=None,
         shots=()
         if class_counts is None
         else measure_by_shots(

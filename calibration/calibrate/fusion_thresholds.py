@@ -23,7 +23,7 @@ from florilege.calibration.measurement import Measurement
 from florilege.calibration.photo_groups import FEWEST_GROUPS, groups_of
 from florilege.calibration.record.schema import Table
 from florilege.calibration.rules import RULES
-from florilege.calibration.scores import adjusted
+from florilege.calibration.scores import scale_logits
 
 MARGINAL_GROUPS = 2000
 """Top-k marginals are slow, and ``top_k`` needs no threshold: this many suffice to measure it."""
@@ -75,6 +75,6 @@ def _fused(
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
         logits = outputs.rows(source.head, part.reshape(-1)).reshape(*part.shape, -1)
-        served = adjusted(logits, temperature=source.temperature, log_ratios=None)
+        served = scale_logits(logits, source.temperature)
         fused = fuse(served, score_kind=source.score_kind, fusion=source.fusion, k=k)
         yield fused, outputs.labels[part[:, 0]]

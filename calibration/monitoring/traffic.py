@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from florilege.calibration.fusion import fuse
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rejection.rejection_rule import Rejection
-from florilege.calibration.scores import adjusted
+from florilege.calibration.scores import scale_logits
 
 Requests = Callable[[], Iterator[NDArray[Any]]]
 """Starts a fresh pass over the logits of the served head, ``(requests, photos, classes)``."""
@@ -35,26 +35,16 @@ class Traffic:
             if len(familiar):
                 yield familiar
 
-    def scores(self, log_ratios: ArrayLike | None) -> Iterator[NDArray[np.float64]]:
-        """Their scores, fused and corrected as they are served, ``(requests, classes)``."""
-        temperature = self.record.temperature
+    def scores(self) -> Iterator[NDArray[np.float64]]:
+        """Their scores, fused as they are served, ``(requests, classes)``."""
         for logits in self.logits():
-            served = adjusted(logits, temperature=temperature, log_ratios=log_ratios)
-            yield fuse(served, score_kind=self.record.score_kind)
+            scaled = scale_logits(logits, self.record.temperature)
+            yield fuse(scaled, score_kind=self.record.score_kind)
 
     def count(self) -> tuple[int, int]:
         """How many requests are not left out, and how many there are."""
         counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self.requests()]
         return sum(passed for passed, _ in counts), sum(seen for _, seen in counts)
-
-    def latest(self, most: int) -> NDArray[Any]:
-        """Logits of the latest requests that are not left out, at most ``most`` of them."""
-        kept: list[NDArray[Any]] = []
-        for logits in self.logits():
-            kept.append(logits)
-            while sum(map(len, kept[1:])) >= most:
-                kept.pop(0)
-        return np.concatenate(kept)[-most:]
 
     def _familiar(self, logits: NDArray[Any]) -> NDArray[np.bool_]:
         if self.judge is None:

@@ -30,14 +30,14 @@ from florilege.calibration.rules import class_weights
 
 
 def record_from_traffic(
-    traffic: Mapping[int, Traffic], found: TrafficThresholds
+    traffic: Mapping[int, Traffic], thresholds: TrafficThresholds
 ) -> CalibrationRecord:
-    """The record that goes into the bundle once a person has approved what was found.
+    """The record that goes into the bundle once a person has approved the thresholds.
 
     Args:
         traffic: By the number of photos in a request, 1 included. Other numbers get thresholds if
             at least 500 of their requests are not left out.
-        found: What the requests with one photo say.
+        thresholds: What the requests with one photo say.
     """
     record = traffic[1].record
     sure = record.point("average_k", guarantee="probability")
@@ -54,15 +54,15 @@ def record_from_traffic(
     for images, requests in sorted(traffic.items()):
         rows, _ = requests.count()
         if rows >= FEWEST_REQUESTS:
-            tables += _tables(requests, rows, images, settings, found)
-    distribution, sha256 = _distribution(traffic[1], found)
+            tables += _tables(requests, rows, images, settings)
+    distribution, sha256 = _distribution(traffic[1])
     return replace(
         record,
         created=datetime.now(UTC).isoformat(),
         asked_coverage=(),
         measured=Origin(
             split=TRAFFIC,
-            rows=found.rows,
+            rows=thresholds.rows,
             classes_seen=None,
             data_sha256=sha256,
             model_sha256=record.measured.model_sha256,
@@ -70,21 +70,18 @@ def record_from_traffic(
             chose_head=False,
         ),
         distribution=distribution,
-        log_ratios=found.log_ratios,
         shots=(),
         lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
         tables=tuple(tables),
     ).named()
 
 
-def _tables(
-    traffic: Traffic, rows: int, images: int, settings: Plan, found: TrafficThresholds
-) -> list[Table]:
+def _tables(traffic: Traffic, rows: int, images: int, settings: Plan) -> list[Table]:
     """Tables of the rules that need no labels; hits are unknown."""
     record = traffic.record
 
     def blocks() -> Iterator[Block]:
-        return ((values, None) for values in traffic.scores(found.log_ratios))
+        return ((values, None) for values in traffic.scores())
 
     source = Source(
         blocks=blocks,
@@ -102,12 +99,11 @@ def _tables(
     return plain + balanced + promised_tables(source, settings)
 
 
-def _distribution(traffic: Traffic, found: TrafficThresholds) -> tuple[Distribution, str]:
+def _distribution(traffic: Traffic) -> tuple[Distribution, str]:
     """How the scores of single photos are distributed, and the hash of their logits."""
     gathered, digest = DistributionOf(), hashlib.sha256()
-    served = replace(traffic.record, log_ratios=found.log_ratios)
     for requests in traffic.logits():
         logits = requests[:, 0]
-        gathered.update(logits, served.scores(logits))
+        gathered.update(logits, traffic.record.scores(logits))
         digest.update(np.ascontiguousarray(logits).tobytes())
     return gathered.result(), digest.hexdigest()

@@ -14,7 +14,7 @@ from florilege.calibration.record.origin import Origin
 from florilege.calibration.record.schema import ANSWERED, Row, Table
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES
-from florilege.calibration.scores import ScoreKind, adjusted
+from florilege.calibration.scores import ScoreKind, scale_logits
 from florilege.calibration.sets import SetRule
 
 
@@ -57,11 +57,7 @@ class OperatingPoint(SetRule):
         unpromised_classes: For ``class_coverage``: number of classes without a promise of their
             own.
         guaranteed: Whether the promise holds: none of the photos trained the network or chose its
-            checkpoint or head, and the scores are not corrected for traffic; with several photos,
-            each group must also show a single plant.
-        log_ratios: What is added to the logits before they become scores, float64, shape
-            ``(classes,)``: logs of how much more frequent each class is now
-            (:mod:`florilege.calibration.monitoring.prior_shift`); None where nothing is added.
+            checkpoint or head; with several photos, each group must also show a single plant.
     """
 
     table: Table
@@ -69,7 +65,6 @@ class OperatingPoint(SetRule):
     measured: Origin
     unpromised_classes: int
     guaranteed: bool
-    log_ratios: NDArray[np.float64] | None
 
     @property
     def head(self) -> str:
@@ -163,13 +158,13 @@ class OperatingPoint(SetRule):
         Args:
             classes: Output indices, ascending, shape ``(listed,)``.
         """
-        arrays = (self.class_weights, self.class_thresholds, self.log_ratios)
-        weights, thresholds, ratios = (None if each is None else each[classes] for each in arrays)
-        return replace(self, class_weights=weights, class_thresholds=thresholds, log_ratios=ratios)
+        arrays = (self.class_weights, self.class_thresholds)
+        weights, thresholds = (None if each is None else each[classes] for each in arrays)
+        return replace(self, class_weights=weights, class_thresholds=thresholds)
 
-    def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
-        """Logits ``(..., classes)`` of the :attr:`head`, scaled by temperature and corrected."""
-        return adjusted(logits, temperature=self.table.temperature, log_ratios=self.log_ratios)
+    def scaled(self, logits: ArrayLike) -> NDArray[Any]:
+        """Logits ``(..., classes)`` of the :attr:`head`, divided by the temperature."""
+        return scale_logits(logits, self.table.temperature)
 
     def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
@@ -187,7 +182,7 @@ class OperatingPoint(SetRule):
         Raises:
             ValueError: A wrong shape, no photo, or logits that are NaN or +inf.
         """
-        values = self.adjusted(logits)[np.newaxis]
+        values = self.scaled(logits)[np.newaxis]
         k = self.top_k if self.fusion == "mean_marginal" else None
         rows = fuse(values, score_kind=self.score_kind, fusion=self.fusion, k=k)
         return rows.reshape(-1)

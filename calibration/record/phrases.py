@@ -36,7 +36,6 @@ class Phrases:
     on_average: str
     for_all_but: str
     no_requests: str
-    same_traffic: str
     trained: str
     chose: str
     chose_head: str
@@ -72,7 +71,6 @@ ENGLISH = Phrases(
     on_average="on average over calibrations",
     for_all_but="for all but {delta} of calibrations on independent photos",
     no_requests="there were no such requests to calibrate on",
-    same_traffic="the scores were corrected for the same traffic",
     trained="{photos} of the photos also trained the network",
     chose="{photos} of the photos also chose the network",
     chose_head="the photos also chose its head and kind of score",
@@ -111,7 +109,6 @@ FRENCH = Phrases(
     on_average="en moyenne sur les calibrations",
     for_all_but="pour toutes les calibrations sur des photos indépendantes sauf {delta}",
     no_requests="il n'y avait pas de telles requêtes pour calibrer",
-    same_traffic="les scores ont été corrigés d'après ces mêmes requêtes",
     trained="{photos} de ces photos ont aussi servi à entraîner le réseau",
     chose="{photos} de ces photos ont aussi servi à choisir le réseau",
     chose_head="ces photos ont aussi servi à choisir sa tête et son type de score",
@@ -148,7 +145,6 @@ GERMAN = Phrases(
     on_average="im Mittel über Kalibrierungen",
     for_all_but="für alle Kalibrierungen auf unabhängigen Fotos bis auf {delta}",
     no_requests="zum Kalibrieren gab es keine solchen Anfragen",
-    same_traffic="die Werte wurden nach denselben Anfragen korrigiert",
     trained="mit {photos} dieser Fotos wurde das Netz auch trainiert",
     chose="mit {photos} dieser Fotos wurde das Netz auch ausgewählt",
     chose_head="mit diesen Fotos wurden auch Ausgang und Art der Werte ausgewählt",
@@ -185,7 +181,6 @@ SPANISH = Phrases(
     on_average="en promedio sobre las calibraciones",
     for_all_but="en todas las calibraciones con fotos independientes salvo el {delta}",
     no_requests="no había peticiones así con las que calibrar",
-    same_traffic="las puntuaciones se corrigieron con esas mismas peticiones",
     trained="{photos} de esas fotos sirvieron también para entrenar la red",
     chose="{photos} de esas fotos sirvieron también para elegir la red",
     chose_head="esas fotos sirvieron también para elegir la salida y el tipo de puntuación",

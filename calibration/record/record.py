@@ -5,6 +5,7 @@ file gives exactly the thresholds that were chosen.
 """
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from florilege.calibration.record.schema import CalibratedList, Table, dump
 from florilege.calibration.record.shot_groups import ShotGroup
 from florilege.calibration.rejection.rejection_rule import Rejection
 from florilege.calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
-from florilege.calibration.scores import ScoreKind, adjusted, scores
+from florilege.calibration.scores import ScoreKind, scores
 from florilege.errors import BundleError
 
 __all__ = [
@@ -75,8 +76,6 @@ class CalibrationRecord:
         size_bins: Lower edges of the bins of the set-size histograms.
         distribution: How the served scores were distributed.
         rejection: Which photos are suspect; None where that is not judged.
-        log_ratios: Logs of how much more frequent each class is in the traffic the scores are
-            corrected for; None where they are not corrected.
         shots: Sizes and hits at the default K for species with few, a medium number and many
             training images; empty where the numbers of training images are not known.
         lists: The lists that were named to the calibration.
@@ -102,15 +101,13 @@ class CalibrationRecord:
     size_bins: tuple[int, ...]
     distribution: Distribution
     rejection: Rejection | None
-    log_ratios: tuple[float, ...] | None
     shots: tuple[ShotGroup, ...]
     lists: tuple[CalibratedList, ...]
     tables: tuple[Table, ...]
 
     def __post_init__(self) -> None:
-        columns = (self._weights, self.mean_scores, self.log_ratios or self.class_counts)
-        if any(len(column) != self.classes for column in columns):
-            raise ValueError(f"counts, mean scores or log ratios are not {self.classes} long")
+        if len(self._weights) != self.classes:
+            raise ValueError(f"{len(self._weights)} class counts for {self.classes} classes")
         if Asked("average_k", None) not in self.served:
             raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
         if any(each.classes[-1] >= self.classes for each in self.lists):
@@ -171,11 +168,6 @@ class CalibrationRecord:
         """The numbers of photos of one plant that are calibrated, ascending."""
         return tuple(sorted({asked.images for asked in self.served}))
 
-    @property
-    def mean_scores(self) -> NDArray[np.float64]:
-        """Mean served score of each class: the class frequencies that the scores assume."""
-        return np.array(self.distribution.mean_scores)
-
     def ks(
         self,
         rule: str,
@@ -227,17 +219,13 @@ class CalibrationRecord:
             )
         return found
 
-    def adjusted(self, logits: ArrayLike) -> NDArray[Any]:
-        """Logits ``(..., classes)`` of the served head, scaled by temperature and corrected."""
-        return adjusted(logits, temperature=self.temperature, log_ratios=self.log_ratios)
-
     def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
         """Served scores of single photos from the logits of the served head, ``(rows, classes)``.
 
         Raises:
             ValueError: See :func:`florilege.calibration.scores.scores`.
         """
-        return scores(self.adjusted(logits), self.score_kind)
+        return scores(logits, self.score_kind, temperature=self.temperature)
 
     def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
         """Hit rate of ``average_k`` at this K by head, kind and temperature, best first."""
@@ -265,15 +253,17 @@ class CalibrationRecord:
         from pydantic_core import from_json  # here, so that the library needs only NumPy
 
         try:
-            version = from_json(text)["schema_version"]
-            if version != SCHEMA_VERSION:
-                raise BundleError(_other_version(version))
-            found: CalibrationRecord = _reader().validate_json(text)
+            content = from_json(text)
+            if content["schema_version"] != SCHEMA_VERSION:
+                raise BundleError(_other_version(content["schema_version"]))
+            if "log_ratios" in content:
+                text = _without_class_frequencies(content)
+            record: CalibrationRecord = _reader().validate_json(text)
         except (ValueError, TypeError, KeyError) as error:
             raise BundleError(
                 f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
             ) from error
-        return found
+        return record
 
     def named(self) -> "CalibrationRecord":
         """The same record with the ``calibration_id`` that follows from its content."""
@@ -283,11 +273,6 @@ class CalibrationRecord:
     @cached_property
     def _weights(self) -> NDArray[np.float64]:
         return class_weights(self.class_counts, self.micro_weight)
-
-    @property
-    def _chose_nothing(self) -> bool:
-        """Whether the calibration photos were used to choose neither the network nor its scores."""
-        return self.measured.selection_split is False and self.log_ratios is None
 
     @cached_property
     def _lists(self) -> dict[str, CalibratedList]:
@@ -310,24 +295,16 @@ class CalibrationRecord:
     @cached_property
     def _points(self) -> dict[tuple[Asked, float], OperatingPoint]:
         found = dict[tuple[Asked, float], OperatingPoint]()
-        log_ratios = None if self.log_ratios is None else np.array(self.log_ratios)
         for asked, table in self.served.items():
-            weights, ratios = self._weights, log_ratios
+            weights = self._weights
             if asked.list_name is not None:
                 classes = np.array(self._lists[asked.list_name].classes)
                 weights = class_weights(np.array(self.class_counts)[classes], self.micro_weight)
-                ratios = None if log_ratios is None else log_ratios[classes]
             for index, value in enumerate(table.columns.value):
-                found.setdefault((asked, value), self._point(table, index, weights, ratios))
+                found.setdefault((asked, value), self._point(table, index, weights))
         return found
 
-    def _point(
-        self,
-        table: Table,
-        index: int,
-        weights: NDArray[np.float64],
-        log_ratios: NDArray[np.float64] | None,
-    ) -> OperatingPoint:
+    def _point(self, table: Table, index: int, weights: NDArray[np.float64]) -> OperatingPoint:
         spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class
         promised = table.guarantee is not None and table.made_from != "same_class"
         return OperatingPoint(
@@ -346,8 +323,7 @@ class CalibrationRecord:
             row=row,
             measured=self.measured,
             unpromised_classes=0 if by_class is None else by_class.unpromised(index),
-            guaranteed=promised and self._chose_nothing,
-            log_ratios=log_ratios,
+            guaranteed=promised and self.measured.selection_split is False,
         )
 
 
@@ -359,6 +335,22 @@ def _reader() -> Any:
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     kind: Any = CalibrationRecord | None  # a dataclass by itself takes no configuration
     return TypeAdapter(kind, config=strict)
+
+
+def _without_class_frequencies(content: dict[str, Any]) -> str:
+    """An older record without its class frequencies, which scores could be corrected for.
+
+    Raises:
+        BundleError: They are.
+    """
+    if content.pop("log_ratios") is not None:
+        raise BundleError(
+            "calibration.json corrects scores for class frequencies, as this program no longer "
+            "does: run `florilege calibrate BUNDLE --data DATA`"
+        )
+    for name in ("mean_scores", "class_logsumexp", "class_spread"):
+        content["distribution"].pop(name, None)
+    return json.dumps(content)
 
 
 def _fault(error: Exception) -> str:

@@ -104,8 +104,6 @@ def _wanted(point: "OperatingPoint", say: Phrases) -> str:
 def _why(point: "OperatingPoint", say: Phrases) -> str:
     if point.made_from == "same_class":
         return say.no_requests
-    if point.measured.split == TRAFFIC:
-        return say.same_traffic
     return _selection(point.measured, say)
 
 

@@ -248,5 +248,5 @@ def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
 def _marginals(point: OperatingPoint, logits: NDArray[np.float32], size: int) -> Floats:
     """Mean over the photos; k is the set size asked for, rounded, as marginals need a whole k."""
     k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])
-    mean: Floats = top_k_marginals(point.adjusted(logits), k).mean(axis=0)
+    mean: Floats = top_k_marginals(point.scaled(logits), k).mean(axis=0)
     return mean

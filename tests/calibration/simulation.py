@@ -5,8 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.monitoring.prior_shift import PriorShift
-
 CLASSES = 30
 GENERA = 6
 _RANDOM = np.random.default_rng(11)
@@ -29,9 +27,3 @@ def draw(random: np.random.Generator, rows: int) -> Sample:
     squared = ((points[:, np.newaxis] - MEANS) ** 2).sum(axis=2)
     joint = PRIOR * np.exp(-squared / 2)
     return Sample(joint / joint.sum(axis=1, keepdims=True), labels)
-
-
-def corrected(scores: NDArray[np.float64], shift: PriorShift) -> NDArray[np.float64]:
-    """Scores under the new frequencies: ``p_j new_j / old_j``, each row scaled to sum to 1."""
-    weighted = scores * (shift.new_prior / shift.old_prior)
-    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))

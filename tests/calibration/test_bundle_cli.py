@@ -87,7 +87,6 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
         size_bins=(0, 1, 2),
         distribution=gathered.result(),
         rejection=None,
-        log_ratios=None,
         shots=(),
         lists=(),
         tables=(

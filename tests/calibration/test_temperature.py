@@ -17,7 +17,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.inspection import card
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
-from florilege.calibration.scores import adjusted, scores
+from florilege.calibration.scores import scale_logits, scores
 from florilege.data.sources import open_dataset
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
@@ -120,16 +120,10 @@ def test_a_temperature_moves_no_class_past_another_and_evens_the_scores() -> Non
     cold, hot = scores(logits, "softmax", temperature=0.5), scores(logits, "softmax", temperature=4)
     assert (np.argsort(cold, axis=1) == np.argsort(hot, axis=1)).all()
     assert (cold.max(axis=1) > hot.max(axis=1)).all()
-    assert adjusted(logits, temperature=1, log_ratios=None) is logits
-
-
-def test_log_ratios_are_added_after_the_division() -> None:
-    logits, ratios = np.array([[2.0, 0.0]]), np.log([1.0, 3.0])
-    found = scores(logits, "softmax", temperature=2, log_ratios=ratios)
-    assert found[0] == pytest.approx(np.array([np.e, 3]) / (np.e + 3))
+    assert scale_logits(logits, 1) is logits
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, 101.0, float("nan"), float("inf")])
 def test_other_temperatures_are_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match=r"temperature must be in \[0.01, 100\]"):
-        adjusted([[0.0]], temperature=temperature, log_ratios=None)
+        scale_logits([[0.0]], temperature)

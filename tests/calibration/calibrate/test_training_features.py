@@ -317,6 +317,6 @@ def test_traffic_is_guarded_by_logits_and_keeps_the_rejection(
             left_out += judge.by_logits.verdict(logits)[1]
     writer.close()
     outcome = recalibrate_bundle(copy, tmp_path / "log", approve=True)
-    assert outcome.found.left_out == left_out >= 5
+    assert outcome.thresholds.left_out == left_out >= 5
     assert judged(read_record(open_bundle(copy))) == judge
     assert opened(copy) is not None

@@ -13,10 +13,8 @@ from typer.testing import CliRunner
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_plots import write_pictures
 from florilege.calibration.cli import app
-from florilege.calibration.distribution import in_bins
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
-from florilege.calibration.monitoring.prior_shift import FEWEST_A_CLASS, estimate_prior
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.calibration.monitoring.traffic_thresholds import FEWEST_REQUESTS
@@ -27,13 +25,11 @@ from florilege.calibration.scores import scores
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle.bundle import PREPROCESS, Bundle, open_bundle, replace_files
 from florilege.models.session import Session
-from tests.calibration.simulation import corrected
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
 
 Logits = NDArray[np.float32]
 EVEN = np.full(CLASSES, 1 / CLASSES)
 SHIFTED = np.array([0.55, 0.25, 0.08, 0.05, 0.04, 0.03])
-SHIFTED_BACK = np.array([0.12, 0.12, 0.14, 0.18, 0.2, 0.24])
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +69,7 @@ def test_nothing_is_written_without_approval(bundle: Bundle, tmp_path: Path) -> 
     outcome = recalibrate_bundle(bundle.path, log)
     assert outcome.record is None
     assert open_bundle(bundle.path).sha256 == bundle.sha256
-    assert outcome.found.rows + outcome.found.left_out == 600
+    assert outcome.thresholds.rows + outcome.thresholds.left_out == 600
     told = "\n".join(outcome.lines())
     assert "repeat with --approve" in told
     assert "not restored: hit rates" in told
@@ -94,8 +90,8 @@ def test_the_approved_record_holds_the_thresholds_that_were_shown(
     assert judge is not None
     familiar = np.array([not judge.verdict(row[np.newaxis])[1] for row in logits])
     values = scores(logits[familiar], "softmax")
-    assert outcome.found.left_out == (~familiar).sum()
-    for new in outcome.found.thresholds:
+    assert outcome.thresholds.left_out == (~familiar).sum()
+    for new in outcome.thresholds.thresholds:
         point = record.point("average_k", k=new.k)
         rule = calibrate("average_k", values, average_k=new.k)
         assert point.lambda_val == new.new_lambda == rule.lambda_val
@@ -112,13 +108,9 @@ def test_the_approved_record_holds_the_thresholds_that_were_shown(
 
 def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, data: str) -> None:
     path = make_bundle(tmp_path / "b").path
-
-    def calibrated() -> Bundle:
-        calibrate_bundle(path, data, ks=[2, 3], head="sccp", score_kind="softmax", delta=0.3,
-                         max_size=5, rejection_method=None)  # fmt: skip
-        return open_bundle(path)
-
-    bundle = calibrated()
+    calibrate_bundle(path, data, ks=[2, 3], head="sccp", score_kind="softmax", delta=0.3,
+                     max_size=5, rejection_method=None)  # fmt: skip
+    bundle = open_bundle(path)
     log = write_log(bundle, tmp_path / "log", logits := live(bundle, 900, SHIFTED)[0])
     recalibrate_bundle(path, log, approve=True)
     record = read_record(open_bundle(path))
@@ -133,11 +125,6 @@ def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, dat
         assert point.expected_size.value == expected.achieved
         assert (point.hit_rate, point.guaranteed) == (None, True)
         assert "is guaranteed on such photos" in point.statement
-    calibrated()
-    recalibrate_bundle(path, log, correct_prior=True, approve=True)
-    point = read_record(open_bundle(path)).point("average_k", guarantee="mean")
-    assert not point.guaranteed
-    assert "since the scores were corrected for the same traffic" in point.statement
 
 
 def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> None:
@@ -182,9 +169,7 @@ def test_lists_stay_and_lose_their_thresholds_which_need_labels(
 
 def test_the_monitor_watches_for_changes_from_the_traffic(bundle: Bundle, tmp_path: Path) -> None:
     logits, _ = live(bundle, 800, SHIFTED)
-    recalibrate_bundle(
-        bundle.path, write_log(bundle, tmp_path / "log", logits), correct_prior=True, approve=True
-    )
+    recalibrate_bundle(bundle.path, write_log(bundle, tmp_path / "log", logits), approve=True)
     record = read_record(open_bundle(bundle.path))
     point = record.point("average_k")
     fresh, _ = live(bundle, 800, SHIFTED, seed=9)
@@ -193,77 +178,6 @@ def test_the_monitor_watches_for_changes_from_the_traffic(bundle: Bundle, tmp_pa
     told = np.logaddexp.reduce(fresh.astype(np.float64), axis=1)
     assert Monitor(expected_of(record)).update(sizes, served.max(axis=1), told) == []
     assert sizes.mean() == pytest.approx(3, abs=0.2)
-
-
-def test_an_evident_shift_is_corrected_and_served(bundle: Bundle, tmp_path: Path) -> None:
-    logits, _ = live(bundle, 1200, SHIFTED)
-    before = read_record(bundle)
-    log = write_log(bundle, tmp_path / "log", logits)
-    outcome = recalibrate_bundle(bundle.path, log, correct_prior=True, approve=True)
-    record = read_record(open_bundle(bundle.path))
-    assert outcome.found.shift is not None
-    assert outcome.found.shift.evident
-    judge = before.rejection
-    assert judge is not None
-    familiar = logits[[not judge.verdict(row[np.newaxis])[1] for row in logits]]
-    shift = estimate_prior(scores(familiar, "softmax"), before.mean_scores)
-    point = record.point("average_k", k=2)
-    served = np.stack([point.fused_scores(row[np.newaxis]) for row in familiar])
-    np.testing.assert_allclose(served, corrected(scores(familiar, "softmax"), shift), rtol=1e-9)
-    assert point.sets(served).sum() / len(familiar) == point.expected_size.value
-    np.testing.assert_allclose(record.mean_scores, served.mean(axis=0), rtol=1e-5)
-    assert record.distribution.best_scores == tuple(in_bins(served.max(axis=1)).tolist())
-    new, labels = live(bundle, 1500, SHIFTED, seed=5)
-    rows = np.arange(len(new))
-    after = point.sets(np.stack([point.fused_scores(row[np.newaxis]) for row in new]))
-    old = before.point("average_k", k=2).sets(scores(new, "softmax"))
-    assert after[rows, labels].mean() > old[rows, labels].mean() + 0.02
-    assert after.sum(axis=1).mean() < old.sum(axis=1).mean() + 0.1
-
-
-def test_a_second_round_starts_from_the_first_correction(bundle: Bundle, tmp_path: Path) -> None:
-    first = write_log(bundle, tmp_path / "one", live(bundle, 1000, SHIFTED)[0])
-    recalibrate_bundle(bundle.path, first, correct_prior=True, approve=True)
-    between = read_record(open_bundle(bundle.path))
-    again = write_log(bundle, tmp_path / "two", live(bundle, 1000, SHIFTED_BACK, seed=2)[0])
-    found = recalibrate_bundle(bundle.path, again, correct_prior=True).found
-    assert found.shift is not None
-    assert between.log_ratios is not None
-    assert found.log_ratios is not None
-    np.testing.assert_allclose(found.log_ratios, found.shift.log_ratios + between.log_ratios)
-    assert found.log_ratios[-1] > found.log_ratios[0]
-    plain = recalibrate_bundle(bundle.path, again).found
-    assert plain.log_ratios == between.log_ratios
-
-
-def test_no_evident_shift_is_not_corrected(bundle: Bundle, tmp_path: Path) -> None:
-    log = write_log(bundle, tmp_path / "log", live(bundle, 900)[0])
-    outcome = recalibrate_bundle(bundle.path, log, correct_prior=True, approve=True)
-    assert any("no change of class frequencies is evident" in line for line in outcome.lines())
-    assert outcome.record is not None
-    assert outcome.record.log_ratios is None
-    assert outcome.found.shift is None
-
-
-def test_what_frequencies_do_not_explain_is_refused(bundle: Bundle, tmp_path: Path) -> None:
-    logits, _ = live(bundle, 900, SHIFTED)
-    log = write_log(bundle, tmp_path / "log", (logits / 3).astype(np.float32))
-    with pytest.raises(DataError, match="do not explain its logits"):
-        recalibrate_bundle(bundle.path, log, correct_prior=True, approve=True)
-    assert open_bundle(bundle.path).sha256 == bundle.sha256
-    assert recalibrate_bundle(bundle.path, log, approve=True).record is not None
-
-
-def test_few_calibration_photos_do_not_allow_a_correction(bundle: Bundle, tmp_path: Path) -> None:
-    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
-    for rows in (FEWEST_A_CLASS - 1, FEWEST_A_CLASS):
-        data = str(make_data(tmp_path / str(rows), rows=rows, splits=("val",)))
-        calibrate_bundle(bundle.path, data, ks=[2], head="sccp", score_kind="softmax")
-        if rows < FEWEST_A_CLASS:
-            few = f"--correct-prior: {rows * CLASSES} calibration photos of {CLASSES}"
-            with pytest.raises(UsageError, match=few):
-                recalibrate_bundle(bundle.path, log, correct_prior=True)
-    recalibrate_bundle(bundle.path, log, correct_prior=True)
 
 
 def test_requests_of_several_photos_get_thresholds_of_their_own(
@@ -334,7 +248,7 @@ def test_photos_scored_at_another_size_by_the_same_graph_are_not_mixed_in(
     replace_files(bundle.path, {PREPROCESS: json.dumps(preprocess).encode()})
     write_log(open_bundle(bundle.path), folder, live(bundle, 700, seed=2)[0])
     outcome = recalibrate_bundle(bundle.path, folder)
-    assert outcome.found.rows + outcome.found.left_out == 700
+    assert outcome.thresholds.rows + outcome.thresholds.left_out == 700
     assert "left out as of another network or head: 600 request(s)" in outcome.lines()
 
 
@@ -352,18 +266,12 @@ def test_what_a_log_could_not_give_is_said(bundle: Bundle, tmp_path: Path) -> No
     ]
 
 
-def test_sigmoid_scores_cannot_be_corrected(bundle: Bundle, data: str, tmp_path: Path) -> None:
-    calibrate_bundle(bundle.path, data, head="sccp", score_kind="sigmoid")
-    with pytest.raises(UsageError, match="--correct-prior"):
-        recalibrate_bundle(bundle.path, tmp_path, correct_prior=True)
-
-
 def test_without_a_judge_no_photo_is_left_out(bundle: Bundle, data: str, tmp_path: Path) -> None:
     calibrate_bundle(bundle.path, data, head="sccp", score_kind="softmax", rejection_method=None)
     outcome = recalibrate_bundle(
         bundle.path, write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
     )
-    assert outcome.found.left_out == 0
+    assert outcome.thresholds.left_out == 0
     assert any("no photo was left out" in line for line in outcome.lines())
 
 
@@ -371,7 +279,7 @@ def test_the_command_shows_a_difference_and_asks_for_approval(
     bundle: Bundle, tmp_path: Path
 ) -> None:
     log = write_log(bundle, tmp_path / "log", live(bundle, 900, SHIFTED)[0])
-    arguments = ["calibrate", str(bundle.path), "--score-log", str(log), "--correct-prior"]
+    arguments = ["calibrate", str(bundle.path), "--score-log", str(log)]
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0
     assert "K = 2: lambda" in shown.stdout
@@ -383,7 +291,6 @@ def test_the_command_shows_a_difference_and_asks_for_approval(
     assert content["approved"] is True
     record = read_record(open_bundle(bundle.path))
     assert content["new_calibration_id"] == record.calibration_id
-    assert content["shift"]["evident"] is True
     assert content["not_restored"]
     table = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--score-log", str(log)])
     assert "hit rates" in table.stdout
@@ -395,7 +302,6 @@ def test_the_command_shows_a_difference_and_asks_for_approval(
         ["--score-log", "log", "--data", "flora"],
         ["--score-log", "log", "--report", "here"],
         ["--data", "flora", "--approve"],
-        ["--data", "flora", "--correct-prior"],
         [],
     ],
 )
@@ -403,21 +309,6 @@ def test_flags_that_do_not_go_together_are_usage_errors(bundle: Bundle, flags: l
     result = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags])
     assert isinstance(result.exception, UsageError)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
-
-
-def test_a_shift_after_a_calibration_from_traffic_is_judged_by_photos_like_those_it_knows(
-    bundle: Bundle, data: str, tmp_path: Path
-) -> None:
-    calibrate_bundle(
-        bundle.path, data, ks=[2, 3], head="sccp", score_kind="softmax", suspect_share=0.1
-    )
-    usual = write_log(bundle, tmp_path / "usual", live(bundle, 4000)[0])
-    assert recalibrate_bundle(bundle.path, usual, approve=True).found.left_out > 300
-    shifted = write_log(bundle, tmp_path / "shifted", live(bundle, 4000, SHIFTED, seed=1)[0])
-    outcome = recalibrate_bundle(bundle.path, shifted, correct_prior=True)
-    assert outcome.found.shift is not None
-    assert outcome.found.shift.evident
-    assert outcome.found.explained
 
 
 def test_what_a_calibration_from_traffic_would_ignore_is_refused(

@@ -71,8 +71,6 @@ def by_hand(
 ) -> dict[str, float]:
     """Scores of the listed classes among themselves, straight from the formula."""
     served = values[record.head].astype(np.float64)[:, list(indices(ids))]
-    if record.log_ratios is not None:
-        served = served + np.array(record.log_ratios)[list(indices(ids))]
     powers = np.exp(served)
     rows = powers / powers.sum(axis=1, keepdims=True)
     if record.score_kind == "sigmoid":
@@ -246,21 +244,6 @@ def test_rollup_marginals_and_cut_lists_are_about_the_listed_classes(
     shown, members = ask(record, logits(), list="pair", k=3.0, max_results=1)
     assert members == set(PAIR)
     assert (len(shown.results), shown.set.size, shown.set.truncated) == (1, 2, True)
-
-
-def test_corrected_scores_are_corrected_for_the_listed_classes(record: CalibrationRecord) -> None:
-    ratios = tuple(np.linspace(-2, 2, len(TABLE)).tolist())
-    corrected = replace(
-        record,
-        log_ratios=ratios,
-        tables=tuple(table for table in record.tables if table.list_name is None),
-        lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
-    )
-    assert ClassLists.of(TABLE, corrected).by_name["heath"].calibrated_as is None
-    found, _ = ask(corrected, logits(), list="heath", include=frozenset({"scores"}))
-    expected = by_hand(corrected, logits(), HEATH)
-    assert {r.class_id: r.score for r in found.results} == pytest.approx(expected)
-    assert not found.set.calibrated
 
 
 def test_only_takes_ids_genera_and_families_and_narrows_a_list(record: CalibrationRecord) -> None:
