@@ -26,7 +26,7 @@ from florilege.server.http.web_page import page_router
 from florilege.server.problems import Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import Reloader, pipeline_of
-from florilege.server.routes import Straight, feedback_router, operations, router
+from florilege.server.routes import feedback_router, identify_router, operations, router
 from florilege.server.settings import Settings
 
 
@@ -75,6 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_query)
+    app.include_router(identify_router)
     app.include_router(router)
     if feedback is not None:
         app.include_router(feedback_router)
@@ -83,7 +84,6 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(status_router)
     app.include_router(operations)
     app.include_router(page_router())
-    app.add_middleware(Straight)  # the innermost; the last one added is the outermost
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

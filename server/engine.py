@@ -199,7 +199,7 @@ class Engine:
         """Count one answered request, and tell those who take note of it."""
         result = outcome.answer
         verdict = result.rejection.verdict
-        self.metrics.of(self.metrics.verdicts, verdict).inc()
+        self.metrics.verdicts.labels(verdict).inc()
         if verdict == "rejected":
             self.metrics.rejected.labels(UNFAMILIAR).inc()
         if result.model is self.pipeline.model:  # not one of a bundle that is gone
@@ -215,7 +215,7 @@ class Engine:
             if result.results:
                 self.metrics.top_score.observe(result.results[0].score)
         for stage, seconds in job.stages.seconds.items():
-            self.metrics.of(self.metrics.stage_seconds, stage).observe(seconds)
+            self.metrics.stage_seconds.labels(stage).observe(seconds)
 
     def seconds_of_work(self) -> int:
         """Whole seconds until what waits now should be done, at least one."""

@@ -3,8 +3,6 @@
 No label ever holds a species, a file name or a key.
 """
 
-from typing import Any, TypeVar
-
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -24,9 +22,6 @@ SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 
 
-Labelled = TypeVar("Labelled", Counter, Histogram)
-
-
 class Metrics:
     """All metrics of one server.
 
@@ -36,7 +31,6 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._children: dict[tuple[object, ...], Any] = {}
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -99,14 +93,6 @@ class Metrics:
             "reloads_total", "Times a bundle was opened again, by what came of it.", "outcome"
         )
         self.model_loaded = gauge("model_loaded_timestamp_seconds", "When the model was loaded.")
-
-    def of(self, metric: Labelled, *labels: str) -> Labelled:
-        """The child of a metric for some labels, for what is counted at each photo: the library
-        takes longer to find it than to count."""
-        child: Labelled | None = self._children.get((metric, *labels))
-        if child is None:
-            child = self._children[metric, *labels] = metric.labels(*labels)
-        return child
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""

@@ -1,15 +1,15 @@
 """All routes. The docstrings are what `/openapi.json` says about them."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
+from fastapi.routing import APIRoute
 from limits import parse
 from pydantic import ValidationError
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from florilege.server.answers.common_names import fallback_chain, wanted_languages
 from florilege.server.answers.query import IdentifyQuery
@@ -18,7 +18,6 @@ from florilege.server.http.api_keys import check_key
 from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.dependencies import PHOTO, BundleInfoOf, EngineOf
-from florilege.server.http.error_handlers import on_invalid_query, on_problem
 from florilege.server.http.etag import CachedResponse
 from florilege.server.http.identify import answered, rendered
 from florilege.server.http.openapi import OF_ALL, refusals
@@ -27,7 +26,7 @@ from florilege.server.http.query_parameters import (
     ClassQuery,
     NoQuery,
     ThumbnailQuery,
-    question_of,
+    parse_identify_query,
     refuse_repeated,
 )
 from florilege.server.http.rates import client_of
@@ -65,7 +64,6 @@ from florilege.server.schemas import (
     ModelCard,
 )
 
-IDENTIFY = "/v1/identify"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MOST_FEEDBACK_BYTES = 8192
 MOST_OF_A_KEY = 200
@@ -106,14 +104,34 @@ FEEDBACK: dict[str, Any] = {
 
 
 GUARDS = (check_key, refuse_repeated)
+
+
+class IdentifyRoute(APIRoute):
+    """Described like every route, but FastAPI's dependencies take longer than deciding the set."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Check, read the parameters and answer as FastAPI would."""
+
+        async def handle(request: Request) -> Response:
+            for guard in GUARDS:
+                await guard(request)
+            query = parse_identify_query(request.query_params)
+            return await identify(request, query, request.app.state.engine)
+
+        return handle
+
+
 guarded = [Depends(guard) for guard in GUARDS]
+identify_router = APIRouter(
+    route_class=IdentifyRoute, dependencies=guarded, responses=refusals(*OF_ALL)
+)
 router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
 feedback_router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
 operations = APIRouter()
 
 
-@router.post(
-    IDENTIFY,
+@identify_router.post(
+    "/v1/identify",
     response_model=Answer,
     openapi_extra=PHOTOS,
     responses=refusals(
@@ -142,35 +160,6 @@ async def identify(
 
 def _as_json(answer: Answer) -> str:
     return answer.model_dump_json(by_alias=True)
-
-
-class Straight:
-    """Brings photos to `identify` past the framework's routing, dependencies and middleware, which
-    take the interpreter longer than deciding the set; everything else goes through them."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
-        if (scope["type"], scope.get("path"), scope.get("method")) != ("http", IDENTIFY, "POST"):
-            await self.app(scope, receive, send)
-            return
-        scope["route"] = _identify_route
-        request = Request(scope, receive)
-        try:
-            for guard in GUARDS:
-                await guard(request)
-            query = question_of(request.query_params)
-            response = await identify(request, query, request.app.state.engine)
-        except Problem as problem:
-            response = await on_problem(request, problem)
-        except RequestValidationError as error:
-            response = await on_invalid_query(request, error)
-        await response(scope, receive, send)
-
-
-_identify_route = next(route for route in router.routes if getattr(route, "path", None) == IDENTIFY)
 
 
 @router.get("/v1/model", response_model=ModelCard)

@@ -163,8 +163,8 @@ class _Exchange:
         route = getattr(self.scope.get("route"), "path", "unknown")
         method = self.method if self.method in METHODS else "other"
         status = "client_left" if self.status is None else str(self.status)
-        self.metrics.of(self.metrics.http_requests, route, method, status).inc()
-        self.metrics.of(self.metrics.http_seconds, route).observe(seconds)
+        self.metrics.http_requests.labels(route, method, status).inc()
+        self.metrics.http_seconds.labels(route).observe(seconds)
         failed = self.status is not None and self.status >= 500
         if failed or self.access_log:
             self._say(route, method, seconds, logging.WARNING if failed else logging.INFO)

@@ -59,7 +59,7 @@ async def refuse_repeated(request: Request) -> None:
             raise InvalidParameter(f"more than {MOST_NAMES} parameters; /openapi.json lists them")
 
 
-def question_of(query: QueryParams) -> IdentifyQuery:
+def parse_identify_query(query: QueryParams) -> IdentifyQuery:
     """What FastAPI makes of a query that `refuse_repeated` lets pass, in less time.
 
     Raises:

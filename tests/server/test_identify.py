@@ -35,7 +35,7 @@ def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> N
     assert set(found["results"][0]["taxon"]) == {
         *("scientific_name", "genus", "family", "ids", "common_names", "link", "thumbnail")
     }
-    assert set(found["set"]["hit_rate"]) == {"value", "ci95", "split", "rows"}
+    assert set(found["set"]["hit_rate"]) == {*("value", "ci95", "split", "rows", "selection_split")}
     assert found["rollup"] is None
     assert set(found["rejection"]) == {"verdict", "method", "value", "threshold"}
     assert found["rejection"]["verdict"] == "accepted"

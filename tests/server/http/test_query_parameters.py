@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.app import create_app
-from florilege.server.http.query_parameters import MOST_NAMES, REPEATED, question_of
+from florilege.server.http.query_parameters import MOST_NAMES, REPEATED, parse_identify_query
 from florilege.server.settings import Settings
 
 NAMES = [*IdentifyQuery.model_fields, "K", ""]
@@ -56,7 +56,7 @@ def test_a_question_is_read_as_fastapi_reads_it(given: list[tuple[str, str]]) ->
     query = urlencode(given)
     assert client.get(f"/?{query}").is_success
     try:
-        found: Any = question_of(QueryParams(query))
+        found: Any = parse_identify_query(QueryParams(query))
     except RequestValidationError as error:
         found = plain(error)
     assert found == read.pop()
@@ -64,7 +64,7 @@ def test_a_question_is_read_as_fastapi_reads_it(given: list[tuple[str, str]]) ->
 
 def test_a_query_with_thousands_of_mistakes_is_refused_for_one() -> None:
     with pytest.raises(RequestValidationError) as refused:
-        question_of(QueryParams("include=" + ",".join(["x"] * 9)))
+        parse_identify_query(QueryParams("include=" + ",".join(["x"] * 9)))
     assert len(refused.value.errors()) == 1
 
 
