@@ -6,7 +6,7 @@ of one plant are in several splits is an error, but a warning where the splits a
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -90,15 +90,8 @@ def check(source: str, *, threads: int | None = None) -> Report:
     base, options = parse_source(source)
     whole = list_whole(base, options, splits=())  # a missing file is one more finding
     listing = with_options(whole, options)
-    pictures = list(_look(listing, threads))
+    pictures = list(_read_pictures(listing, threads))
     counts = _counts(listing)
-    ignored = "neither pictures nor class folders; move them elsewhere if that is right"
-    missing = f"photos named in the tables of the data set and not there{whole.to_be_had}"
-    unlisted = (
-        "photos that the tables of the data set do not name, so that nobody knows which plant they "
-        f"show{whole.to_be_had}"
-    )
-    unnamed = "classes without a name; docs/data.md says which table of the data set names them"
     leaks = list(_leaks(listing, pictures))
     published = listing.published is not None  # its splits are what others measured on
     return Report(
@@ -112,31 +105,45 @@ def check(source: str, *, threads: int | None = None) -> Report:
         ],
         warnings=[
             *(leaks if published else []),
-            *_found("missing", missing, listing.missing),
-            *_found("unlisted", unlisted, listing.unlisted),
+            *_table_warnings(listing),
             *_class_warnings(listing, counts),
             *_picture_warnings(pictures),
-            *_found("ignored", ignored, list(listing.ignored)),
-            *_found(
-                "unnamed",
-                unnamed,
-                sort_ids(counts) if published and not listing.class_infos else [],
-            ),
+            *_name_warnings(listing, counts),
         ],
         thinned=_thinned(whole, listing) if options.thins else None,
         noise=_noise(listing),
     )
 
 
-def _found(kind: str, message: str, items: Sequence[str]) -> list[Finding]:
+def _finding(kind: str, message: str, items: Sequence[str]) -> list[Finding]:
+    """One finding, or none where nothing is concerned."""
     return [Finding(kind, message, items)] if items else []
+
+
+def _table_warnings(listing: Listing) -> Iterator[Finding]:
+    """Photos that the tables of a published data set name and that are not there, and others."""
+    missing = f"photos named in the tables of the data set and not there{listing.to_be_had}"
+    unlisted = (
+        "photos that the tables of the data set do not name, so that nobody knows which plant they "
+        f"show{listing.to_be_had}"
+    )
+    yield from _finding("missing", missing, listing.missing)
+    yield from _finding("unlisted", unlisted, listing.unlisted)
+
+
+def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Finding]:
+    ignored = "neither pictures nor class folders; move them elsewhere if that is right"
+    yield from _finding("ignored", ignored, list(listing.ignored))
+    if listing.published and not listing.class_infos:
+        unnamed = "classes without a name; docs/data.md says which table of the data set names them"
+        yield from _finding("unnamed", unnamed, sort_ids(class_ids))
 
 
 def _thinned(whole: Listing, listing: Listing) -> Thinned | None:
     if "train" not in listing.splits:
         return None
-    pictures, kept = (len(each.splits["train"].names) for each in (whole, listing))
-    return Thinned(pictures=pictures, kept=kept)
+    pictures, rest = (len(each.splits["train"].names) for each in (whole, listing))
+    return Thinned(pictures=pictures, kept=rest)
 
 
 def _noise(listing: Listing) -> Noise | None:
@@ -153,17 +160,17 @@ def _noise(listing: Listing) -> Noise | None:
     )
 
 
-def _look(listing: Listing, threads: int | None) -> Iterator[Picture]:
+def _read_pictures(listing: Listing, threads: int | None) -> Iterator[Picture]:
     total = sum(len(records.names) for records in listing.splits.values())
     with progress(total, "reading pictures") as advance:
         for split, records in listing.splits.items():
-            look = partial(_one, split, records)
-            for picture in in_order(look, range(len(records.names)), threads=threads):
+            read = partial(_read_picture, split, records)
+            for picture in in_order(read, range(len(records.names)), threads=threads):
                 yield picture
                 advance()
 
 
-def _one(split: str, records: Records, row: int) -> Picture:
+def _read_picture(split: str, records: Records, row: int) -> Picture:
     sha256, problem, detail = "", "", ""
     try:
         data = records.read(row)
@@ -177,11 +184,11 @@ def _one(split: str, records: Records, row: int) -> Picture:
 
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
-    there = {
+    present = {
         name: Counter(listing.splits[name].taught_ids) for name in SPLITS if name in listing.splits
     }
     ids = class_table(listing).ids
-    return {one: {name: counts[one] for name, counts in there.items()} for one in ids}
+    return {each: {name: counts[each] for name, counts in present.items()} for each in ids}
 
 
 def _class_errors(listing: Listing) -> Iterator[Finding]:
@@ -210,57 +217,56 @@ def _picture_errors(pictures: Sequence[Picture], to_be_had: str) -> Iterator[Fin
         "image_too_large": "pictures over the limits; make them smaller or remove them",
         "image_unreadable": "damaged pictures; replace or remove them",
     }
-    found = defaultdict[str, list[str]](list)
+    items_of = defaultdict[str, list[str]](list)
     for picture in pictures:
         if picture.problem:
-            found[picture.problem].append(f"{picture.name}: {picture.detail}")
-    for problem, items in found.items():
+            items_of[picture.problem].append(f"{picture.name}: {picture.detail}")
+    for problem, items in items_of.items():
         yield Finding(problem, messages.get(problem, "pictures that cannot be used"), items)
 
 
 def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
     """What makes val or test easier than new photos, so that measured figures are too good."""
-    across = [
+    identical = [
         " = ".join(f"{picture.name} ({picture.split})" for picture in same)
         for same in _identical(pictures)
         if len({picture.split for picture in same}) > 1
     ]
-    yield from _found("same_file_across_splits", "the same file in several splits", across)
+    yield from _finding("same_file_across_splits", "the same file in several splits", identical)
+    yield from _split_observations(listing)
+
+
+def _split_observations(listing: Listing) -> list[Finding]:
+    """Observations whose photos are in several splits."""
+    columns = {name: each.observations for name, each in listing.splits.items() if name in SPLITS}
+    plants_of = {name: columns[name] or () for name in SPLITS if columns.get(name) is not None}
     splits_of = defaultdict[str, dict[str, None]](dict)
-    for name, plants in _plants(listing):
-        for observation in plants:
-            splits_of[observation][name] = None
-    leaking = {name: seen for name, seen in splits_of.items() if len(seen) > 1}
+    for name, plants in plants_of.items():
+        for plant in plants:
+            splits_of[plant][name] = None
+    leaks = {plant: names for plant, names in splits_of.items() if len(names) > 1}
     photos = [
-        f"{count_of(sum(plant in leaking for plant in plants), 'photo', 'photos')} of {name}"
-        for name, plants in _plants(listing)
+        f"{count_of(sum(plant in leaks for plant in plants), 'photo', 'photos')} of {name}"
+        for name, plants in plants_of.items()
         if name != "train"
     ]
     message = (
         f"observations with photos in several splits, {' and '.join(photos)} among them; "
         "`florilege data split --keep` writes a manifest that puts them all into train"
     )
-    items = [f"{name}: {', '.join(seen)}" for name, seen in leaking.items()]
-    yield from _found("observation_across_splits", message, items)
-
-
-def _plants(listing: Listing) -> Iterator[tuple[str, Sequence[str]]]:
-    """The observations of each split that has them, one per picture."""
-    for name in SPLITS:
-        records = listing.splits.get(name)
-        if records is not None and records.observations is not None:
-            yield name, records.observations
+    items = [f"{plant}: {', '.join(names)}" for plant, names in leaks.items()]
+    return _finding("observation_across_splits", message, items)
 
 
 def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
     if listing.order is not None:
         yield from _unlearnable(listing)
     single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
-    yield from _found("one_picture", "classes with a single picture in train", single)
+    yield from _finding("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
         message = f"classes without a picture in {name}: nothing is measured for them there"
-        yield from _found(f"missing_in_{name}", message, absent)
+        yield from _finding(f"missing_in_{name}", message, absent)
     for name in SPLITS:
         if name not in listing.splits:
             yield Finding("no_split", f"there is no {name} split")
@@ -273,14 +279,14 @@ def _picture_warnings(pictures: Sequence[Picture]) -> Iterator[Finding]:
         for same in identical
         if len({picture.split for picture in same}) == 1
     ]
-    yield from _found("duplicates", "identical files in one split", within)
+    yield from _finding("duplicates", "identical files in one split", within)
     contradicting = [
         " = ".join(f"{picture.name} ({picture.class_id})" for picture in same)
         for same in identical
         if len({picture.class_id for picture in same}) > 1
     ]
     message = "identical files in different classes: one of the labels may be wrong"
-    yield from _found("duplicates_across_classes", message, contradicting)
+    yield from _finding("duplicates_across_classes", message, contradicting)
 
 
 def _identical(pictures: Sequence[Picture]) -> Iterator[list[Picture]]:
@@ -288,4 +294,4 @@ def _identical(pictures: Sequence[Picture]) -> Iterator[list[Picture]]:
     for picture in pictures:
         if picture.sha256:
             same[picture.sha256].append(picture)
-    return (found for found in same.values() if len(found) > 1)
+    return (group for group in same.values() if len(group) > 1)

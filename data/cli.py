@@ -58,7 +58,7 @@ def check_command(
     if as_json:
         typer.echo(json.dumps({"ok": not report.errors, **asdict(report)}, ensure_ascii=False))
     else:
-        _show(report)
+        _print_report(report)
     if report.errors:
         kinds = count_of(len(report.errors), "kind of error", "kinds of errors")
         raise DataError(f"{source}: {kinds}, listed above; repair them and check again")
@@ -91,9 +91,9 @@ def split_command(
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
     _check_manifest(out)
     if keep:
-        drawing = [name for name in ("val", "test", "seed") if _is_given(context, name)]
-        if drawing:
-            raise UsageError(f"--keep draws nothing: leave out --{' and --'.join(drawing)}")
+        unused = [name for name in ("val", "test", "seed") if _is_explicit(context, name)]
+        if unused:
+            raise UsageError(f"--keep draws nothing: leave out --{' and --'.join(unused)}")
         table = mend_source(source, out)
     else:
         table = split_source(source, out, val=val, test=test, seed=seed)
@@ -126,15 +126,16 @@ def import_feedback_command(
     The photos are written into a folder beside the manifest, FILE-feedback.
     """
     _check_manifest(out)
-    found = import_feedback(store, out, data)
-    counts, photos, answers = _counts(found.table), found.photos, found.answers
+    imported = import_feedback(store, out, data)
+    counts, photos, answers = _counts(imported.table), imported.photos, imported.answers
     if as_json:
-        told = {"photos": photos, "answers": answers, "left_out": found.left_out}
-        typer.echo(json.dumps({"manifest": str(out), "rows": counts, **told}))
+        feedback = {"photos": photos, "answers": answers, "left_out": imported.left_out}
+        typer.echo(json.dumps({"manifest": str(out), "rows": counts, **feedback}))
         return
     of = f"{count_of(photos, 'photo', 'photos')} of {count_of(answers, 'answer', 'answers')}"
-    typer.echo(f"{out}: {of}" + (f", beside {len(found.table['path']) - photos:,}" if data else ""))
-    for why, count in found.left_out.items():
+    others = f", beside {len(imported.table['path']) - photos:,}" if data else ""
+    typer.echo(f"{out}: {of}{others}")
+    for why, count in imported.left_out.items():
         typer.echo(f"left out: {count:,} {why}")
     if counts["train"] and counts["val"]:
         conclude(then=[_train_on(str(out))])
@@ -185,12 +186,12 @@ def _new_run() -> str:
     return next((name for name in names if not Path(name).exists()), "RUN")
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
+def _is_explicit(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 
 
-def _show(report: Report) -> None:
+def _print_report(report: Report) -> None:
     console = Console()
     print_table(_splits_table(report), report.source)
     for line in _training_lines(report):
@@ -228,14 +229,14 @@ def _training_lines(report: Report) -> Iterator[str]:
 
 def _print_classes(report: Report) -> None:
     """All the classes where there are few, otherwise the rarest."""
-    shown, title = list(report.counts), ""
-    if len(shown) > MOST_CLASSES:
-        title = f"the {MOST_CLASSES} rarest of {len(shown):,} classes; --json has all"
-        shown.sort(key=lambda class_id: sum(report.counts[class_id].values()))
-        del shown[MOST_CLASSES:]
+    class_ids, title = list(report.counts), ""
+    if len(class_ids) > MOST_CLASSES:
+        title = f"the {MOST_CLASSES} rarest of {len(class_ids):,} classes; --json has all"
+        class_ids.sort(key=lambda class_id: sum(report.counts[class_id].values()))
+        del class_ids[MOST_CLASSES:]
     table = new_table(("class", *report.rows), words=("class",))
     table.columns[0].no_wrap, table.columns[0].max_width = False, LONGEST_CLASS
-    for class_id in shown:
+    for class_id in class_ids:
         counts = (f"{number:,}" for number in report.counts[class_id].values())
         table.add_row(Text(class_id, overflow="fold"), *counts)
     print_table(table, title)

@@ -3,6 +3,7 @@
 import json
 import re
 import tempfile
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from uuid import uuid4
 from florilege.errors import DataError
 from florilege.feedback_store import FILE, JSON_LINES, NOT_AN_ORGANISM, FeedbackStore
 
-PHOTO = re.compile(r"photos/[0-9a-f]{32}-[0-9]+\.jpg")  # as servers named them
-ANSWERED = (
+_PHOTO = re.compile(r"photos/[0-9a-f]{32}-[0-9]+\.jpg")  # as servers named them
+_ANSWER_FIELDS = (
     *("bundle_sha256", "calibration_id", "rule", "k", "coverage", "guarantee"),
     *("images", "list", "restricted", "verdict"),
 )
@@ -32,25 +33,28 @@ def convert_feedback(store: Path) -> int:
     files = sorted(store.glob(JSON_LINES))
     if not files or (store / FILE).exists():
         raise DataError(f"{store} must hold {JSON_LINES} and no {FILE}")
-    lines = [line for file in files for line in file.read_bytes().splitlines()]
-    rows = [row for line in lines if (row := _row(line)) is not None]
-    ids, photos = dict[str, str](), set[Path]()
+    rows = [row for file in files for row in map(_row, file.read_bytes().splitlines()) if row]
+    photos = {path for row in rows for path in _photos(store, row)}
     with tempfile.TemporaryDirectory(dir=store) as beside:
         with closing(FeedbackStore(Path(beside), max_bytes=2**40)) as database:
-            for row in rows:
-                answer = {name: row.get(name) for name in ANSWERED}
-                answer |= {"key": "", "members": json.dumps(row["set"])}
-                same = json.dumps([row["request_id"], answer])
-                answer_id = answer["id"] = ids.setdefault(same, uuid4().hex)
-                paths = [path for name in row.get("photos", ()) if (path := _photo(store, name))]
-                photos |= set(paths)
-                new = database.count_photos(answer_id) == 0
-                contents = [path.read_bytes() for path in paths] if new else []
-                database.add(answer, _feedback_row(row, answer_id, len(paths)), contents)
+            _add_rows(database, store, rows)
         (Path(beside) / FILE).replace(store / FILE)
     for path in (*files, *photos):
         path.unlink()
     return len(rows)
+
+
+def _add_rows(database: FeedbackStore, store: Path, rows: Iterable[dict[str, Any]]) -> None:
+    ids = dict[str, str]()
+    for row in rows:
+        answer = {name: row.get(name) for name in _ANSWER_FIELDS}
+        answer |= {"key": "", "members": json.dumps(row["set"])}
+        same = json.dumps([row["request_id"], answer])
+        answer_id = answer["id"] = ids.setdefault(same, uuid4().hex)
+        paths = _photos(store, row)
+        new = database.count_photos(answer_id) == 0
+        contents = [path.read_bytes() for path in paths] if new else []
+        database.add(answer, _feedback_row(row, answer_id, len(paths)), contents)
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -61,16 +65,16 @@ def _row(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) and {"request_id", "set", "time"} <= row.keys() else None
 
 
-def _photo(store: Path, name: object) -> Path | None:
-    """A photo that a server wrote: no other file, nothing outside the folder and no link."""
-    path = store / str(name)
-    links = path.is_symlink() or path.parent.is_symlink()
-    return path if PHOTO.fullmatch(str(name)) and path.is_file() and not links else None
+def _photos(store: Path, row: dict[str, Any]) -> list[Path]:
+    """Photos that a server wrote: no other file, nothing outside the folder and no link."""
+    paths = [store / name for name in map(str, row.get("photos", ())) if _PHOTO.fullmatch(name)]
+    links = {path for path in paths if path.is_symlink() or path.parent.is_symlink()}
+    return [path for path in paths if path.is_file() and path not in links]
 
 
 def _feedback_row(row: dict[str, Any], answer_id: str, photos: int) -> dict[str, Any]:
     copied = {name: row.get(name) for name in ("time", "in_set", "note")}
     class_id = row.get("said") or row.get("class_id") or NOT_AN_ORGANISM
     consent = bool(row.get("consent"))
-    named = {"answer_id": answer_id, "key": "", "class_id": class_id, "consent": consent}
-    return {**copied, **named, "photos": photos}
+    own = {"answer_id": answer_id, "key": "", "class_id": class_id, "consent": consent}
+    return {**copied, **own, "photos": photos}

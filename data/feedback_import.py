@@ -14,11 +14,11 @@ from florilege.files import write_atomic
 from florilege.tables import Table, write_table
 
 COLUMNS = ("path", "class_id", "split", "observation_id", "licence")
-PHOTO_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+\.jpg")
+_PHOTO_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+\.jpg")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imported:
+class FeedbackImport:
     """A manifest that was written, and how many answers came into it or not."""
 
     table: Table
@@ -27,12 +27,12 @@ class Imported:
     left_out: Mapping[str, int]  # answers, by why
 
 
-def photo_folder(out: Path) -> Path:
+def _photo_folder(out: Path) -> Path:
     """Where the photos of a manifest lie: ``all-feedback`` beside ``all.csv``."""
     return out.with_name(f"{out.stem}-feedback")
 
 
-def import_feedback(store: Path, out: Path, data: str | None = None) -> Imported:
+def import_feedback(store: Path, out: Path, data: str | None = None) -> FeedbackImport:
     """Write a manifest of every photo of feedback that names a class, for train; and the photos.
 
     Of several pieces of feedback on one answer the last one counts, and its photos are one
@@ -47,23 +47,23 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> Imported
     with open_feedback(store) as feedback:
         base = {} if data is None else _base(data, feedback.answer_ids(), out)
         classes = set(base["class_id"]) if base else None
-        feedback_rows = list(_usable(feedback, classes, left_out))
+        feedback_rows = list(_usable_rows(feedback, classes, left_out))
         if not feedback_rows:
             counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
             raise DataError(f"{store} holds no photo to train on; left out: {counts or 'nothing'}")
         try:
-            rows = _write_photos(feedback, feedback_rows, photo_folder(out))
+            rows = _write_photos(feedback, feedback_rows, _photo_folder(out))
             cells = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
             table = _joined(base, cells)
             write_table(out, table)
-            _delete_others(photo_folder(out), {Path(path).name for path in cells["path"]})
+            _delete_others(_photo_folder(out), {Path(path).name for path in cells["path"]})
         except OSError as error:
             raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
     answers = len(set(cells["observation_id"]))
-    return Imported(table=table, photos=len(rows), answers=answers, left_out=left_out)
+    return FeedbackImport(table=table, photos=len(rows), answers=answers, left_out=left_out)
 
 
-def _usable(
+def _usable_rows(
     feedback: FeedbackReader, classes: set[str] | None, left_out: Counter[str]
 ) -> Iterator[dict[str, Any]]:
     """The last row of each answer that can be trained on; others are counted by why not."""
@@ -96,7 +96,7 @@ def _write_photos(
 
 def _delete_others(folder: Path, names: set[str]) -> None:
     for path in folder.iterdir():
-        if PHOTO_NAME.fullmatch(path.name) and path.name not in names:
+        if _PHOTO_NAME.fullmatch(path.name) and path.name not in names:
             path.unlink()
 
 

@@ -38,14 +38,14 @@ def hold_out(listing: Listing, per_class: int) -> Listing:
     train, others = there.pop("train", None), list(there.values())
     splits = {"test": others[0]} if others else {}
     if train is not None:
-        rows = set(_drawn(listing, train, per_class))
-        kept = [row for row in range(len(train.names)) if row not in rows]
-        splits["train"] = select_records(train, kept)
+        rows = set(_held_out_rows(listing, train, per_class))
+        training_rows = [row for row in range(len(train.names)) if row not in rows]
+        splits["train"] = select_records(train, training_rows)
         splits["val"] = select_records(train, sorted(rows))
     return replace(listing, splits=splits)
 
 
-def _drawn(listing: Listing, train: Records, per_class: int) -> list[int]:
+def _held_out_rows(listing: Listing, train: Records, per_class: int) -> list[int]:
     if train.observations is not None:
         raise DataError(
             f"{listing.source}: hold_out would put photos of one plant into train and val; "
@@ -60,5 +60,5 @@ def _drawn(listing: Listing, train: Records, per_class: int) -> list[int]:
             f"{listing.source}: hold_out={per_class} leaves nothing to learn from in "
             f"{count_of(len(small), 'class', 'classes')}: {first(sort_ids(small))}; hold out fewer"
         )
-    drawn = ((rows, shuffled(rows, SEED)[:per_class]) for rows in rows_of.values())
-    return [rows[name] for rows, names in drawn for name in names]
+    samples = ((rows, shuffled(rows, SEED)[:per_class]) for rows in rows_of.values())
+    return [rows[name] for rows, names in samples for name in names]

@@ -37,13 +37,13 @@ def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> li
     for class_id, group in group_of.items():
         members[group].append(class_id)
 
-    def drawn(class_id: str, name: str) -> str:
+    def noisy_id(class_id: str, name: str) -> str:
         if fraction(f"noise/{name}", seed) >= rate:
             return class_id
         group = members[group_of[class_id]]
         return group[int(fraction(f"class/{name}", seed) * len(group))]
 
-    return [drawn(*row) for row in zip(train.class_ids, train.names, strict=True)]
+    return [noisy_id(*row) for row in zip(train.class_ids, train.names, strict=True)]
 
 
 def class_groups(listing: Listing) -> dict[str, str]:
@@ -61,27 +61,27 @@ def class_groups(listing: Listing) -> dict[str, str]:
             f"{'has' if len(several) == 1 else 'have'} several; keep one in the column 'group'"
         )
     if listing.groups:
-        found = {name: "".join(listing.groups.get(name, ())) for name in ids}
+        group_of = {name: "".join(listing.groups.get(name, ())) for name in ids}
     else:
-        found = {name: _genus(listing.class_infos.get(name), name) for name in ids}
-    if bare := [name for name in ids if not found[name]]:
+        group_of = {name: _genus(listing.class_infos.get(name), name) for name in ids}
+    if ungrouped := [name for name in ids if not group_of[name]]:
         raise DataError(
             f"{listing.source}: noise stays within groups of classes, and no group is known for "
-            f"{count_of(len(bare), 'class', 'classes')} of {len(ids):,}: {first(bare)}; add a "
-            "column 'group' to the manifest, or to a file classes.csv beside the splits, or give "
+            f"{count_of(len(ungrouped), 'class', 'classes')} of {len(ids):,}: {first(ungrouped)}; add "
+            "a column 'group' to the manifest, or to a file classes.csv beside the splits, or give "
             "every class a genus or a scientific name such as 'Rosa canina'"
         )
-    if len(set(found.values())) == len(found):
+    if len(set(group_of.values())) == len(group_of):
         raise DataError(
             f"{listing.source}: every class is alone in its group, so that noise changes nothing; "
             "give groups of several classes"
         )
-    return found
+    return group_of
 
 
-def _genus(known: ClassInfo | None, class_id: str) -> str:
+def _genus(info: ClassInfo | None, class_id: str) -> str:
     """The genus as it is given, else read off a name such as ``Rosa canina``; empty if unknown."""
-    if known is not None and known.genus:
-        return known.genus
-    found = _GENUS.match(class_id if known is None else known.scientific_name)
-    return found["genus"] if found else ""
+    if info is not None and info.genus:
+        return info.genus
+    match = _GENUS.match(class_id if info is None else info.scientific_name)
+    return match["genus"] if match else ""

@@ -39,11 +39,11 @@ class Part:
             >>> Part.parse("test:0-0.3")
             Part(name='test', start=0.0, stop=0.3)
         """
-        if found := _PART.fullmatch(text):
+        if match := _PART.fullmatch(text):
             with suppress(ValueError):
-                start, stop = float(found["start"] or 0), float(found["stop"] or 1)
+                start, stop = float(match["start"] or 0), float(match["stop"] or 1)
                 if 0 <= start < stop <= 1:
-                    return cls(name=found["name"], start=start, stop=stop)
+                    return cls(name=match["name"], start=start, stop=stop)
         raise UsageError(
             "--split takes NAME, or NAME:FROM-TO with 0 <= FROM < TO <= 1 such as test:0-0.3, "
             f"got {text!r}"
@@ -82,14 +82,14 @@ class Part:
 
 def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
     """Some rows of a split, in the order given, under another name."""
-    chosen, plants = rows.tolist(), split.observations
+    indices, plants = rows.tolist(), split.observations
     return replace(
         split,
         name=name,
         labels=split.labels[rows],
-        names=[split.names[row] for row in chosen],
-        observations=None if plants is None else [plants[row] for row in chosen],
-        read=partial(read_row, split.read, tuple(chosen)),
+        names=[split.names[row] for row in indices],
+        observations=None if plants is None else [plants[row] for row in indices],
+        read=partial(read_row, split.read, tuple(indices)),
     )
 
 

@@ -20,7 +20,7 @@ from florilege.data.layouts.manifest import (
     is_manifest,
     observation_ids,
 )
-from florilege.data.records import Listing, count_of
+from florilege.data.records import Listing, Records, count_of
 from florilege.data.sources import list_source, parse_source
 from florilege.errors import DataError
 from florilege.tables import Table, read_table
@@ -74,11 +74,11 @@ def together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
         >>> together(["train", "val", "val", "test"], ["a", "a", "b", "c"])
         ['train', 'train', 'val', 'test']
     """
-    found = defaultdict[str, set[str]](set)
+    splits_of = defaultdict[str, set[str]](set)
     for split, group in zip(splits, groups, strict=True):
-        found[group].add(split)
+        splits_of[group].add(split)
     pairs = zip(splits, groups, strict=True)
-    return [split if len(found[group]) == 1 else "train" for split, group in pairs]
+    return [split if len(splits_of[group]) == 1 else "train" for split, group in pairs]
 
 
 def assign(
@@ -92,12 +92,7 @@ def assign(
     Raises:
         ValueError: Shares or seed out of range, or lengths that differ.
     """
-    if len(class_ids) != len(groups):
-        raise ValueError(f"groups must have {len(class_ids)} entries, got {len(groups)}")
-    if not (val >= 0 and test >= 0 and val + test < 1):
-        raise ValueError(f"val and test must be 0 or more, together below 1, got {val}, {test}")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
+    _check_shares(class_ids, groups, val, test, seed)
     members = defaultdict[str, Counter[str]](Counter)
     groups_of = defaultdict[str, set[str]](set)
     for class_id, group in zip(class_ids, groups, strict=True):
@@ -110,9 +105,20 @@ def assign(
     for class_id, sizes in strata.items():
         split_of |= _cut(class_id, sizes, {"test": test, "val": val}, seed)
     for own in groups_of.values():  # a class found only in groups that count as others
-        if all(split_of[group] != "train" for group in own):
+        if "train" not in {split_of[group] for group in own}:
             split_of[shuffled(own, seed)[0]] = "train"
     return [split_of[group] for group in groups]
+
+
+def _check_shares(
+    class_ids: Sequence[str], groups: Sequence[str], val: float, test: float, seed: int
+) -> None:
+    if len(class_ids) != len(groups):
+        raise ValueError(f"groups must have {len(class_ids)} entries, got {len(groups)}")
+    if not (val >= 0 and test >= 0 and val + test < 1):
+        raise ValueError(f"val and test must be 0 or more, together below 1, got {val}, {test}")
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
 
 
 def _cut(
@@ -123,15 +129,15 @@ def _cut(
     split_of = dict.fromkeys(sizes, "train")
     total = sum(sizes.values())
     for name, share in shares.items():
-        left, drawn = total * share, fraction(f"{name}/{class_id}", seed)
-        while waiting and left > 0:
-            # Chance decides of a group larger than what is left, so that over many small classes
+        room, chance = total * share, fraction(f"{name}/{class_id}", seed)
+        while waiting and room > 0:
+            # Chance decides about a group larger than the room, so that over many small classes
             # the shares come true.
-            if drawn < 1 - left / sizes[waiting[0]]:
+            if chance < 1 - room / sizes[waiting[0]]:
                 break
             group = waiting.pop(0)
             split_of[group] = name
-            left -= sizes[group]
+            room -= sizes[group]
     return split_of
 
 
@@ -155,6 +161,7 @@ def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
 
 
 def _table(source: str) -> tuple[Table, Path]:
+    """The columns of a manifest of ``source``, and the folder that its paths are relative to."""
     path = Path(source)
     if is_manifest(path):
         table = read_table(path)
@@ -162,20 +169,26 @@ def _table(source: str) -> tuple[Table, Path]:
         return table, path.resolve().parent
     listing = _listing(source, path)
     parts = {name: listing.splits[name] for name in ("", *SPLITS) if name in listing.splits}
-    class_ids = [class_id for part in parts.values() for class_id in part.class_ids]
-    table = {
-        "path": [name for part in parts.values() for name in part.names],
-        "class_id": class_ids,
-        "split": [split for split, part in parts.items() for _ in part.names],
-    }
-    if all(part.observations is not None for part in parts.values()):
-        table["observation_id"] = [
-            name for part in parts.values() for name in part.observations or ()
-        ]
     readers = [part.read for part in parts.values() if isinstance(part.read, FileReader)]
     if len(readers) < len(parts):
         raise DataError(f"{source} is not made of picture files: a manifest has nothing to list")
-    return {**table, **class_columns(listing, class_ids)}, readers[0].root.resolve()
+    columns = _columns(parts)
+    root = readers[0].root.resolve()
+    return {**columns, **class_columns(listing, columns["class_id"])}, root
+
+
+def _columns(parts: Mapping[str, Records]) -> dict[str, list[str]]:
+    """The pictures of all splits, one after the other."""
+    columns = {"path": list[str](), "class_id": list[str](), "split": list[str]()}
+    observations = list[str]()
+    for split, part in parts.items():
+        columns["path"] += part.names
+        columns["class_id"] += part.class_ids
+        columns["split"] += [split] * len(part.names)
+        observations += part.observations or ()
+    if all(part.observations is not None for part in parts.values()):
+        columns["observation_id"] = observations
+    return columns
 
 
 def _listing(source: str, path: Path) -> Listing:
@@ -183,7 +196,7 @@ def _listing(source: str, path: Path) -> Listing:
     try:
         return list_source(source)
     except DataError:
-        unsplit = list_classes(path) if path.is_dir() else None
-        if unsplit is None or not unsplit.names:
+        records = list_classes(path) if path.is_dir() else None
+        if records is None or not records.names:
             raise
-        return Listing(source=source, splits={"": unsplit})
+        return Listing(source=source, splits={"": records})

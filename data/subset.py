@@ -11,7 +11,7 @@ from florilege.data.records import Records
 from florilege.data.split_parts import read_row
 
 
-def kept_rows(
+def sample_rows(
     class_ids: Sequence[str],
     names: Sequence[str],
     *,
@@ -20,7 +20,7 @@ def kept_rows(
     imbalance: float,
     seed: int,
 ) -> list[int]:
-    """The rows that are kept, in their order; `kept_counts` says how many of each class.
+    """The rows that are kept, in their order; `sample_sizes` says how many of each class.
 
     Which pictures of a class are kept depends on the seed and on their names alone; where fewer
     of them are wanted, those kept are among those kept before.
@@ -28,17 +28,17 @@ def kept_rows(
     names_of = defaultdict[str, dict[str, int]](dict)
     for row, (class_id, name) in enumerate(zip(class_ids, names, strict=True)):
         names_of[class_id][name] = row
-    wanted = kept_counts(
+    counts = sample_sizes(
         Counter(class_ids), fraction=fraction, per_class=per_class, imbalance=imbalance, seed=seed
     )
     return sorted(
         rows[name]
         for class_id, rows in names_of.items()
-        for name in shuffled(rows, seed)[: wanted[class_id]]
+        for name in shuffled(rows, seed)[: counts[class_id]]
     )
 
 
-def kept_counts(
+def sample_sizes(
     counts: Mapping[str, int],
     *,
     fraction: float,
@@ -65,7 +65,7 @@ def kept_counts(
         NeurIPS 2019, who take the classes in the order of their numbers and round down.
 
     Example:
-        >>> kept_counts(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25, seed=0)
+        >>> sample_sizes(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25, seed=0)
         {'a': 50, 'c': 10, 'b': 2}
     """
     most = inf if per_class is None else per_class

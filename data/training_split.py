@@ -14,7 +14,7 @@ from typing import NamedTuple
 from florilege.data.flora import is_flora
 from florilege.data.label_noise import noisy_ids
 from florilege.data.records import Listing
-from florilege.data.subset import kept_rows, select_records
+from florilege.data.subset import sample_rows, select_records
 from florilege.errors import DataError
 from florilege.suggestions import meant
 
@@ -87,20 +87,20 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
     base, _, tail = source.partition(":") if flora else source.rpartition(":")
     if not flora and (not base or not _OPTIONS.fullmatch(tail) or Path(source).exists()):
         return source, TrainingOptions()
-    given: dict[str, float] = {}
+    values: dict[str, float] = {}
     others: list[str] = []
     for option in tail.split(","):
         name, _, text = (part.strip() for part in option.partition("="))
         if name in _VALUES:
-            if name in given:
+            if name in values:
                 raise DataError(f"{source}: {name} is given twice")
-            given[name] = _read(source, name, text)
+            values[name] = _read(source, name, text)
         elif flora:
             others.append(option)
         else:
             _refuse_unknown(source, name)
     without = f"{base}:{','.join(others)}" if any(others) else base
-    return without, TrainingOptions(**given)  # type: ignore[arg-type]  # whole where it must be
+    return without, TrainingOptions(**values)  # type: ignore[arg-type]  # whole where it must be
 
 
 def add_options(source: str, options: str) -> str:
@@ -141,7 +141,7 @@ def with_options(listing: Listing, options: TrainingOptions) -> Listing:
     if train is None:
         return listing
     if options.thins:
-        rows = kept_rows(
+        rows = sample_rows(
             train.class_ids,
             train.names,
             fraction=options.fraction,
@@ -168,6 +168,6 @@ def _read(source: str, name: str, text: str) -> float:
 
 
 def _refuse_unknown(source: str, name: str) -> None:
-    names = ", ".join(f"{known}=" for known in _VALUES)
+    names = ", ".join(f"{option}=" for option in _VALUES)
     near = meant(name, _VALUES)
     raise DataError(f"{source}: there is no option {name!r}; a source takes {names}{near}")

@@ -63,10 +63,10 @@ class Flora:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed must be 0 or more, got {self.seed}")
-        wanted = f"rows must map {', '.join(SPLITS)} to 0 or more"
+        rule = f"rows must map {', '.join(SPLITS)} to 0 or more"
         for name, rows in self.rows.items():
             if name not in SPLITS or rows < 0:
-                raise ValueError(f"{wanted}, got {name!r}: {rows}")
+                raise ValueError(f"{rule}, got {name!r}: {rows}")
 
     @property
     def classes(self) -> ClassTable:
@@ -117,24 +117,24 @@ def parse_flora(source: str) -> Flora:
         DataError: An option is unknown or given twice, or its value is not a whole number of 0 or
             more, or is too large.
     """
-    given: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for option in filter(None, (part.strip() for part in source.partition(":")[2].split(","))):
         key, _, text = (part.strip() for part in option.partition("="))
         name = split_name(key) or key
-        if name not in (*DEFAULT_ROWS, "seed") or name in given:
-            near = "" if name in given else meant(key, (*DEFAULT_ROWS, "seed", *_OF_ANY_SOURCE))
+        if name not in (*DEFAULT_ROWS, "seed") or name in numbers:
+            near = "" if name in numbers else meant(key, (*DEFAULT_ROWS, "seed", *_OF_ANY_SOURCE))
             raise DataError(
-                f"{source}: {'repeated' if name in given else 'unknown'} option {key!r}; "
+                f"{source}: {'repeated' if name in numbers else 'unknown'} option {key!r}; "
                 "flora takes train=, val=, test= (pictures) and seed=, and as any source "
                 f"{'=, '.join(_OF_ANY_SOURCE)}=, each once{near}"
             )
         if not (text.isascii() and text.isdigit()):
             raise DataError(f"{source}: {key} must be a whole number of 0 or more, got {text!r}")
-        given[name] = int(text)
-        if name != "seed" and given[name] > MOST_PICTURES:
+        numbers[name] = int(text)
+        if name != "seed" and numbers[name] > MOST_PICTURES:
             raise DataError(f"{source}: {key} must be at most {MOST_PICTURES:,}, got {text}")
-    seed = given.pop("seed", 0)
-    return Flora(seed, {**DEFAULT_ROWS, **given})
+    seed = numbers.pop("seed", 0)
+    return Flora(seed, {**DEFAULT_ROWS, **numbers})
 
 
 def list_flora(source: str) -> Listing:
@@ -162,13 +162,17 @@ def _sample(seed: int, split: str, rows: int) -> Sample:
     traits = species_traits()
     edges = np.cumsum(prior())[:-1]
     labels = np.searchsorted(edges, chance[:, 0], side="right").astype(np.int64)
-    seen = chance[:, 1:4] < VISIBLE  # (rows, 3): flower, leaf, fruit
+    visible = chance[:, 1:4] < VISIBLE  # (rows, 3): flower, leaf, fruit
     columns = (
-        np.where(seen[:, 0], traits.petal_form[labels], HIDDEN),
-        np.where(seen[:, 0], _read(traits.flower[labels], FLOWER_COLOURS, chance[:, 4:6]), HIDDEN),
-        np.where(seen[:, 1], traits.leaf_form[labels], HIDDEN),
-        np.where(seen[:, 1], _read(traits.leaf[labels], LEAF_PATTERNS, chance[:, 6:8]), HIDDEN),
-        np.where(seen[:, 2], _read(traits.fruit[labels], FRUIT_COLOURS, chance[:, 8:10]), HIDDEN),
+        np.where(visible[:, 0], traits.petal_form[labels], HIDDEN),
+        np.where(
+            visible[:, 0], _read(traits.flower[labels], FLOWER_COLOURS, chance[:, 4:6]), HIDDEN
+        ),
+        np.where(visible[:, 1], traits.leaf_form[labels], HIDDEN),
+        np.where(visible[:, 1], _read(traits.leaf[labels], LEAF_PATTERNS, chance[:, 6:8]), HIDDEN),
+        np.where(
+            visible[:, 2], _read(traits.fruit[labels], FRUIT_COLOURS, chance[:, 8:10]), HIDDEN
+        ),
     )
     observed = np.stack(columns, axis=1)
     for array in (labels, observed):

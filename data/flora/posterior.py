@@ -102,8 +102,8 @@ def _patterns() -> NDArray[np.float64]:
     fruits = range(HIDDEN, len(FRUIT_COLOURS))
     rows = [(*flower, *leaf, fruit) for flower, leaf, fruit in product(flowers, leaves, fruits)]
     joint = _joint(np.array(rows, dtype=np.int64))
-    shown: NDArray[np.float64] = joint[joint.sum(axis=1) > 0]  # (patterns, species)
-    return shown
+    possible: NDArray[np.float64] = joint[joint.sum(axis=1) > 0]  # (patterns, species)
+    return possible
 
 
 def _frontier(k: float) -> tuple[NDArray[np.float64], ...]:
@@ -128,22 +128,22 @@ def _joint(observed: Observed) -> NDArray[np.float64]:
     """P(observed and species), shape ``(rows, species)``."""
     traits = species_traits()
     petal, flower, leaf_form, leaf, fruit = (column[:, None] for column in observed.T)
-    flower_seen = (petal == traits.petal_form) * _reading(flower, traits.flower, FLOWER_COLOURS)
-    leaf_seen = (leaf_form == traits.leaf_form) * _reading(leaf, traits.leaf, LEAF_PATTERNS)
-    fruit_seen = _reading(fruit, traits.fruit, FRUIT_COLOURS)
+    flower_match = (petal == traits.petal_form) * _reading(flower, traits.flower, FLOWER_COLOURS)
+    leaf_match = (leaf_form == traits.leaf_form) * _reading(leaf, traits.leaf, LEAF_PATTERNS)
+    fruit_match = _reading(fruit, traits.fruit, FRUIT_COLOURS)
     joint = np.tile(prior(), (len(observed), 1))
-    for seen, column, visible in zip(
-        (flower_seen, leaf_seen, fruit_seen), (flower, leaf, fruit), VISIBLE, strict=True
+    for match, column, visible in zip(
+        (flower_match, leaf_match, fruit_match), (flower, leaf, fruit), VISIBLE, strict=True
     ):
-        joint *= np.where(column == HIDDEN, 1 - visible, visible * seen)
+        joint *= np.where(column == HIDDEN, 1 - visible, visible * match)
     return joint
 
 
 def _reading(
-    seen: NDArray[np.int64], true: NDArray[np.int64], values: tuple[str, ...]
+    value: NDArray[np.int64], true: NDArray[np.int64], values: tuple[str, ...]
 ) -> NDArray[np.float64]:
     """P(this value is seen | the species' value), where the organ is visible."""
-    return np.where(seen == true, 1 - MISREAD, MISREAD / (len(values) - 1))
+    return np.where(value == true, 1 - MISREAD, MISREAD / (len(values) - 1))
 
 
 def _checked(observed: Observed) -> Observed:

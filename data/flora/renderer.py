@@ -80,11 +80,11 @@ def organ_places(visible: Sequence[int], chance: np.random.Generator) -> list[li
             gap = np.hypot(*(centres[:, one] - centres[:, other]).T)
             apart &= gap > radii[one] + radii[other] + 0.5
     if apart.any():
-        chosen = centres[int(np.argmax(apart))]
+        positions = centres[int(np.argmax(apart))]
     else:
-        chosen = CORNERS[chance.permutation(4)[: len(visible)]]
+        positions = CORNERS[chance.permutation(4)[: len(visible)]]
         radii = np.minimum(radii, 11.5)
-    placed: list[list[float]] = (SCALE * np.column_stack([chosen, radii])).tolist()
+    placed: list[list[float]] = (SCALE * np.column_stack([positions, radii])).tolist()
     return placed
 
 
