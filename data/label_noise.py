@@ -64,10 +64,10 @@ def class_groups(listing: Listing) -> dict[str, str]:
         group_of = {name: "".join(listing.groups.get(name, ())) for name in ids}
     else:
         group_of = {name: _genus(listing.class_infos.get(name), name) for name in ids}
-    if ungrouped := [name for name in ids if not group_of[name]]:
+    if bare := [name for name in ids if not group_of[name]]:
         raise DataError(
             f"{listing.source}: noise stays within groups of classes, and no group is known for "
-            f"{count_of(len(ungrouped), 'class', 'classes')} of {len(ids):,}: {first(ungrouped)}; add "
+            f"{count_of(len(bare), 'class', 'classes')} of {len(ids):,}: {first(bare)}; add "
             "a column 'group' to the manifest, or to a file classes.csv beside the splits, or give "
             "every class a genus or a scientific name such as 'Rosa canina'"
         )
