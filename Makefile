@@ -41,7 +41,7 @@ demo: .venv/train
 
 # From drawing the flora's pictures to thresholds within half a point of the best possible, timed.
 speedrun: .venv/train
-	$(BIN)/python -m benchmarks.speedrun $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.speed.speedrun $(BENCH_ARGS)
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(TEST_ARGS)
@@ -62,16 +62,22 @@ fix: .venv/dev
 
 bench: bench-losses bench-calibration bench-learning bench-server
 
-bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes: bench-%: .venv/dev
-	$(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
+bench-losses bench-calibration bench-training: bench-%: .venv/dev
+	$(BIN)/python -m benchmarks.speed.$* $(BENCH_ARGS)
+
+bench-server: .venv/dev
+	$(BIN)/python -m benchmarks.load.server $(BENCH_ARGS)
+
+bench-learning bench-recipes: bench-%: .venv/dev
+	$(BIN)/python -m benchmarks.sets.$* $(BENCH_ARGS)
 
 # 100,000 damaged requests, then requests made from the description; ten minutes of everything at once.
 fuzz: .venv/dev
-	$(BIN)/python -m benchmarks.fuzz $(BUNDLE) $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.load.fuzz $(BUNDLE) $(BENCH_ARGS)
 	FLORILEGE_FUZZ=1000 $(BIN)/python -m pytest -q --timeout 3600 tests/server/test_description.py $(TEST_ARGS)
 
 soak: .venv/dev
-	$(BIN)/python -m benchmarks.soak $(BUNDLE) $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.load.soak $(BUNDLE) $(BENCH_ARGS)
 
 # Clients generated from openapi.json in Python and TypeScript, asking a server; needs node and npm.
 test-clients: .venv/dev

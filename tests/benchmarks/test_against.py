@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks import losses as benchmark
-from benchmarks.against import parse
+from benchmarks.speed import losses as benchmark
+from benchmarks.speed.other_losses import parse
 
 HERE = __name__
 LOGITS = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 1.0]])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.crops import crops_of, ten_crops
+from benchmarks.sets.crops import crops_of, ten_crops
 from florilege.models.images import Preprocess, load
 
 

@@ -6,7 +6,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from benchmarks.flora_sheet import CELL, PAPER, SETS, contact_sheet, main, set_lines
+from benchmarks.figures.flora_sheet import CELL, PAPER, SETS, contact_sheet, main, set_lines
 from florilege.data.flora import Flora
 from florilege.data.flora.species import SPECIES
 
@@ -34,7 +34,7 @@ def test_a_set_names_its_species_best_first_and_marks_the_truth() -> None:
 
 def test_the_command_writes_a_picture_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = Image.new("RGB", (30, 20), "red")
-    monkeypatch.setattr("benchmarks.flora_sheet.contact_sheet", lambda flora: small)
+    monkeypatch.setattr("benchmarks.figures.flora_sheet.contact_sheet", lambda flora: small)
     app = typer.Typer()
     app.command()(main)
     out = tmp_path / "sheet.png"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import florilege
-from benchmarks.headline import photo_sentence, sentence, shortened
+from benchmarks.figures.headline import photo_sentence, sentence, shortened
 from florilege.server.schemas import Answer
 from tests.server import garden
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks import head_bench, heads
-from benchmarks.head_bench import DECAY, FIRST_SEED, Bench
+from benchmarks.sets import head_methods as head_bench
+from benchmarks.sets import heads
+from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench
 from florilege.tables import write_table
 from florilege.training.frozen import blend
 from florilege.training.frozen.blend import PARTNER
@@ -86,7 +87,7 @@ def test_a_blend_is_that_of_the_product_to_the_last_bit(
 
 def test_what_is_trained_once_is_read_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     first = bench.fit("focal", DECAY, 0.0, FIRST_SEED)
-    monkeypatch.setattr("benchmarks.head_bench.train_head", None)  # it would fail
+    monkeypatch.setattr("benchmarks.sets.head_methods.train_head", None)  # it would fail
     again = bench.fit("focal", DECAY, 0.0, FIRST_SEED)
     assert torch.equal(first.linear().weight, again.linear().weight)
     assert again.seconds == first.seconds > 0

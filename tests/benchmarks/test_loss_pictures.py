@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import loss_pictures as pictures
+from benchmarks.figures import loss_level_sets as pictures
 from florilege.training.losses import LOSSES
 
 

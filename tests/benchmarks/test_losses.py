@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import losses as benchmark
-from benchmarks.memory import peak_bytes
+from benchmarks.speed import losses as benchmark
+from benchmarks.speed.memory import peak_bytes
 from florilege.training.losses import LOSSES
 
 

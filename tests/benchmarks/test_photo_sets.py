@@ -16,9 +16,9 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from benchmarks import photo_sets
-from benchmarks.originals import LISTS, ORIGINALS
-from benchmarks.photo_sets import main, make, manifest, place, unpack
+from benchmarks.figures import photo_sets
+from benchmarks.figures.photo_sets import main, make, manifest, place, unpack
+from benchmarks.figures.published_photos import LISTS, ORIGINALS
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.tables import read_table
@@ -238,7 +238,7 @@ def test_without_the_original_it_says_where_to_get_it(
     tmp_path: Path, name: str, place: str, licence: str
 ) -> None:
     for words in ([], [str(tmp_path / "nothing")], [str(tmp_path)]):
-        command = [sys.executable, "-m", "benchmarks.photo_sets", name, *words]
+        command = [sys.executable, "-m", "benchmarks.figures.photo_sets", name, *words]
         done = subprocess.run(
             [*command, "--out", str(tmp_path / "set")],
             capture_output=True,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import recipes as benchmark
-from benchmarks.made_up import CLASSES, COPIES
+from benchmarks.sets import recipes as benchmark
+from benchmarks.sets.synthetic_layouts import CLASSES, COPIES
 from florilege.data.sources import open_dataset
 from florilege.training.loop import Run
 from florilege.training.recipes import RECIPES

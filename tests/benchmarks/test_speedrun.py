@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.speedrun import KS, main, points_below
+from benchmarks.speed.speedrun import KS, main, points_below
 from florilege.data.flora import parse_flora
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from benchmarks import training_loader
+from benchmarks.speed import data_loader as training_loader
 
 
 def test_the_table_has_a_row_for_each_size(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import training_step
+from benchmarks.speed import training_step
 
 
 def test_losses_of_every_kind_train_a_step_of_a_torchvision_network(

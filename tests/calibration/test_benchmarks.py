@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks import fusion, peers, shift
+from benchmarks.sets import fusion, shift
+from benchmarks.speed import conformal_libraries as peers
 
 Labels = NDArray[np.int64]
 LABELS = np.repeat(np.arange(4), 50)
@@ -52,7 +53,7 @@ def test_another_library_that_keeps_one_rank_more_or_less_is_noticed() -> None:
 
 MEASURED = """
 import numpy as np
-from benchmarks.calibration import Method, peak_mib
+from benchmarks.speed.calibration import Method, peak_mib
 held = np.ones(1 << 22)
 print(peak_mib(Method(name="64 MiB", run=lambda: np.ones(1 << 23).sum())))
 print(peak_mib(Method(name="nothing", run=lambda: held.sum())))

@@ -7,7 +7,7 @@ few hundred; seeds are fixed, so that it never does.
 import numpy as np
 import pytest
 
-from benchmarks.promises import PLANTS, Garden, figures_of_plants
+from benchmarks.sets.promises import PLANTS, Garden, figures_of_plants
 from florilege.calibration.intervals import wilson
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.rules import calibrate

@@ -9,10 +9,10 @@ from florilege.training.recipes.cli import heading, hours_of, in_print, row
 from florilege.training.recipes.cost import SUSTAINED, cost_of
 
 MEASURED = """one thread of an Intel Xeon
-  with AVX-512, torch 2.15, fp32, other work beside it (`python -m benchmarks.recipes --each network
-  --steps 1`, the step after a first one, 2026-11-22, commit c28f70f; DenseNet 40-40 ten steps,
-  2026-11-23, commit 034378e). Batches of 256 did not fit into the memory and are four of 64. *On
-  that core* is the row at that pace"""
+  with AVX-512, torch 2.15, fp32, other work beside it (`python -m
+  benchmarks.sets.recipes --each network --steps 1`, the step after a first one, 2026-11-22,
+  commit c28f70f; DenseNet 40-40 ten steps, 2026-11-23, commit 034378e). Batches of 256
+  did not fit into the memory and are four of 64. *On that core* is the row at that pace"""
 STARTING = "all of them did (2026-11-23, commit 6545e23)"
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -65,11 +65,11 @@ the smooth loss takes 1.2 times as long on CIFAR-100 ([N] 4.3) and 1.1 times on 
   to 3.4 (DenseNet 40-40, [N] 4.3) and 6.2 TFLOP/s a card (ResNet-18 on two Titan Xp, [B] 5.2); a
   GPU of today does more.
 
-`python -m benchmarks.recipes NAME --device cuda --steps 300` measures a row on a GPU, on made-up
-data of the published layout, classes and about the published sizes; without a name all rows, and
-with `--each loss` one for each network and loss. `python -m benchmarks.recipes --batch-size 2
---steps 1` starts all {{rows}} on a CPU, each with its own network, picture size, classes and loss,
-through validation to a finished run: {STARTING}.
+`python -m benchmarks.sets.recipes NAME --device cuda --steps 300` measures a row on a GPU, on
+made-up data of the published layout, classes and about the published sizes; without a name all
+rows, and with `--each loss` one for each network and loss. `python -m benchmarks.sets.recipes
+--batch-size 2 --steps 1` starts all {{rows}} on a CPU, each with its own network, picture size,
+classes and loss, through validation to a finished run: {STARTING}.
 
 | {" | ".join(COST_COLUMNS)} |
 {"|---" * len(COST_COLUMNS)}|

@@ -1,7 +1,7 @@
 """What the row of a paper costs: steps and arithmetic counted, hours on a GPU estimated.
 
-Nothing here was measured on a GPU. `python -m benchmarks.recipes NAME --device cuda --steps 300`
-does that for any row.
+Nothing here was measured on a GPU. `python -m benchmarks.sets.recipes NAME --device cuda --steps
+300` does that for any row.
 """
 
 from collections.abc import Mapping

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from benchmarks.memory import peak_bytes
+from benchmarks.speed.memory import peak_bytes
 from florilege.training.losses import (
     ImbalancedNoisedTopK,
     NoisedTopK,

@@ -1,0 +1,1 @@
+"""The figures and pictures of README and docs, and the photos they need."""

@@ -1,0 +1,1 @@
+"""A running server: its rate, damaged requests, hours of everything at once."""

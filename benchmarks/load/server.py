@@ -1,0 +1,395 @@
+"""How much of what the processor could answer a real server does answer, over HTTP.
+
+Starts `florilege serve` on a bundle, posts JPEGs of three sizes over 1, 8 and 32 connections, and
+compares with the sum of decoding and network, measured without the server in as many processes as
+it has threads (``limit``): cores that work side by side share caches and memory. As machines change
+their speed from one second to the next, the limit is measured before and after each load, each load
+is repeated, and the medians are printed. ``ratio`` is the limit over the CPU time that the server
+took for a request: 1 would be a server that costs nothing. It does not suffer from other work on
+the machine; ``share`` does: it is the rate over what the cores could do in the time that this
+client leaves them. A last line for each photo is not of connections that ask again at once but of
+photos that come by chance, at 44 % of what the cores could do, and wait where others do.
+
+    python -m benchmarks.load.server BUNDLE [--seconds 2] [--rounds 5] [--threads N]
+                                       [--against litserve,bentoml] [--device cuda]
+
+With ``--device cuda`` the limit is that of decoding alone, ``ratio`` says how much of the server's
+CPU time that is, and ``share`` is the rate over what the cores could decode or, where that is less,
+over what the GPU alone does in batches of the largest size, which is printed first.
+
+
+With ``--against`` these serve the same network and photos, one after the other in the same run, in
+as many processes as there are threads (`benchmarks.load.peer_servers`). Then photos go as forms to
+all.
+"""
+
+import argparse
+import http.client
+import io
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.load import peer_servers
+from benchmarks.load.server_limit import Limit, rate_of_gpu
+from florilege.cores import cores
+
+CONNECTIONS = (1, 8, 32)
+PHOTOS = (("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None))
+BY_CHANCE = 0.44
+"""Of what the cores could do: the load at which answers should still come quickly."""
+MOST_AT_ONCE = 64
+READY_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What one load gave.
+
+    Attributes:
+        seconds: From the first request to the last answer.
+        latencies: Of the answers, ascending, seconds.
+        refused: Answers other than 200.
+        cpu: Seconds of CPU time that the server took meanwhile.
+        client: The same of the client.
+    """
+
+    seconds: float
+    latencies: list[float]
+    refused: int
+    cpu: float
+    client: float
+
+    @property
+    def rate(self) -> float:
+        """Photos answered a second."""
+        return len(self.latencies) / self.seconds
+
+    @property
+    def cpu_ms(self) -> float:
+        """CPU milliseconds of the server for each answer."""
+        return 1000 * self.cpu / len(self.latencies)
+
+    def share(self, could: float, most: int, gpu: float) -> float:
+        """The rate over that of ``most`` cores which each can do ``could`` photos a second.
+
+        ``gpu`` is the rate that the network alone allows.
+        """
+        return self.rate / min(could * (most - self.client / self.seconds), gpu)
+
+    def percentile(self, share: float) -> float:
+        """Milliseconds within which this share was answered."""
+        return 1000 * self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("bundle", type=Path, nargs="?", default=Path("demo/bundle"))
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each load")
+    parser.add_argument("--rounds", type=int, default=5, help="of each load")
+    parser.add_argument("--threads", type=int, default=cores(), help="of the server")
+    parser.add_argument("--against", default="", help="litserve, bentoml, or both")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of our servers")
+    wanted = parser.parse_args()
+    if not wanted.bundle.is_dir():
+        parser.error(f"there is no bundle {wanted.bundle}; `make demo` makes one, or name another")
+    photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
+    print(
+        f"{wanted.threads} threads, {cores()} cores; limit: CPU ms of decoding and network by"
+        f" themselves, as many at once as threads; medians of {wanted.rounds} rounds"
+    )
+    gpu = math.inf
+    if wanted.device == "cuda":
+        gpu = rate_of_gpu(wanted.bundle, wanted.seconds)
+        print(f"the GPU alone runs the network on {gpu:.0f} photos a second")
+    names = ["florilege"]
+    heads = (
+        "limit",
+        "conn.",
+        "photos/s",
+        "p50 ms",
+        "p99 ms",
+        "CPU ms",
+        "ratio",
+        "share",
+        "refused",
+    )
+    print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in heads))
+    with Limit(wanted.bundle, wanted.threads, wanted.seconds, gpu) as limit:
+        for name in (*names, *filter(None, wanted.against.split(","))):
+            forms, device = bool(wanted.against), wanted.device
+            with started(name, wanted.bundle, wanted.threads, forms=forms, device=device) as target:
+                for photo_name, photo in photos.items():
+                    table(target, photo_name, photo, limit, wanted.seconds, wanted.rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A server that runs.
+
+    Attributes:
+        process: It, the parent of all its processes.
+        field: Name of the form's field that a photo is sent as; None: as the raw body.
+    """
+
+    name: str
+    process: subprocess.Popen[str]
+    port: int
+    path: str
+    field: str | None
+
+    def request(self, photo: bytes) -> tuple[bytes, dict[str, str]]:
+        """Body and headers that bring a photo."""
+        if self.field is None:
+            return photo, {}
+        head = f'--b\r\nContent-Disposition: form-data; name="{self.field}"; filename="a"\r\n\r\n'
+        form = head.encode() + photo + b"\r\n--b--\r\n"
+        return form, {"Content-Type": "multipart/form-data; boundary=b"}
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far of the process and all below it."""
+        used = 0
+        for pid in family(self.process.pid):
+            with suppress(OSError):
+                words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                used += int(words[11]) + int(words[12])
+        return used / os.sysconf("SC_CLK_TCK")
+
+
+def family(pid: int) -> set[int]:
+    """A process and all below it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                words = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(words[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+@contextmanager
+def started(name: str, bundle: Path, threads: int, *, forms: bool, device: str) -> Iterator[Target]:
+    """Start a server, yield it once it answers, and stop it."""
+    ours = name == "florilege"
+    if ours:
+        flags = ["--threads", str(threads)] if device == "cpu" else []
+        process = serve(bundle, "--device", device, *flags)
+        port, path, field = port_of(process), "/v1/identify", "images" if forms else None
+    else:
+        port, path, field = free_port(), "/predict", "photo"
+        peer = {"PEER_BUNDLE": str(bundle), "PEER_WORKERS": str(threads)}
+        process = subprocess.Popen(
+            peer_servers.command(name, port),
+            env={**os.environ, **peer, "OMP_NUM_THREADS": "1", "BENTOML_DO_NOT_TRACK": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+    target = Target(name=name, process=process, port=port, path=path, field=field)
+    try:
+        _wait_until_it_answers(target)
+        yield target
+    finally:
+        if ours:
+            process.terminate()
+        else:
+            for pid in family(process.pid):  # BentoML's workers outlive their parent
+                os.kill(pid, signal.SIGKILL)
+        process.wait(30)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _wait_until_it_answers(target: Target) -> None:
+    body, headers = target.request(jpeg(64, 64, None))
+    until = time.monotonic() + READY_S
+    while time.monotonic() < until and target.process.poll() is None:
+        connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=READY_S)
+        with suppress(OSError, http.client.HTTPException):
+            connection.request("POST", target.path, body, headers)
+            if connection.getresponse().status == 200:
+                return
+        connection.close()
+        time.sleep(0.2)
+    raise SystemExit(f"{target.name} does not answer")
+
+
+def table(
+    target: Target, photo_name: str, photo: bytes, limit: Limit, seconds: float, rounds: int
+) -> None:
+    """Put a server under each load with one photo, and print a line for each."""
+    most = min(limit.many, cores())
+    drive(target, photo, connections=2, seconds=0.5)
+    rate = BY_CHANCE * min(most * 1000 / limit(photo), limit.gpu)
+    loads = [(str(many), partial(drive, connections=many)) for many in CONNECTIONS]
+    for load_name, put in [*loads, (f"{BY_CHANCE:.0%}", partial(arrive, rate=rate))]:
+        used = min(most, int(load_name)) if load_name.isdigit() else most
+        rows, before = [], limit(photo)
+        for _ in range(rounds):
+            load, after = put(target, photo, seconds=seconds), limit(photo)
+            rows.append(_row(load, (before + after) / 2, used, limit.gpu))
+            before = after
+        middle = [median(column) for column in zip(*rows, strict=True)]
+        print(f"{target.name:24}{photo_name:8}{middle[0]:9.2f}{load_name:>9}{middle[1]:9.1f}"
+              f"{middle[2]:9.1f}{middle[3]:9.1f}{middle[4]:9.2f}{middle[5]:9.2f}{middle[6]:9.2f}"
+              f"{sum(row[7] for row in rows):9.0f}", flush=True)  # fmt: skip
+
+
+def _row(load: Load, limit: float, used: int, gpu: float) -> tuple[float, ...]:
+    times = load.percentile(0.5), load.percentile(0.99), load.cpu_ms
+    return (
+        limit,
+        load.rate,
+        *times,
+        limit / load.cpu_ms,
+        load.share(1000 / limit, used, gpu),
+        load.refused,
+    )
+
+
+def jpeg(width: int, height: int, size: int | None) -> bytes:
+    """A made-up photo, smooth with some grain, of about ``size`` bytes."""
+    generator = np.random.default_rng(0)
+    coarse = generator.integers(0, 256, (height // 40, width // 40, 3), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(coarse).resize((width, height)), dtype=np.int16)
+    grain = generator.integers(-8, 9, (height, width, 1), dtype=np.int16)
+    image = Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
+    low, high = (85, 85) if size is None else (5, 98)
+    while True:
+        quality = (low + high + 1) // 2
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=quality)
+        if low >= high:
+            return buffer.getvalue()
+        low, high = (low, quality - 1) if buffer.tell() > (size or 0) else (quality, high)
+
+
+def serve(bundle: Path, *flags: str) -> subprocess.Popen[str]:
+    """Start a server on a free port."""
+    command = [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", "0"]
+    return subprocess.Popen(
+        [*command, *flags],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def port_of(process: subprocess.Popen[str]) -> int:
+    """Where the server listens, once it says so; what it says later is read and dropped."""
+    said = []
+    until = time.monotonic() + READY_S
+    assert process.stderr is not None
+    for line in process.stderr:
+        said.append(line)
+        found = re.search(r"ready: http://127\.0\.0\.1:(\d+)/", line)
+        if found:
+            threading.Thread(target=lambda: list(process.stderr or ()), daemon=True).start()
+            return int(found[1])
+        if time.monotonic() > until:
+            break
+    raise SystemExit(f"the server did not start: {''.join(said)}")
+
+
+def drive(target: Target, photo: bytes, *, connections: int, seconds: float) -> Load:
+    """Keep ``connections`` requests under way for some seconds."""
+    begun = _Moment(target)
+    until = begun.clock + seconds
+    with ThreadPoolExecutor(connections) as pool:
+        workers = [pool.submit(_ask, target, photo, until) for _ in range(connections)]
+        results = [worker.result() for worker in workers]
+    return begun.load_since(results)
+
+
+def arrive(target: Target, photo: bytes, *, rate: float, seconds: float) -> Load:
+    """Send photos that come by chance, ``rate`` a second on average, and wait from then on."""
+    generator, own, sent = np.random.default_rng(0), threading.local(), target.request(photo)
+    begun = _Moment(target)
+
+    def ask(moment: float) -> tuple[list[float], int]:
+        if not hasattr(own, "connection"):
+            own.connection = _connection(target)
+        answered = _answered(target, own.connection, sent)
+        return ([time.perf_counter() - moment], 0) if answered else ([], 1)
+
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        workers = []
+        for moment in begun.clock + np.cumsum(generator.exponential(1 / rate, int(rate * seconds))):
+            time.sleep(max(0.0, moment - time.perf_counter()))
+            workers.append(pool.submit(ask, moment))
+        results = [worker.result() for worker in workers]
+    return begun.load_since(results)
+
+
+class _Moment:
+    """When a load began, by the clock and in CPU time."""
+
+    def __init__(self, target: Target) -> None:
+        self.clock = time.perf_counter()
+        self._target, self._cpu, self._client = target, target.cpu_seconds(), time.process_time()
+
+    def load_since(self, results: list[tuple[list[float], int]]) -> Load:
+        """The load that ends now, from the latencies and refusals of each client."""
+        return Load(
+            seconds=time.perf_counter() - self.clock,
+            latencies=sorted(latency for latencies, _ in results for latency in latencies),
+            refused=sum(refused for _, refused in results),
+            cpu=self._target.cpu_seconds() - self._cpu,
+            client=time.process_time() - self._client,
+        )
+
+
+def _ask(target: Target, photo: bytes, until: float) -> tuple[list[float], int]:
+    latencies: list[float] = []
+    refused = 0
+    connection, sent = _connection(target), target.request(photo)
+    while (started := time.perf_counter()) < until or not latencies:
+        if _answered(target, connection, sent):
+            latencies.append(time.perf_counter() - started)
+        else:
+            refused += 1
+            time.sleep(0.05)
+    connection.close()
+    return latencies, refused
+
+
+def _connection(target: Target) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
+
+
+def _answered(
+    target: Target, connection: http.client.HTTPConnection, sent: tuple[bytes, dict[str, str]]
+) -> bool:
+    connection.request("POST", target.path, *sent)
+    response = connection.getresponse()
+    response.read()
+    return response.status == 200
+
+
+if __name__ == "__main__":
+    main()

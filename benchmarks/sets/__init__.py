@@ -1,0 +1,1 @@
+"""What sets hold: promises, losses, rejection, lists and shift."""

@@ -1,0 +1,69 @@
+"""What it costs to read a photo and change it at random, beside Pillow and ``RandomResizedCrop``.
+
+Made-up JPEGs of usual sizes, an input of 224 px, one thread, processor seconds. Nothing is kept in
+memory: each photo is decoded, cropped and resized when its turn comes, as in a run on more photos
+than fit there. The two take turns; ``benchmarks.speed.training`` prints the table.
+"""
+
+import io
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from PIL import Image
+from torchvision.transforms import v2
+
+from florilege.training.augment import DRAWS, augment
+from florilege.training.config import AugmentConfig
+from florilege.training.pictures import decode_for_training, training_side
+
+SIZES = ((500, 375), (800, 600))
+INPUT = 224
+PHOTOS = 40
+
+
+def print_table(rounds: int) -> None:
+    """Print photos a processor second, the median of ``rounds`` turns."""
+    print(f"| photos, input {INPUT} px | ours | plain | ratio |\n|---|---|---|---|")
+    for width, height in SIZES:
+        photos = [made_up_photo(width, height, seed) for seed in range(PHOTOS)]
+        turns = [(rate(read_ours, photos), rate(read_plain, photos)) for _ in range(rounds)]
+        ours, plain = (statistics.median(column) for column in zip(*turns, strict=True))
+        print(f"| {width} x {height} | {ours:.0f} | {plain:.0f} | {ours / plain:.2f} |", flush=True)
+
+
+def made_up_photo(width: int, height: int, seed: int) -> bytes:
+    """A JPEG with the shapes and the grain of a photo."""
+    random = np.random.default_rng(seed)
+    coarse = random.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
+    smooth = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+    grain = random.normal(0, 8, (height, width, 3))
+    pixels = np.clip(np.asarray(smooth, dtype=np.float64) + grain, 0, 255).astype(np.uint8)
+    written = io.BytesIO()
+    Image.fromarray(pixels).save(written, "JPEG", quality=85)
+    return written.getvalue()
+
+
+def rate(read: Callable[[Sequence[bytes]], None], photos: Sequence[bytes]) -> float:
+    """Photos a processor second."""
+    start = time.process_time()
+    read(photos)
+    return len(photos) / (time.process_time() - start)
+
+
+def read_ours(photos: Sequence[bytes]) -> None:
+    """As the training loader does."""
+    changes, random = AugmentConfig(), np.random.default_rng(0)
+    side = training_side(INPUT, changes.min_area)
+    for photo in photos:
+        draws = random.random(DRAWS).tolist()
+        augment(decode_for_training(photo, side=side), INPUT, changes, draws)
+
+
+def read_plain(photos: Sequence[bytes]) -> None:
+    """As people write it."""
+    crop = v2.RandomResizedCrop(INPUT, scale=(AugmentConfig().min_area, 1.0), antialias=True)
+    change = v2.Compose([crop, v2.RandomHorizontalFlip()])
+    for photo in photos:
+        np.array(change(Image.open(io.BytesIO(photo)).convert("RGB")))
