@@ -43,6 +43,12 @@ class Problem(Exception):  # the word of RFC 9457
         self.retry_after = retry_after
         self.headers = dict(headers or {})
 
+    def response_headers(self) -> dict[str, str]:
+        """The headers that go with it."""
+        if self.retry_after is None:
+            return self.headers
+        return {**self.headers, "Retry-After": str(self.retry_after)}
+
 
 class InternalError(Problem):
     """A bug of ours. The client learns a request id, the log learns the rest."""

@@ -17,7 +17,7 @@ from florilege.server.background.feedback import Feedback
 from florilege.server.http.api_keys import check_key
 from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
-from florilege.server.http.dependencies import PHOTO, BundleInfoOf, EngineOf
+from florilege.server.http.dependencies import PHOTO, BundleInfoOf, EngineOf, form_of_photos
 from florilege.server.http.etag import CachedResponse
 from florilege.server.http.identify import answered, rendered
 from florilege.server.http.openapi import OF_ALL, refusals
@@ -72,15 +72,7 @@ PHOTOS: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["images"],
-                    "properties": {
-                        "images": {"type": "array", "items": PHOTO, "minItems": 1, "maxItems": 5}
-                    },
-                }
-            },
+            **form_of_photos(),
             "image/*": {"schema": PHOTO},
             "application/octet-stream": {"schema": PHOTO},  # generators know no wildcard
         },

@@ -4,7 +4,6 @@ The fields are those that https://my.plantnet.org/doc/api/identify shows and app
 ours stands under `florilege` and in `inSet`, which they ignore.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import AliasGenerator, ConfigDict, Field
@@ -69,27 +68,6 @@ class PlantNetSpecies(PlantNetName):
     common_names: list[str]
 
 
-class PlantNetId(PlantNetModel):
-    """A key in another catalogue."""
-
-    id: str
-
-
-class PlantNetAddresses(PlantNetModel):
-    """Where a picture is; the three sizes are one here."""
-
-    o: str
-    m: str
-    s: str
-
-
-class PlantNetDate(PlantNetModel):
-    """When a picture was taken, which bundles do not know."""
-
-    timestamp: int = Field(description="Always 0.")
-    string: str = Field(description="Always empty.")
-
-
 class PlantNetImage(PlantNetModel):
     """The reference picture of a species."""
 
@@ -97,8 +75,8 @@ class PlantNetImage(PlantNetModel):
     author: str
     license: str
     citation: str
-    date: PlantNetDate
-    url: PlantNetAddresses
+    date: dict[str, int | str] = Field(description="Always 0 and empty: bundles do not know it.")
+    url: dict[str, str] = Field(description="Where it is; the three sizes are one here.")
 
 
 class PlantNetResult(PlantNetModel):
@@ -106,7 +84,9 @@ class PlantNetResult(PlantNetModel):
 
     score: float
     species: PlantNetSpecies
-    gbif: PlantNetId | SkipJsonSchema[None] = Field(None, description="Absent where unknown.")
+    gbif: dict[str, str] | SkipJsonSchema[None] = Field(
+        None, description="Its `id` there; absent where unknown."
+    )
     images: list[PlantNetImage] | SkipJsonSchema[None] = Field(
         None, description="Only with include-related-images: its reference picture, if any."
     )
@@ -168,17 +148,11 @@ class PlantNetCount(PlantNetModel):
     remaining: int
 
 
-class PlantNetCounts(PlantNetModel):
-    """All kinds of requests count alike."""
-
-    identify: PlantNetCount
-
-
 class PlantNetQuota(PlantNetModel):
     """What is left of the rate of a key, whose period need not be a day."""
 
     day: str = Field(description="Today, in UTC.")
-    quota: PlantNetCounts
+    quota: dict[str, PlantNetCount] = Field(description="All requests count as `identify`.")
 
 
 class PlantNetError(PlantNetModel):
@@ -190,50 +164,32 @@ class PlantNetError(PlantNetModel):
     code: str = Field(description="Ours: stable word for machines.")
 
 
-def plantnet_answer(
-    answer: Answer,
-    *,
-    project: str,
-    hashes: Sequence[str],
-    organs: Sequence[str],
-    root: str | None,
-    no_reject: bool,
-    kind: str | None,
-    left: int,
-) -> str:
+def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remaining: int) -> str:
     """The same answer in the other shape, as JSON.
 
     Args:
         answer: Of the server.
-        project: As it was asked; where no list has its name, a warning says so.
-        hashes: MD5 of each photo.
-        organs: What was said of the photos.
-        root: Address of the server, ending in a slash, with which pictures are wanted; or None.
-        no_reject: As it was asked.
-        kind: The parameter `type`, as it was asked.
-        left: How many requests the key may still send.
+        query: What was asked; where no list has the name of its project, a warning says so.
+        root: Address of the server, ending in a slash.
+        remaining: How many requests the key may still send.
     """
     list_name = answer.query.list or EVERYTHING
-    warnings = answer.warnings if project == list_name else [_no_list(project), *answer.warnings]
-    told = PlantNetAnswer(
-        query=PlantNetQuery(
-            project=project,
-            images=list(hashes),
-            organs=[*organs, *[UNDETECTED] * len(hashes)][: len(hashes)],
-            include_related_images=root is not None,
-            no_reject=no_reject,
-            type=kind,
-        ),
+    warnings = answer.warnings
+    if query.project != list_name:
+        warnings = [_no_list(query.project), *warnings]
+    return PlantNetAnswer(
+        query=query,
         predicted_organs=[],
         language=answer.query.lang,
         prefered_referential=list_name,
         best_match=answer.results[0].taxon.scientific_name,
-        results=[_result(each, root) for each in answer.results],
+        results=[
+            _result(each, root if query.include_related_images else None) for each in answer.results
+        ],
         version=f"{answer.model.name} {answer.model.version}",
-        remaining_identification_requests=left,
+        remaining_identification_requests=remaining,
         florilege=PlantNetExtension.of(answer, warnings=warnings),
-    )
-    return told.model_dump_json(by_alias=True, exclude_unset=True)
+    ).model_dump_json(by_alias=True, exclude_unset=True)
 
 
 def _no_list(project: str) -> Warned:
@@ -242,19 +198,20 @@ def _no_list(project: str) -> Warned:
 
 
 def _result(result: Result, root: str | None) -> PlantNetResult:
+    """One species, with its pictures where ``root`` is given."""
     taxon = result.taxon
-    known: dict[str, Any] = {}
+    optional: dict[str, Any] = {}
     if taxon.ids["gbif"] is not None:
-        known["gbif"] = PlantNetId(id=taxon.ids["gbif"])
+        optional["gbif"] = {"id": taxon.ids["gbif"]}
     if root is not None:
-        known["images"] = _images(taxon, root)
+        optional["images"] = _images(taxon, root)
     species = PlantNetSpecies(
         **dict(plantnet_name(taxon.scientific_name)),
         genus=plantnet_name(taxon.genus or ""),
         family=plantnet_name(taxon.family or ""),
         common_names=[each.name for each in taxon.common_names],
     )
-    return PlantNetResult(score=result.score, species=species, in_set=result.in_set, **known)
+    return PlantNetResult(score=result.score, species=species, in_set=result.in_set, **optional)
 
 
 def plantnet_name(full: str) -> PlantNetName:
@@ -277,10 +234,10 @@ def plantnet_name(full: str) -> PlantNetName:
 
 def listed_species(item: ClassInfo, language: str) -> PlantNetListedSpecies:
     """A species as the lists of that API have it."""
-    name, known = plantnet_name(item.scientific_name), taxon(item, fallback_chain([language]))
+    name, names = plantnet_name(item.scientific_name), taxon(item, fallback_chain([language]))
     return PlantNetListedSpecies(
         id=item.id,
-        common_names=[each.name for each in known.common_names],
+        common_names=[each.name for each in names.common_names],
         scientific_name_without_author=name.scientific_name_without_author,
         scientific_name_authorship=name.scientific_name_authorship,
         gbif_id=int(item.gbif) if item.gbif and item.gbif.isdecimal() else None,
@@ -293,14 +250,12 @@ def _images(taxon: Taxon, root: str) -> list[PlantNetImage]:
     picture = taxon.thumbnail
     if picture is None:
         return []
-    address = root + picture.url
-    return [
-        PlantNetImage(
-            organ=UNDETECTED,
-            author=picture.author or "",
-            license=picture.licence or "",
-            citation=", ".join(word for word in (picture.author, picture.licence) if word),
-            date=PlantNetDate(timestamp=0, string=""),
-            url=PlantNetAddresses(o=address, m=address, s=address),
-        )
-    ]
+    image = PlantNetImage(
+        organ=UNDETECTED,
+        author=picture.author or "",
+        license=picture.licence or "",
+        citation=", ".join(word for word in (picture.author, picture.licence) if word),
+        date={"timestamp": 0, "string": ""},
+        url=dict.fromkeys(("o", "m", "s"), root + picture.url),
+    )
+    return [image]

@@ -1,13 +1,22 @@
 """What the routes take from the application: FastAPI dependencies, and the schema of a photo."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from florilege.server.engine import Engine
 from florilege.server.http.bundle_info import BundleInfo
+from florilege.server.http.multipart import FIELD
+from florilege.server.settings import MAX_IMAGES
 
 PHOTO = {"type": "string", "format": "binary"}
+
+
+def form_of_photos(**fields: Any) -> dict[str, Any]:
+    """What OpenAPI says of a form with one to five photos, and of its further ``fields``."""
+    images = {"type": "array", "items": PHOTO, "minItems": 1, "maxItems": MAX_IMAGES}
+    schema = {"type": "object", "required": [FIELD], "properties": {FIELD: images, **fields}}
+    return {"multipart/form-data": {"schema": schema}}
 
 
 # Asynchronous, since FastAPI hands plain functions to a thread, which costs more than they do.

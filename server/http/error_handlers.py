@@ -34,9 +34,7 @@ def problem_response(problem: Problem, request_id: str) -> JSONResponse:
         document["limit"] = problem.limit
     if problem.allowed is not None:
         document["allowed"] = problem.allowed
-    headers = dict(problem.headers)
-    if problem.retry_after is not None:
-        headers["Retry-After"] = str(problem.retry_after)
+    headers = problem.response_headers()
     return JSONResponse(document, problem.status, headers, media_type=MEDIA_TYPE)
 
 

@@ -23,20 +23,21 @@ from florilege.models.classes import ClassInfo
 from florilege.server.answers.common_names import FALLBACK
 from florilege.server.answers.plantnet_schema import (
     EVERYTHING,
+    UNDETECTED,
     UNLIMITED,
     PlantNetAnswer,
     PlantNetCount,
-    PlantNetCounts,
     PlantNetError,
     PlantNetListedSpecies,
     PlantNetProject,
+    PlantNetQuery,
     PlantNetQuota,
     listed_species,
     plantnet_answer,
 )
 from florilege.server.answers.query import Language, LocalizedQuery
 from florilege.server.http.api_keys import ApiKeys
-from florilege.server.http.dependencies import PHOTO, EngineOf
+from florilege.server.http.dependencies import EngineOf, form_of_photos
 from florilege.server.http.error_handlers import note_problem, problem_of_query
 from florilege.server.http.etag import CachedResponse
 from florilege.server.http.identify import answered, rendered
@@ -44,38 +45,23 @@ from florilege.server.http.multipart import FIELD, parts_of_form
 from florilege.server.problems import MalformedRequest, Problem
 
 LONGEST_ORGAN = 40
+ORGANS = {"type": "array", "items": {"type": "string"}}
 SPECIES = TypeAdapter(list[PlantNetListedSpecies])
 
-FORM: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["images"],
-                    "properties": {
-                        "images": {"type": "array", "items": PHOTO, "minItems": 1, "maxItems": 5},
-                        "organs": {"type": "array", "items": {"type": "string"}},
-                    },
-                }
-            }
-        },
-    }
-}
+FORM = {"requestBody": {"required": True, "content": form_of_photos(organs=ORGANS)}}
 ERRORS: dict[int | str, Any] = {
     status: {"model": PlantNetError, "description": HTTPStatus(status).phrase}
     for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)
 }
 
 
-class SpeciesNotFound(Problem):
+class _SpeciesNotFound(Problem):
     """A photo that looks unlike those the model knows; apps look for these very words."""
 
     status, code, title = 404, "species_not_found", "Species not found"
 
 
-class PlantNetParameters(BaseModel):
+class _IdentifyParameters(BaseModel):
     """The parameters of the Pl@ntNet API that mean something here."""
 
     model_config = ConfigDict(frozen=True)
@@ -95,7 +81,7 @@ class PlantNetParameters(BaseModel):
     )
     type: str | None = Field(None, description="Repeated in the answer.", max_length=40)
 
-    def query(self, list_name: str | None) -> LocalizedQuery:
+    def localized(self, list_name: str | None) -> LocalizedQuery:
         """What the pipeline is asked: the default set, filled up with the next best species."""
         language = self.lang or FALLBACK
         return LocalizedQuery(
@@ -108,7 +94,7 @@ class PlantNetParameters(BaseModel):
         )
 
 
-class PlantNetSpeciesParameters(BaseModel):
+class _SpeciesParameters(BaseModel):
     """The parameters of the lists of species."""
 
     model_config = ConfigDict(frozen=True)
@@ -148,16 +134,15 @@ class _InTheirShape(APIRoute):
 
 
 def _refusal(problem: Problem) -> JSONResponse:
-    told = PlantNetError(
+    document = PlantNetError(
         status_code=problem.status,
         error=HTTPStatus(problem.status).phrase,
         message=problem.detail,
         code=problem.code,
     )
-    headers = dict(problem.headers)
-    if problem.retry_after is not None:
-        headers["Retry-After"] = str(problem.retry_after)
-    return JSONResponse(told.model_dump(by_alias=True), problem.status, headers)
+    return JSONResponse(
+        document.model_dump(by_alias=True), problem.status, problem.response_headers()
+    )
 
 
 async def _check_key(request: Request) -> None:
@@ -181,7 +166,7 @@ status_router = APIRouter(route_class=_InTheirShape)
 async def plantnet_identify(
     request: Request,
     project: str,
-    parameters: Annotated[PlantNetParameters, Query()],
+    parameters: Annotated[_IdentifyParameters, Query()],
     engine: EngineOf,
 ) -> Response:
     """Return the species one to five photos of a plant may show, in the shape of Pl@ntNet's API.
@@ -195,27 +180,31 @@ async def plantnet_identify(
     hashes, organs = list[str](), list[str]()
     list_name = project if project in engine.pipeline.lists.by_name else None
 
-    def find(body: bytes, content_type: str) -> list[bytes]:
+    def find_photos(body: bytes, content_type: str) -> list[bytes]:
         parts = parts_of_form(body, content_type)
         photos = [content for name, content in parts if name == FIELD]
         hashes.extend(md5(photo, usedforsecurity=False).hexdigest() for photo in photos)
-        said = (content for name, content in parts if name == "organs")
-        organs.extend(organ[:LONGEST_ORGAN].decode("utf-8", "replace") for organ in said)
+        words = (content[:LONGEST_ORGAN] for name, content in parts if name == "organs")
+        organs.extend(word.decode("utf-8", "replace") for word in words)
         return photos
 
-    answer, headers = await answered(request, engine, parameters.query(list_name), find)
+    query = parameters.localized(list_name)
+    answer, headers = await answered(request, engine, query, find_photos)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
-        request.state.code = SpeciesNotFound.code
-        return _refusal(SpeciesNotFound(SpeciesNotFound.title))
+        request.state.code = _SpeciesNotFound.code
+        return _refusal(_SpeciesNotFound(_SpeciesNotFound.title))
     shape = partial(
         plantnet_answer,
-        project=project,
-        hashes=hashes,
-        organs=organs,
-        root=str(request.base_url) if parameters.include_related_images else None,
-        no_reject=parameters.no_reject,
-        kind=parameters.type,
-        left=_rate_of(request)[1],
+        query=PlantNetQuery(
+            project=project,
+            images=hashes,
+            organs=[*organs, *[UNDETECTED] * len(hashes)][: len(hashes)],
+            include_related_images=parameters.include_related_images,
+            no_reject=parameters.no_reject,
+            type=parameters.type,
+        ),
+        root=str(request.base_url),
+        remaining=_rate_of(request)[1],
     )
     body = await rendered(engine, answer, shape)
     return Response(body, media_type="application/json", headers=headers)
@@ -234,7 +223,7 @@ async def plantnet_projects(engine: EngineOf) -> list[PlantNetProject]:
 
 @plantnet_router.get("/v2/species", response_model=list[PlantNetListedSpecies])
 async def plantnet_species(
-    request: Request, query: Annotated[PlantNetSpeciesParameters, Query()], engine: EngineOf
+    request: Request, query: Annotated[_SpeciesParameters, Query()], engine: EngineOf
 ) -> Response:
     """Return every species that the model knows."""
     return await plantnet_project_species(request, EVERYTHING, query, engine)
@@ -244,7 +233,7 @@ async def plantnet_species(
 async def plantnet_project_species(
     request: Request,
     project: str,
-    query: Annotated[PlantNetSpeciesParameters, Query()],
+    query: Annotated[_SpeciesParameters, Query()],
     engine: EngineOf,
 ) -> Response:
     """Return the species of a list; of any other project every species that the model knows."""
@@ -269,9 +258,9 @@ async def plantnet_languages(engine: EngineOf) -> list[str]:
 @plantnet_router.get("/v2/quota/daily", response_model=PlantNetQuota)
 async def plantnet_quota(request: Request) -> PlantNetQuota:
     """Return what is left of the rate of a key; asking counts too."""
-    total, left = _rate_of(request)
-    used = PlantNetCount(count=total - left, total=total, remaining=left)
-    return PlantNetQuota(day=f"{datetime.now(UTC):%F}", quota=PlantNetCounts(identify=used))
+    total, remaining = _rate_of(request)
+    used = PlantNetCount(count=total - remaining, total=total, remaining=remaining)
+    return PlantNetQuota(day=f"{datetime.now(UTC):%F}", quota={"identify": used})
 
 
 @status_router.get("/v2/_status", include_in_schema=False)
@@ -283,9 +272,9 @@ async def plantnet_status(engine: EngineOf) -> dict[str, str]:
 
 def _rate_of(request: Request) -> tuple[int, int]:
     """How many requests the key may send, and how many of them are left."""
-    told: Mapping[str, str] = getattr(request.state, "rate_limit", {})
-    total = re.search(r";q=(\d+)", told.get("RateLimit-Policy", ""))
-    left = re.search(r";r=(\d+)", told.get("RateLimit", ""))
-    return (
-        (UNLIMITED, UNLIMITED) if total is None or left is None else (int(total[1]), int(left[1]))
-    )
+    headers: Mapping[str, str] = getattr(request.state, "rate_limit", {})
+    total = re.search(r";q=(\d+)", headers.get("RateLimit-Policy", ""))
+    remaining = re.search(r";r=(\d+)", headers.get("RateLimit", ""))
+    if total is None or remaining is None:
+        return UNLIMITED, UNLIMITED
+    return int(total[1]), int(remaining[1])
