@@ -40,7 +40,7 @@ class State(Enum):
     DRAINING = "draining"  # answering what it has, taking nothing new
 
 
-class ClientLeft(Exception):  # an event, not a mistake
+class _ClientLeft(Exception):  # an event, not a mistake
     """Nobody waits for this answer any more."""
 
 
@@ -57,9 +57,9 @@ class PendingRequest:
     abandoned: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
-        """Raise `ClientLeft` or `QueueTimeout` where going on to the next photo helps nobody."""
+        """Raise `_ClientLeft` or `QueueTimeout` where going on to the next photo helps nobody."""
         if self.abandoned.is_set():
-            raise ClientLeft
+            raise _ClientLeft
         if monotonic() > self.deadline:
             raise QueueTimeout("the photo waited too long in the queue; try again", retry_after=1)
 

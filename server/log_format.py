@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from florilege.server.settings import LogFormat, LogLevel
 
 
-class TextFormatter(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """``TIME LEVEL message name=value ...``; the names and values are the record's ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -22,7 +22,7 @@ class TextFormatter(logging.Formatter):
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
-class JsonFormatter(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """One JSON object a line, with ``time``, ``level``, ``message`` and the record's ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -46,6 +46,6 @@ def _time(record: logging.LogRecord) -> str:
 def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
     """Send everything of this level and above to stderr, and of uvicorn only what went wrong."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

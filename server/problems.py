@@ -8,7 +8,32 @@ them as ``application/problem+json``. The values of ``code`` are stable and list
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from pydantic import ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from florilege.server.schemas import ResponseModel
+
 MEDIA_TYPE: Final = "application/problem+json"
+
+
+class ProblemDocument(ResponseModel):
+    """Every answer that is not a success, as `application/problem+json` (RFC 9457)."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    type: str = Field(description="/problems/ and the code.")
+    title: str
+    status: int
+    detail: str = Field(description="What is wrong with this request, for a person.")
+    instance: str = Field(description="The X-Request-Id of the request.")
+    code: str = Field(description="Stable word for machines.")
+    retryable: bool = Field(description="Whether the same request may succeed later.")
+    limit: float | SkipJsonSchema[None] = Field(
+        None, description="The bound that was crossed; absent where there is none."
+    )
+    allowed: list[float | str] | SkipJsonSchema[None] = Field(
+        None, description="What would have been accepted; absent where it cannot be listed."
+    )
 
 
 class Problem(Exception):  # the word of RFC 9457

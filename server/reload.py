@@ -89,7 +89,7 @@ class Reloader:
                 self.request_reload()
 
     def _read_fingerprints(self) -> list[Fingerprint]:
-        return [fingerprint(path) for path in self._files]
+        return [_fingerprint(path) for path in self._files]
 
     def _read_keys(self) -> None:
         if self.keys is None:
@@ -168,7 +168,7 @@ def _reload_message(old: Pipeline, new: Pipeline) -> str:
     return f"{name} is served now; classes: {added} new, {removed} gone"
 
 
-def fingerprint(path: Path) -> Fingerprint:
+def _fingerprint(path: Path) -> Fingerprint:
     """What changes when another file is put at a path; None while none is there."""
     try:
         status = path.stat()

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from florilege.server.answers.common_names import fallback_chain, wanted_languages
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.background.feedback import Feedback
+from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.http.api_keys import check_key
 from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
@@ -58,8 +58,6 @@ from florilege.server.schemas import (
     Answer,
     ClassEntry,
     ClassList,
-    FeedbackBody,
-    FeedbackReceipt,
     Health,
     ModelCard,
 )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
 
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.origin import Selection
@@ -338,63 +337,7 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class FeedbackBody(RequestModel):
-    """What a photo really shows, said by a person."""
-
-    request_id: str = Field(
-        min_length=1, max_length=128, description="The `id` of the answer this is about."
-    )
-    class_id: str = Field(
-        min_length=1,
-        max_length=500,
-        description="Id of the right class, or `not_listed` (a species that is not in the set and "
-        "that cannot be named here), or `not_an_organism` (the photo shows none).",
-    )
-    note: str | None = Field(None, max_length=500, description="Anything else, in a few words.")
-    consent: bool = Field(
-        False,
-        strict=True,
-        description="Whether the person agrees that the photos of the answer are kept to improve "
-        "the model, and gives them under the licence that `feedback_licence` of `/v1/model` names, "
-        "CC-BY-4.0 unless the operator chose another. "
-        "Without it they never are; `feedback_photos` says whether this server would.",
-    )
-
-
-class FeedbackReceipt(ResponseModel):
-    """Feedback that is stored."""
-
-    request_id: str
-    in_set: bool | None = Field(
-        description="Whether the class was in the set that was answered; null for no organism."
-    )
-    photos: int = Field(
-        description="How many photos of the answer are kept: with `consent`, all of them where "
-        "this server keeps photos and still remembers these, else none."
-    )
-
-
 class Health(ResponseModel):
     """Whether the server lives, or is ready for work."""
 
     status: Literal["alive", "ready"]
-
-
-class ProblemDocument(ResponseModel):
-    """Every answer that is not a success, as `application/problem+json` (RFC 9457)."""
-
-    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
-
-    type: str = Field(description="/problems/ and the code.")
-    title: str
-    status: int
-    detail: str = Field(description="What is wrong with this request, for a person.")
-    instance: str = Field(description="The X-Request-Id of the request.")
-    code: str = Field(description="Stable word for machines.")
-    retryable: bool = Field(description="Whether the same request may succeed later.")
-    limit: float | SkipJsonSchema[None] = Field(
-        None, description="The bound that was crossed; absent where there is none."
-    )
-    allowed: list[float | str] | SkipJsonSchema[None] = Field(
-        None, description="What would have been accepted; absent where it cannot be listed."
-    )

@@ -77,8 +77,8 @@ def answer(
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
     ranked = point.rank_by(scores)
-    members = best_first(ranked, inside)
-    size, others = len(members), best_first(ranked, ~inside) if "scores" in query.include else []
+    members = _best_first(ranked, inside)
+    size, others = len(members), _best_first(ranked, ~inside) if "scores" in query.include else []
     listed = [*members, *others][: query.max_results]
     marginals = None
     if "marginals" in query.include:
@@ -126,7 +126,7 @@ def answer(
     return found, inside if restriction is None else _among_all(inside, restriction, len(classes))
 
 
-def best_first(ranked: Floats, some: Mask) -> list[int]:
+def _best_first(ranked: Floats, some: Mask) -> list[int]:
     """Indices of some of the classes, ``(classes,)``: best first, equals as they come."""
     indices = np.flatnonzero(some)
     found: list[int] = indices[np.argsort(-ranked[indices], kind="stable")].tolist()

@@ -13,7 +13,7 @@ MAX_TAG_LENGTH = 35
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 
-def accepted_languages(header: str) -> list[str]:
+def _accepted_languages(header: str) -> list[str]:
     """The languages of an ``Accept-Language`` header, the most wanted first.
 
     What cannot be read is left out, and what comes after `MOST_LANGUAGES`: a strange header is no
@@ -34,7 +34,7 @@ def accepted_languages(header: str) -> list[str]:
 
 def wanted_languages(lang: str | None, accept_language: str) -> tuple[str, ...]:
     """The languages to look for, the most wanted first: ``lang``, or what the header accepts."""
-    return (lang,) if lang else tuple(accepted_languages(accept_language)) or (FALLBACK,)
+    return (lang,) if lang else tuple(_accepted_languages(accept_language)) or (FALLBACK,)
 
 
 def _weight(parameter: str) -> float:

@@ -178,13 +178,13 @@ class Pipeline:
                     header, max_pixels=self.max_pixels, features=features
                 )
         except ImageError as error:
-            raise image_problem(error, number) from error
+            raise _image_problem(error, number) from error
         stages.add("decode", started + forward_s)
         stages.count("forward", forward_s)
         return outputs
 
 
-def image_problem(error: ImageError, number: int | None = None) -> Problem:
+def _image_problem(error: ImageError, number: int | None = None) -> Problem:
     """The problem to answer for an unusable photo; ``number`` says which of several it is."""
     detail = str(error) if number is None else f"photo {number}: {error}"
     if isinstance(error, TooManyPixels):

@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from florilege.feedback_store import NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore, Row
 from florilege.models.classes import ClassTable
@@ -31,7 +32,7 @@ from florilege.server.problems import (
     IdempotencyKeyReused,
 )
 from florilege.server.prometheus import Metrics
-from florilege.server.schemas import FeedbackBody, FeedbackReceipt
+from florilege.server.schemas import RequestModel, ResponseModel
 from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")
@@ -45,7 +46,43 @@ SIDE = 2048  # pixels of the longer side of a photo: more than any network of ou
 QUALITY = 90
 
 
-class RecentItems(Generic[T]):
+class FeedbackBody(RequestModel):
+    """What a photo really shows, said by a person."""
+
+    request_id: str = Field(
+        min_length=1, max_length=128, description="The `id` of the answer this is about."
+    )
+    class_id: str = Field(
+        min_length=1,
+        max_length=500,
+        description="Id of the right class, or `not_listed` (a species that is not in the set and "
+        "that cannot be named here), or `not_an_organism` (the photo shows none).",
+    )
+    note: str | None = Field(None, max_length=500, description="Anything else, in a few words.")
+    consent: bool = Field(
+        False,
+        strict=True,
+        description="Whether the person agrees that the photos of the answer are kept to improve "
+        "the model, and gives them under the licence that `feedback_licence` of `/v1/model` names, "
+        "CC-BY-4.0 unless the operator chose another. "
+        "Without it they never are; `feedback_photos` says whether this server would.",
+    )
+
+
+class FeedbackReceipt(ResponseModel):
+    """Feedback that is stored."""
+
+    request_id: str
+    in_set: bool | None = Field(
+        description="Whether the class was in the set that was answered; null for no organism."
+    )
+    photos: int = Field(
+        description="How many photos of the answer are kept: with `consent`, all of them where "
+        "this server keeps photos and still remembers these, else none."
+    )
+
+
+class _RecentItems(Generic[T]):
     """The last things by name that weigh ``most`` together. For any thread."""
 
     def __init__(self, most: int, weigh: Callable[[T], int] = lambda _: 1) -> None:
@@ -70,7 +107,7 @@ class RecentItems(Generic[T]):
 
 
 @dataclass(frozen=True)
-class RecentAnswer:
+class _RecentAnswer:
     """One answer, as far as feedback needs it."""
 
     row: Row  # for the store, but for the set
@@ -78,7 +115,7 @@ class RecentAnswer:
     bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
 
     @classmethod
-    def of(cls, outcome: Outcome, key: str | None) -> "RecentAnswer":
+    def of(cls, outcome: Outcome, key: str | None) -> "_RecentAnswer":
         answer = outcome.answer
         row = {
             "id": answer.id,
@@ -111,8 +148,8 @@ class Feedback:
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
         self.store, self.settings = store, settings
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
-        self.answers: RecentItems[RecentAnswer] = RecentItems(MOST_ANSWERS)
-        self.photos: RecentItems[Sequence[bytes]] = RecentItems(
+        self.answers: _RecentItems[_RecentAnswer] = _RecentItems(MOST_ANSWERS)
+        self.photos: _RecentItems[Sequence[bytes]] = _RecentItems(
             settings.feedback_photos_held_bytes, _size
         )
         self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
@@ -126,7 +163,7 @@ class Feedback:
         answer_id = outcome.answer.id
         if self.settings.feedback_photos:
             self.photos.keep(answer_id, photos)
-        self.answers.keep(answer_id, RecentAnswer.of(outcome, key))
+        self.answers.keep(answer_id, _RecentAnswer.of(outcome, key))
 
     def take(
         self,

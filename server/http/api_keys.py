@@ -20,14 +20,14 @@ HOW: Final = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
 
 
 @dataclass(frozen=True)
-class ApiKey:
+class _ApiKey:
     """One line of a keys file, without its hash."""
 
     name: str
     rate: RateLimitItem | None  # None: as often as one likes
 
 
-class Admission(NamedTuple):
+class _Admission(NamedTuple):
     """A request whose key is known."""
 
     key: str  # its name
@@ -48,7 +48,7 @@ class ApiKeys:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rates = RateCounter("key")
-        self._by_hash: Mapping[str, ApiKey] = {}
+        self._by_hash: Mapping[str, _ApiKey] = {}
         self.read()
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class ApiKeys:
         """Read the file again. Where that fails, all stays as it was; what was used stays used."""
         self._by_hash = _read(self._path)
 
-    def check(self, headers: Mapping[str, str]) -> Admission:
+    def check(self, headers: Mapping[str, str]) -> _Admission:
         """Count one request.
 
         Raises:
@@ -70,7 +70,7 @@ class ApiKeys:
         key_text = key_text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         return self.check_key_text(key_text.encode("latin-1", "replace"))
 
-    def check_key_text(self, key_text: bytes) -> Admission:
+    def check_key_text(self, key_text: bytes) -> _Admission:
         """As `check`, with a key that may be empty for none."""
         if not key_text:
             raise KeyMissing(
@@ -81,17 +81,17 @@ class ApiKeys:
         if key is None:
             raise KeyUnknown(f"this key is wrong or no longer valid; {HOW}")
         if key.rate is None:
-            return Admission(key.name, {})
-        return Admission(key.name, self._rates.count(key.rate, key.name))
+            return _Admission(key.name, {})
+        return _Admission(key.name, self._rates.count(key.rate, key.name))
 
 
-def _read(path: Path) -> Mapping[str, ApiKey]:
+def _read(path: Path) -> Mapping[str, _ApiKey]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"--keys-file {path} cannot be read: {reason}") from error
-    found, names, wrong = dict[str, ApiKey](), set[str](), list[str]()
+    found, names, wrong = dict[str, _ApiKey](), set[str](), list[str]()
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         key = _key(words)
@@ -110,7 +110,7 @@ def _read(path: Path) -> Mapping[str, ApiKey]:
     return found
 
 
-def _key(words: list[str]) -> ApiKey | None:
+def _key(words: list[str]) -> _ApiKey | None:
     """The key of a line; None where it is none."""
     if not (2 <= len(words) <= 3 and NAME.fullmatch(words[0]) and SHA256.fullmatch(words[1])):
         return None
@@ -118,7 +118,7 @@ def _key(words: list[str]) -> ApiKey | None:
         rate = parse(words[2]) if len(words) == 3 else None
     except ValueError:
         return None
-    return ApiKey(words[0], rate) if rate is None or rate.amount > 0 else None
+    return _ApiKey(words[0], rate) if rate is None or rate.amount > 0 else None
 
 
 async def check_key(request: Request) -> None:

@@ -49,7 +49,7 @@ def raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 _SAFETY = raw(SAFETY)
 
 
-def callers_request_id(headers: Headers) -> str | None:
+def _callers_request_id(headers: Headers) -> str | None:
     """The ``X-Request-Id`` of the caller, where it is short and plain."""
     request_id = headers.get("x-request-id", "")
     return request_id if REQUEST_ID.fullmatch(request_id) else None
@@ -93,7 +93,7 @@ class _Exchange:
         self.scope, self._receive, self._send = scope, receive, send
         headers = Headers(scope=scope)
         self.id = uuid.uuid4().hex  # ours: two callers may send one X-Request-Id
-        self.request_id = callers_request_id(headers) or self.id
+        self.request_id = _callers_request_id(headers) or self.id
         scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
         self.status: int | None = None
         self.body_ended = not _announces_body(headers)

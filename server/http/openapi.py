@@ -19,10 +19,10 @@ from florilege.server.problems import (
     KeyMissing,
     KeyUnknown,
     Problem,
+    ProblemDocument,
     RateLimited,
     UnknownParameter,
 )
-from florilege.server.schemas import ProblemDocument
 
 EXAMPLES = files("florilege.server") / "http" / "examples.json"
 OF_ALL = (

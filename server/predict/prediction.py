@@ -32,7 +32,7 @@ PHOTO_FAILED: Final = "photo_failed"
 Failures = Sequence[tuple[Path, Problem]]
 
 
-class FileUnreadable(Problem):
+class _FileUnreadable(Problem):
     """A file that cannot be opened; only `predict` meets it."""
 
     status, code, title = 422, "file_unreadable", "The file cannot be read"
@@ -167,7 +167,7 @@ def _read(path: Path) -> bytes:
             content = file.read(MAX_BYTES + 1)  # no more, since /dev/zero has no end
     except (OSError, ValueError) as error:  # ValueError: a null byte in a list of names
         reason = error.strerror if isinstance(error, OSError) else None
-        raise FileUnreadable(reason or str(error)) from error
+        raise _FileUnreadable(reason or str(error)) from error
     if len(content) > MAX_BYTES:
         raise BodyTooLarge(f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES)
     return content

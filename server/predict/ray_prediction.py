@@ -19,7 +19,7 @@ from florilege.server.predict.prediction import Prediction, predict_some, with_p
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerFactory:
+class _WorkerFactory:
     """All that a worker needs to answer as this process would."""
 
     bundle: Packed
@@ -49,7 +49,7 @@ def predict_on_ray(
         FlorilegeError: The workers cannot go on.
     """
     gpu = pipeline.session.provider == CUDA
-    opener = WorkerFactory(
+    opener = _WorkerFactory(
         bundle=packed(pipeline.bundle),
         lists=pipeline.lists,
         device="cuda" if gpu else "cpu",

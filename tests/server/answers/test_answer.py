@@ -14,7 +14,7 @@ from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns
 from florilege.models.bundle import open_bundle
-from florilege.server.answers.answer import answer, best_first, judge, operating_point
+from florilege.server.answers.answer import _best_first, answer, judge, operating_point
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.problems import InvalidParameter, NotCalibratedFor
 from florilege.server.schemas import Answer, Model
@@ -86,7 +86,7 @@ def test_members_come_first_best_first_and_equals_keep_their_order(
         np.array([one for _, one in ranks], bool),
     )
     expected = sorted(range(len(ranks)), key=lambda index: (not inside[index], -ranked[index]))
-    assert best_first(ranked, inside) + best_first(ranked, ~inside) == expected
+    assert _best_first(ranked, inside) + _best_first(ranked, ~inside) == expected
 
 
 def test_a_larger_k_only_adds_classes(record: CalibrationRecord) -> None:

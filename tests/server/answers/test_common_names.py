@@ -8,7 +8,7 @@ from florilege.models.classes import ClassInfo, Thumbnail
 from florilege.server.answers.common_names import (
     MAX_TAG_LENGTH,
     MOST_LANGUAGES,
-    accepted_languages,
+    _accepted_languages,
     fallback_chain,
     taxon,
 )
@@ -46,13 +46,13 @@ ROSE = ClassInfo(
     ],
 )
 def test_accept_language_is_read_by_weight_then_order(header: str, expected: list[str]) -> None:
-    assert accepted_languages(header) == expected
+    assert _accepted_languages(header) == expected
 
 
 def test_no_more_languages_are_read_than_anybody_speaks() -> None:
     tags = [f"en-{number}" for number in range(MOST_LANGUAGES + 5)]
-    assert accepted_languages(",".join(tags)) == tags[:MOST_LANGUAGES]
-    assert accepted_languages(",".join(tags[:MOST_LANGUAGES])) == tags[:MOST_LANGUAGES]
+    assert _accepted_languages(",".join(tags)) == tags[:MOST_LANGUAGES]
+    assert _accepted_languages(",".join(tags[:MOST_LANGUAGES])) == tags[:MOST_LANGUAGES]
 
 
 def test_the_longest_tag_is_as_long_as_allowed() -> None:

@@ -19,7 +19,7 @@ from florilege.errors import FlorilegeError
 from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
-from florilege.server.background.feedback import RecentAnswer, RecentItems
+from florilege.server.background.feedback import _RecentAnswer, _RecentItems
 from florilege.server.http.rates import client_of
 from florilege.server.routes import MOST_FEEDBACK_BYTES, MOST_OF_A_KEY
 from florilege.server.settings import Settings
@@ -410,11 +410,11 @@ def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Pa
     assert store.stat().st_mode & 0o077 == 0
 
 
-def remembered(members: list[int], classes: int = 12) -> RecentAnswer:
+def remembered(members: list[int], classes: int = 12) -> _RecentAnswer:
     inside = np.zeros(classes, dtype=bool)
     inside[members] = True
     table = ClassTable(tuple(ClassInfo(id=str(i), scientific_name="") for i in range(classes)))
-    return RecentAnswer({}, table, np.packbits(inside))
+    return _RecentAnswer({}, table, np.packbits(inside))
 
 
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
@@ -424,7 +424,7 @@ def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]])
 
 
 def test_the_oldest_are_forgotten_where_they_weigh_too_much_together() -> None:
-    latest = RecentItems[bytes](6, len)
+    latest = _RecentItems[bytes](6, len)
     for name, content in (("a", b"12"), ("b", b"34"), ("huge", b"1234567"), ("c", b"56")):
         latest.keep(name, content)
     assert [latest.find(name) for name in ("a", "b", "huge", "c")] == [b"12", b"34", None, b"56"]

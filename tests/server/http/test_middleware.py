@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from florilege.server.http import middleware as module
 from florilege.server.http.error_handlers import problem_response
-from florilege.server.http.middleware import RequestMiddleware, callers_request_id
+from florilege.server.http.middleware import RequestMiddleware, _callers_request_id
 from florilege.server.problems import BodyTooLarge, Overloaded, Problem
 from florilege.server.prometheus import Metrics
 
@@ -93,4 +93,4 @@ def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
 @pytest.mark.parametrize(("length", "kept"), [(1, True), (127, True), (128, True), (129, False)])
 def test_a_request_id_is_kept_up_to_its_longest(length: int, kept: bool) -> None:
     given = "a" * length
-    assert (callers_request_id(Headers({"X-Request-Id": given})) == given) is kept
+    assert (_callers_request_id(Headers({"X-Request-Id": given})) == given) is kept
