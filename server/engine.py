@@ -78,7 +78,7 @@ class Engine:
         self.settings = settings
         self.metrics = metrics
         self.state = State.LOADING
-        self.threads = settings.threads or cores() + pipeline.gathering
+        self.threads = settings.threads or cores() + pipeline.session.max_batch
         self.queue_limit = settings.queue_limit or FEWEST
         self._running = set[asyncio.Future[Outcome]]()
         self._retiring = set[asyncio.Task[None]]()

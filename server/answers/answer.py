@@ -12,8 +12,8 @@ from florilege.calibration.record.statement import statement
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
-from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.common_names import fallback_chain, taxon
+from florilege.models.classes import ClassInfo
+from florilege.server.answers.common_names import TaxonTable, fallback_chain
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
 from florilege.server.answers.rollup import roll_up
@@ -43,7 +43,7 @@ def answer(
     record: CalibrationRecord,
     rejection: Rejection,
     *,
-    classes: ClassTable,
+    taxa: TaxonTable,
     model: Model,
     answer_id: str,
     restriction: Restriction | None = None,
@@ -55,7 +55,7 @@ def answer(
         query: What to answer.
         record: The calibration of the bundle.
         rejection: What `judge` says about the photos.
-        classes: What each output stands for.
+        taxa: What each output stands for.
         model: Which model this is.
         answer_id: Its id.
         restriction: The classes that are scored; None for all.
@@ -68,6 +68,7 @@ def answer(
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction)
+    classes = taxa.classes
     infos: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
     served = logits[point.head]
     if restriction is not None:
@@ -78,15 +79,12 @@ def answer(
         inside = np.zeros_like(inside)
     ranked = point.rank_by(scores)
     members = _best_first(ranked, inside)
-    size, others = len(members), _best_first(ranked, ~inside) if "scores" in query.include else []
+    others = _best_first(ranked, ~inside) if "scores" in query.include else []
     listed = [*members, *others][: query.max_results]
     marginals = None
     if "marginals" in query.include:
-        marginals = _marginals(point, served, size)
-    holds = calibrated and rejection.verdict != "rejected"
-    figures = {**point.estimates, "statement": statement(point, query.languages, empty=size == 0)}
-    compared, chain = point.compare(scores), fallback_chain(query.languages)
-    found = Answer(
+        marginals = _marginals(point, served, len(members))
+    prediction = Answer(
         id=answer_id,
         model=model,
         query=Query.of(
@@ -96,26 +94,15 @@ def answer(
             list=None if restriction is None else restriction.list_name,
             only=None if restriction is None else restriction.only,
         ),
-        set=SetInfo.of(
+        set=_set_info(
             point,
-            guaranteed=holds and point.guaranteed,
-            size=size,
-            calibrated=holds,
-            truncated=len(listed) < size,
-            **(figures if holds else dict.fromkeys(figures)),
+            query,
+            size=len(members),
+            calibrated=calibrated and rejection.verdict != "rejected",
+            truncated=len(listed) < len(members),
         ),
         best_match=infos[members[0]].scientific_name if members else None,
-        results=[
-            Result(
-                rank=rank,
-                class_id=infos[index].id,
-                score=float(compared[index]),
-                in_set=bool(inside[index]),
-                top_k_probability=None if marginals is None else float(marginals[index]),
-                taxon=taxon(infos[index], chain),
-            )
-            for rank, index in enumerate(listed, start=1)
-        ],
+        results=_results(taxa, infos, listed, point.compare(scores), inside, marginals, query),
         rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
         warnings=[
@@ -123,14 +110,61 @@ def answer(
             *([] if calibrated else _list_warnings(restriction, len(classes))),
         ],
     )
-    return found, inside if restriction is None else _among_all(inside, restriction, len(classes))
+    if restriction is not None:
+        listed_inside, inside = inside, np.zeros(len(classes), dtype=np.bool_)
+        inside[restriction.classes] = listed_inside
+    return prediction, inside
+
+
+def _set_info(
+    point: OperatingPoint,
+    query: LocalizedQuery,
+    *,
+    size: int,
+    calibrated: bool,
+    truncated: bool,
+) -> SetInfo:
+    """How the set was drawn; figures and statement only where they hold."""
+    figures = {**point.estimates, "statement": statement(point, query.languages, empty=size == 0)}
+    return SetInfo.of(
+        point,
+        guaranteed=calibrated and point.guaranteed,
+        size=size,
+        calibrated=calibrated,
+        truncated=truncated,
+        **(figures if calibrated else dict.fromkeys(figures)),
+    )
+
+
+def _results(
+    taxa: TaxonTable,
+    infos: Sequence[ClassInfo],
+    listed: Sequence[int],
+    scores: Floats,
+    inside: Mask,
+    marginals: Floats | None,
+    query: LocalizedQuery,
+) -> list[Result]:
+    """The listed classes with what is compared with lambda; arrays are ``(classes,)``."""
+    chain = fallback_chain(query.languages)
+    return [
+        Result(
+            rank=rank,
+            class_id=infos[index].id,
+            score=float(scores[index]),
+            in_set=bool(inside[index]),
+            top_k_probability=None if marginals is None else float(marginals[index]),
+            taxon=taxa.taxon(infos[index], chain),
+        )
+        for rank, index in enumerate(listed, start=1)
+    ]
 
 
 def _best_first(ranked: Floats, some: Mask) -> list[int]:
     """Indices of some of the classes, ``(classes,)``: best first, equals as they come."""
     indices = np.flatnonzero(some)
-    found: list[int] = indices[np.argsort(-ranked[indices], kind="stable")].tolist()
-    return found
+    order: list[int] = indices[np.argsort(-ranked[indices], kind="stable")].tolist()
+    return order
 
 
 def judge(
@@ -152,9 +186,9 @@ def judge(
     if rule is None:
         return NOT_JUDGED
     value, suspect = rule.verdict(logits[rule.head], features, reference)
-    refused: Verdict = "rejected" if query.reject else "suspect"
+    unfamiliar: Verdict = "rejected" if query.reject else "suspect"
     return Rejection(
-        verdict=refused if suspect else "accepted",
+        verdict=unfamiliar if suspect else "accepted",
         method=rule.method,
         value=value,
         threshold=rule.threshold,
@@ -180,23 +214,23 @@ def operating_point(
         )
     except NotCalibrated as error:
         raise NotCalibratedFor(str(error), allowed=error.allowed) from error
-    listed = None if restriction is None else restriction.calibrated_as
+    list_name = None if restriction is None else restriction.calibrated_as
     if photos == 1 and restriction is None:
         return single, True
     try:  # at the very K that one photo would get, also where none was asked for
-        found = record.point(
+        point = record.point(
             query.rule,
             k=single.k,
             coverage=single.coverage,
             images=photos,
             guarantee=query.guarantee,
-            list_name=listed if photos == 1 else None,
+            list_name=list_name if photos == 1 else None,
         )
     except NotCalibrated:
-        found = single
-    if restriction is not None and found.list_name is None:
-        return found.among(restriction.classes), False
-    return found, found.images == photos
+        point = single
+    if restriction is not None and point.list_name is None:
+        return point.among(restriction.classes), False
+    return point, point.images == photos
 
 
 def _check_goes_together(query: LocalizedQuery) -> None:
@@ -207,13 +241,6 @@ def _check_goes_together(query: LocalizedQuery) -> None:
         raise InvalidParameter(
             f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage"
         )
-
-
-def _among_all(inside: Mask, restriction: Restriction, classes: int) -> Mask:
-    """The same set as a mask of all classes."""
-    found = np.zeros(classes, dtype=np.bool_)
-    found[restriction.classes] = inside
-    return found
 
 
 def _list_warnings(restriction: Restriction | None, classes: int) -> list[Warned]:

@@ -7,10 +7,9 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.common_names import taxon
+from florilege.server.answers.common_names import LANGUAGES_KEPT, taxon
 from florilege.server.schemas import ClassEntry
 
-LANGUAGES_KEPT: Final = 8
 SEPARATOR: Final = "\0"  # in no name
 _ENTRY = TypeAdapter(ClassEntry)
 

@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
 from urllib.parse import quote
 
-from florilege.models.classes import ClassInfo
+from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.schemas import CommonName, Taxon, ThumbnailInfo
 
 FALLBACK = "en"
 MOST_LANGUAGES = 30
 MAX_TAG_LENGTH = 35
+LANGUAGES_KEPT: Final = 8
+"""Of which what is made for each class is remembered."""
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 
@@ -60,16 +64,38 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
 
 def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
     """What a class stands for, named in the first of a `fallback_chain` that has any name."""
+    return _taxon_in(item, _language_of(item, languages))
+
+
+class TaxonTable:
+    """The taxa of a model, each made once for a language: an answer may hold thousands."""
+
+    def __init__(self, classes: ClassTable) -> None:
+        self.classes = classes
+        self._taxon = lru_cache(maxsize=LANGUAGES_KEPT * len(classes))(self._make)
+
+    def taxon(self, item: ClassInfo, languages: Sequence[str]) -> Taxon:
+        """As `taxon`, for one of its classes."""
+        return self._taxon(item.id, _language_of(item, languages))
+
+    def _make(self, class_id: str, language: str) -> Taxon:
+        return _taxon_in(self.classes[self.classes.index_of[class_id]], language)
+
+
+def _language_of(item: ClassInfo, languages: Sequence[str]) -> str:
+    """The first of some languages in which a class has names; empty where there is none."""
     by_language = item.by_language
-    language = next((each for each in languages if by_language.get(each)), "")
+    return next((each for each in languages if by_language.get(each)), "")
+
+
+def _taxon_in(item: ClassInfo, language: str) -> Taxon:
+    names = item.by_language.get(language, ())
     return Taxon(
         scientific_name=item.scientific_name,
         genus=item.genus,
         family=item.family,
         ids={"gbif": item.gbif},
-        common_names=[
-            CommonName(name=name, lang=language) for name in by_language.get(language, ())
-        ],
+        common_names=[CommonName(name=name, lang=language) for name in names],
         link=item.link,
         thumbnail=_thumbnail(item),
     )

@@ -17,11 +17,12 @@ from florilege.models.classes import ClassTable
 from florilege.models.images import MAX_PIXELS, ImageError, UnsupportedImage, read_header
 from florilege.models.images import ImageTooLarge as TooManyPixels
 from florilege.models.runtime import CUDA
-from florilege.models.session import Outputs, Session
+from florilege.models.session import Outputs
 from florilege.server.answers.answer import answer, judge, operating_point
+from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import ClassLists, open_list
-from florilege.server.inference.batching import LARGEST, BatchingBackend, in_batches
+from florilege.server.inference.batching import InferenceBackend, SessionBackend, in_batches
 from florilege.server.inference.decoding_budget import (
     MAX_DECODING_PIXELS,
     PixelBudget,
@@ -65,9 +66,10 @@ class Pipeline:
 
     bundle: Bundle
     record: CalibrationRecord
-    session: Session | BatchingBackend
+    session: InferenceBackend
     model: Model
     lists: ClassLists  # what a request may restrict its answer to
+    taxa: TaxonTable
     reference: Reference | None = None  # of features, where the record's rejection needs them
     max_pixels: int = MAX_PIXELS  # of a photo
     budget: PixelBudget = field(default_factory=PixelBudget)  # what may be decoded at once
@@ -101,15 +103,9 @@ class Pipeline:
         """Raise, before there are photos, the `Problem` that no photo could change."""
         operating_point(self.record, query, 1, self.lists.restriction(query))
 
-    @property
-    def gathering(self) -> int:
-        """How many photos may wait for the network at once, beside those that are decoded."""
-        return LARGEST if isinstance(self.session, BatchingBackend) else 0
-
     def close(self) -> None:
         """End its threads, once nobody uses it any more."""
-        if isinstance(self.session, BatchingBackend):
-            self.session.close()
+        self.session.close()
 
     def decide(
         self,
@@ -128,22 +124,22 @@ class Pipeline:
         restriction = self.lists.restriction(query)
         heads = rows[0].logits
         logits = {head: np.concatenate([row.logits[head] for row in rows]) for head in heads}
-        given = [row.features for row in rows if row.features is not None]
-        features = np.concatenate(given) if given else None
+        photo_features = [row.features for row in rows if row.features is not None]
+        features = np.concatenate(photo_features) if photo_features else None
         rejection = judge(logits, query, self.record, features=features, reference=self.reference)
-        found, inside = answer(
+        result, inside = answer(
             logits,
             query,
             self.record,
             rejection,
-            classes=self.bundle.classes,
+            taxa=self.taxa,
             model=self.model,
             answer_id=answer_id,
             restriction=restriction,
         )
         stages.add("decide", started)
         return Outcome(
-            answer=found,
+            answer=result,
             inside=inside,
             logits=logits[self.record.head],
             classes=self.bundle.classes,
@@ -215,22 +211,21 @@ def open_pipeline(
     """
     bundle = open_bundle(path)
     record = read_record(bundle)
-    opened = [open_list(word, bundle.classes) for word in lists]
-    rejection = record.rejection
-    needed = None if rejection is None else rejection.reference_sha256
-    alone = Session(bundle, device=device, threads=1)
-    session = in_batches(alone) if batches and alone.provider == CUDA else alone
+    region_lists = [open_list(word, bundle.classes) for word in lists]
+    reference_sha256 = None if record.rejection is None else record.rejection.reference_sha256
+    single = SessionBackend(bundle, device=device, threads=1)
+    session = in_batches(single) if batches and single.provider == CUDA else single
     try:
-        reference = open_reference(bundle, needed, session.dimensions)
+        reference = open_reference(bundle, reference_sha256, session.dimensions)
     except BundleError:
-        if not isinstance(session, Session):
-            session.close()
+        session.close()
         raise
     return Pipeline(
         bundle=bundle,
         record=record,
         session=session,
-        lists=ClassLists.of(bundle.classes, record).adding(opened),
+        lists=ClassLists.of(bundle.classes, record).adding(region_lists),
+        taxa=TaxonTable(bundle.classes),
         reference=reference,
         model=Model(
             name=bundle.name,

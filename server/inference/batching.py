@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,31 @@ CLOSE: Final = 1e-3
 """How far logits may be from those of one photo at a time, as a share of the largest."""
 
 
+class InferenceBackend(Protocol):
+    """What runs the network of a pipeline; any number of threads may call it at once."""
+
+    provider: str
+    dimensions: int | None  # of the features; None if there are none
+    max_batch: int  # photos that may wait for the network at once
+
+    def look(
+        self, photo: Header, *, max_pixels: int, features: bool = False
+    ) -> tuple[Outputs, float]:
+        """As `Session.look`."""
+
+    def close(self) -> None:
+        """End its threads, once nobody calls it any more."""
+
+
+class SessionBackend(Session):
+    """Runs the network on each photo in the thread that asks; nothing waits, nothing is to end."""
+
+    max_batch = 0
+
+    def close(self) -> None:
+        """See the class."""
+
+
 @dataclass(frozen=True)
 class _Waiting:
     """A decoded photo, and its row of each output of the graph once there is one."""
@@ -43,7 +68,7 @@ class _Waiting:
 
 
 class BatchingBackend:
-    """Looks at photos as `Session` does; any number of threads may call it at once.
+    """Runs the network on the photos that are ready.
 
     Args:
         session: Whose network it is.
@@ -54,16 +79,18 @@ class BatchingBackend:
             single photos.
     """
 
+    max_batch = LARGEST
+
     def __init__(self, session: Session, *, replayed: bool) -> None:
         self.session, self.provider = session, session.provider
         self.dimensions = session.dimensions
         self._decoding = ThreadPoolExecutor(cores(), "decode")  # first come, first served
         self._decoded: SimpleQueue[_Waiting | None] = SimpleQueue()
-        opened = Future[None]()
+        ready = Future[None]()
         # One thread opens and runs it all: a captured graph belongs to the thread that captured it.
-        self._thread = threading.Thread(target=self._run, args=(replayed, opened), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(replayed, ready), daemon=True)
         self._thread.start()
-        opened.result()
+        ready.result()
 
     def look(
         self, photo: Header, *, max_pixels: int, features: bool = False
@@ -82,38 +109,38 @@ class BatchingBackend:
         self._decoded.put(None)
         self._thread.join()
 
-    def _run(self, replayed: bool, opened: Future[None]) -> None:
+    def _run(self, replayed: bool, ready: Future[None]) -> None:
         try:
-            batches = _opened(self.session, replayed)
+            batches = _open_batches(self.session, replayed)
         except BaseException as error:
-            opened.set_exception(error)
+            ready.set_exception(error)
             return
-        opened.set_result(None)
-        for gathered in self._gathered():
+        ready.set_result(None)
+        for group in self._groups():
             try:
-                fitting = next(batch for batch in batches if batch.size >= len(gathered))
-                found = fitting.run([each.pixels for each in gathered])
+                fitting = next(batch for batch in batches if batch.size >= len(group))
+                outputs = fitting.run([each.pixels for each in group])
             except Exception as error:  # whatever it is, the next batch may do
-                for each in gathered:
+                for each in group:
                     each.row.set_exception(error)
             else:
-                for number, each in enumerate(gathered):
+                for number, each in enumerate(group):
                     each.row.set_result(
-                        {name: rows[number : number + 1] for name, rows in found.items()}
+                        {name: rows[number : number + 1] for name, rows in outputs.items()}
                     )
 
-    def _gathered(self) -> Iterator[list[_Waiting]]:
+    def _groups(self) -> Iterator[list[_Waiting]]:
         """What is ready, as soon as anything is, until it is closed."""
         while (first := self._decoded.get()) is not None:
             more = min(self._decoded.qsize(), LARGEST - 1)
-            gathered = [first, *(self._decoded.get() for _ in range(more))]
-            yield [each for each in gathered if each is not None]
-            if None in gathered:
+            group = [first, *(self._decoded.get() for _ in range(more))]
+            yield [each for each in group if each is not None]
+            if None in group:
                 return
 
 
-def in_batches(session: Session) -> Session | BatchingBackend:
-    """A session that runs in batches, replayed where that works; the session itself where not."""
+def in_batches(session: SessionBackend) -> InferenceBackend:
+    """A backend with batches, replayed where that works; the session itself where they do not."""
     for replayed in (True, False):
         try:
             return BatchingBackend(session, replayed=replayed)
@@ -123,7 +150,7 @@ def in_batches(session: Session) -> Session | BatchingBackend:
     return session
 
 
-def _opened(session: Session, replayed: bool) -> list[FixedBatch]:
+def _open_batches(session: Session, replayed: bool) -> list[FixedBatch]:
     """A batch of each size, captured, and found to agree with single photos."""
     graph = open_graph(
         session.bundle.read(MODEL),
@@ -141,11 +168,11 @@ def _opened(session: Session, replayed: bool) -> list[FixedBatch]:
 def _compare(session: Session, batch: FixedBatch, seed: int) -> None:
     side, random = session.bundle.preprocess.image_size, np.random.default_rng(seed)
     pictures = random.integers(0, 256, (batch.size, side, side, 3), dtype=np.uint8)
-    found = batch.run(list(pictures))
+    outputs = batch.run(list(pictures))
     singles = [session.logits(each[np.newaxis]) for each in pictures]
     for head, output in session.heads.items():
         expected = np.concatenate([single[head] for single in singles])
-        furthest = float(np.abs(found[output] - expected).max())
+        furthest = float(np.abs(outputs[output] - expected).max())
         if not furthest <= CLOSE * float(np.abs(expected).max()):
             raise FlorilegeError(
                 f"batches of {batch.size} give logits of head {head} up to {furthest:g} away from "

@@ -15,6 +15,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns
 from florilege.models.bundle import open_bundle
 from florilege.server.answers.answer import _best_first, answer, judge, operating_point
+from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.problems import InvalidParameter, NotCalibratedFor
 from florilege.server.schemas import Answer, Model
@@ -37,7 +38,7 @@ def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
 
 def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: object) -> Answer:
     wanted = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
-    named: dict[str, Any] = {"classes": garden.classes(), "model": MODEL, "answer_id": "r"}
+    named: dict[str, Any] = {"taxa": TaxonTable(garden.classes()), "model": MODEL, "answer_id": "r"}
     found, inside = answer(values, wanted, record, judge(values, wanted, record), **named)
     assert int(inside.sum()) == found.set.size
     return found

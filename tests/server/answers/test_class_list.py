@@ -8,8 +8,8 @@ import pytest
 
 import florilege.server.answers.class_list
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.class_list import LANGUAGES_KEPT, ClassCatalogue
-from florilege.server.answers.common_names import taxon
+from florilege.server.answers.class_list import ClassCatalogue
+from florilege.server.answers.common_names import LANGUAGES_KEPT, taxon
 from florilege.server.schemas import Taxon
 from tests.server import garden
 

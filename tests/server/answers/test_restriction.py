@@ -14,6 +14,7 @@ from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
 from florilege.server.answers.answer import answer, judge
+from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import MOST_UNKNOWN, NEAR_NAMES_FOR, ClassLists, open_list
 from florilege.server.problems import InvalidParameter, NotCalibratedFor, UnknownClass, UnknownList
@@ -56,7 +57,7 @@ def ask(
 ) -> tuple[Answer, set[str]]:
     wanted = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
     restriction = (lists or ClassLists.of(TABLE, record)).restriction(wanted)
-    named: dict[str, Any] = {"classes": TABLE, "model": MODEL, "answer_id": "r"}
+    named: dict[str, Any] = {"taxa": TaxonTable(TABLE), "model": MODEL, "answer_id": "r"}
     judged = judge(values, wanted, record)
     found, inside = answer(values, wanted, record, judged, restriction=restriction, **named)
     assert inside.shape == (len(TABLE),)

@@ -16,13 +16,19 @@ from florilege.models.bundle import open_bundle
 from florilege.models.fixed_batch import FixedBatch
 from florilege.models.images import DamagedImage, load, read_header
 from florilege.models.runtime import CPU, installed_wheels
-from florilege.models.session import Session, open_graph
+from florilege.models.session import open_graph
 from florilege.server.answers import pipeline as pipelines
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.engine import Engine
 from florilege.server.inference import batching
-from florilege.server.inference.batching import LARGEST, SIZES, BatchingBackend, in_batches
+from florilege.server.inference.batching import (
+    LARGEST,
+    SIZES,
+    BatchingBackend,
+    SessionBackend,
+    in_batches,
+)
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import pipeline_of
 from florilege.server.settings import Settings
@@ -35,12 +41,12 @@ PHOTOS = [read_header(garden.photo(number)) for number in range(8)]
 
 
 @pytest.fixture
-def session(bundle: Path) -> Session:
-    return Session(open_bundle(bundle), device="cpu")
+def session(bundle: Path) -> SessionBackend:
+    return SessionBackend(open_bundle(bundle), device="cpu")
 
 
 @pytest.fixture
-def batches(session: Session) -> Iterator[BatchingBackend]:
+def batches(session: SessionBackend) -> Iterator[BatchingBackend]:
     found = BatchingBackend(session, replayed=True)
     yield found
     found.close()
@@ -71,7 +77,9 @@ def gathered(batches: BatchingBackend, number: int) -> None:
     raise AssertionError(f"{batches._decoded.qsize()} of {number} photos gathered")
 
 
-def test_a_photo_gets_what_the_session_says(session: Session, batches: BatchingBackend) -> None:
+def test_a_photo_gets_what_the_session_says(
+    session: SessionBackend, batches: BatchingBackend
+) -> None:
     assert (batches.provider, batches.dimensions) == (session.provider, session.dimensions)
     for photo in PHOTOS:
         (ours, seconds), (theirs, _) = (
@@ -83,7 +91,9 @@ def test_a_photo_gets_what_the_session_says(session: Session, batches: BatchingB
             np.testing.assert_allclose(ours.logits[head], values, rtol=1e-5, atol=1e-5)
 
 
-def test_features_come_where_they_are_asked_for(batches: BatchingBackend, session: Session) -> None:
+def test_features_come_where_they_are_asked_for(
+    batches: BatchingBackend, session: SessionBackend
+) -> None:
     ours, _ = batches.look(PHOTOS[0], max_pixels=MOST, features=True)
     theirs, _ = session.look(PHOTOS[0], max_pixels=MOST, features=True)
     assert ours.features is not None
@@ -92,7 +102,7 @@ def test_features_come_where_they_are_asked_for(batches: BatchingBackend, sessio
 
 
 def test_what_is_decoded_meanwhile_is_the_next_batch_and_all_get_their_own(
-    batches: BatchingBackend, session: Session, monkeypatch: pytest.MonkeyPatch
+    batches: BatchingBackend, session: SessionBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, number = Gate(monkeypatch), LARGEST + 6
     with ThreadPoolExecutor(number) as pool:
@@ -113,7 +123,7 @@ def test_what_is_decoded_meanwhile_is_the_next_batch_and_all_get_their_own(
 
 
 def test_no_more_are_decoded_at_once_than_there_are_cores(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: SessionBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batching, "cores", lambda: 2)
     at_once, most, lock = 0, 0, threading.Lock()
@@ -182,7 +192,7 @@ def test_a_batch_that_fails_fails_its_photos_and_not_the_next(
 
 
 def test_closing_ends_the_thread_after_the_last_photo(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: SessionBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, batches = Gate(monkeypatch), None
     gate.open.set()
@@ -207,7 +217,7 @@ def test_closing_ends_the_thread_after_the_last_photo(
 
 
 def test_batches_that_give_other_numbers_are_not_used(
-    session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    session: SessionBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = FixedBatch.run
 
@@ -227,7 +237,7 @@ def test_batches_that_give_other_numbers_are_not_used(
 
 @pytest.mark.parametrize("stale", [True, False])
 def test_a_replay_of_old_pictures_is_noticed(
-    session: Session, monkeypatch: pytest.MonkeyPatch, stale: bool
+    session: SessionBackend, monkeypatch: pytest.MonkeyPatch, stale: bool
 ) -> None:
     run, first = FixedBatch.run, dict[int, Any]()
 
@@ -240,7 +250,7 @@ def test_a_replay_of_old_pictures_is_noticed(
 
 
 def test_batches_go_without_replay_where_that_alone_is_refused(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: SessionBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = list[bool]()
 
@@ -259,8 +269,8 @@ def test_batches_go_without_replay_where_that_alone_is_refused(
 
 def test_a_processor_is_served_without(bundle: Path) -> None:
     pipeline = pipeline_of(Settings(bundle=bundle))
-    assert isinstance(pipeline.session, Session)
-    assert pipeline.gathering == 0
+    assert isinstance(pipeline.session, SessionBackend)
+    assert pipeline.session.max_batch == 0
 
 
 def test_threads_that_are_asked_for_are_all_there_are_on_a_gpu_too(
@@ -284,7 +294,9 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
         engine = running.engine
         assert isinstance(engine.pipeline.session, BatchingBackend)
         assert engine.threads == cores() + LARGEST
-        assert isinstance(open_pipeline(bundle, device="cpu").session, Session)  # as predict does
+        assert isinstance(
+            open_pipeline(bundle, device="cpu").session, SessionBackend
+        )  # as predict does
         numbers = [number % 8 for number in range(64)]
         with ThreadPoolExecutor(16) as pool:
             answers = list(pool.map(lambda n: ask(running.port, body=garden.photo(n)), numbers))
@@ -302,11 +314,11 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
 
 @pytest.mark.gpu
 def test_a_gpu_replays_batches_that_agree_with_the_processor(
-    bundle: Path, session: Session, caplog: pytest.LogCaptureFixture
+    bundle: Path, session: SessionBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     if "onnxruntime-gpu" not in installed_wheels():
         pytest.skip("onnxruntime-gpu is not installed")
-    batches = in_batches(Session(open_bundle(bundle), device="cuda"))
+    batches = in_batches(SessionBackend(open_bundle(bundle), device="cuda"))
     assert isinstance(batches, BatchingBackend)
     assert not caplog.messages  # neither batches nor replay were refused
     with ThreadPoolExecutor(16) as pool:
