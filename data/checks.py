@@ -40,14 +40,6 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thinned:
-    """How many training pictures are left."""
-
-    pictures: int
-    kept: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Noise:
     """How many training labels are not those of the source."""
 
@@ -66,7 +58,7 @@ class Report:
     counts: Mapping[str, Mapping[str, int]]  # of each class per split, in class order
     errors: Sequence[Finding]  # what must be repaired
     warnings: Sequence[Finding]  # what may stay as it is
-    thinned: Thinned | None = None  # where options of the training split leave pictures out
+    thinned: Mapping[str, int] | None = None  # training pictures, and how many of them are kept
     noise: Noise | None = None  # where they change labels
 
 
@@ -139,11 +131,11 @@ def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Findi
         yield from _finding("unnamed", unnamed, sort_ids(class_ids))
 
 
-def _thinned(whole: Listing, listing: Listing) -> Thinned | None:
+def _thinned(whole: Listing, listing: Listing) -> dict[str, int] | None:
     if "train" not in listing.splits:
         return None
-    pictures, rest = (len(each.splits["train"].names) for each in (whole, listing))
-    return Thinned(pictures=pictures, kept=rest)
+    pictures, sample = (len(each.splits["train"].names) for each in (whole, listing))
+    return {"pictures": pictures, "kept": sample}
 
 
 def _noise(listing: Listing) -> Noise | None:

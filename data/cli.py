@@ -218,7 +218,7 @@ def _splits_table(report: Report) -> Table:
 def _training_lines(report: Report) -> Iterator[str]:
     """What the options after the source do to the training split."""
     if thinned := report.thinned:
-        yield f"train: {thinned.kept:,} of {thinned.pictures:,} pictures kept"
+        yield f"train: {thinned['kept']:,} of {thinned['pictures']:,} pictures kept"
     if noise := report.noise:
         share = noise.changed / max(1, noise.labels)
         yield (

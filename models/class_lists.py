@@ -13,7 +13,7 @@ from florilege.errors import DataError
 from florilege.models.classes import ClassTable
 from florilege.suggestions import nearest
 
-COMMENT = re.compile(r"(^|\s)#.*")
+_COMMENT = re.compile(r"(^|\s)#.*")
 LONGEST_NAME = 100
 NEAR_IDS_FOR = 20
 """Near ids are looked for, which takes a while, for this many unknown ones."""
@@ -51,7 +51,7 @@ def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> Re
             does not have (each is named, with ids and names that look alike), or the name cannot
             be used.
     """
-    called = _checked_name(path.stem if name is None else name, path)
+    list_name = _checked_name(path.stem if name is None else name, path)
     ids = _ids(path)
     if not ids:
         raise DataError(f"{path} holds no class id: write one a line")
@@ -59,14 +59,14 @@ def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> Re
         raise DataError(f"{path}: these class ids stand there twice: {', '.join(twice)}")
     if unknown := [id_ for id_ in ids if id_ not in classes.index_of]:
         names = {info.scientific_name: info.id for info in classes}
-        near = [_alike(id_, classes, names) for id_ in unknown[:NEAR_IDS_FOR]]
+        near = [_near_names(id_, classes, names) for id_ in unknown[:NEAR_IDS_FOR]]
         near += [""] * (len(unknown) - len(near))
         listed = "".join(f"\n  {id_}{also}" for id_, also in zip(unknown, near, strict=True))
         raise DataError(
             f"{path}: {len(unknown)} of {len(ids)} class ids are not among the {len(classes):,} of "
             f"the model; correct them or take them out:{listed}"
         )
-    return RegionList(name=called, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
+    return RegionList(name=list_name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
 
 
 def read_lists(folder: Path, classes: ClassTable) -> tuple[RegionList, ...]:
@@ -83,10 +83,10 @@ def read_lists(folder: Path, classes: ClassTable) -> tuple[RegionList, ...]:
         ) from error
     if not files:
         raise DataError(f"{folder} holds no list file: put one for each region there")
-    found = [read_list(file, classes) for file in files]
-    if twice := [name for name, n in Counter(each.name for each in found).items() if n > 1]:
+    lists = [read_list(file, classes) for file in files]
+    if twice := [name for name, n in Counter(each.name for each in lists).items() if n > 1]:
         raise DataError(f"{folder}: two files would be one list: {', '.join(twice)}; rename one")
-    return tuple(found)
+    return tuple(lists)
 
 
 def _ids(path: Path) -> list[str]:
@@ -97,11 +97,11 @@ def _ids(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise DataError(f"{path} is not UTF-8 in line {line}: save it as UTF-8") from error
-    lines = (COMMENT.sub("", line).strip() for line in text.splitlines())
+    lines = (_COMMENT.sub("", line).strip() for line in text.splitlines())
     return [line for line in lines if line]
 
 
-def _alike(id_: str, classes: ClassTable, names: dict[str, str]) -> str:
+def _near_names(id_: str, classes: ClassTable, names: dict[str, str]) -> str:
     near = [names.get(each, each) for each in nearest(id_, [*classes.ids, *names])]
     return f" (near: {', '.join(dict.fromkeys(near))})" if near else ""
 

@@ -40,17 +40,17 @@ class ClassInfo:
         """`common_names` by language code in lower case."""
         return {language.lower(): names for language, names in self.common_names.items()}
 
-    def updated(self, told: "ClassInfo") -> "ClassInfo":
-        """This class with what ``told`` knows of it; what that leaves open stays.
+    def updated(self, newer: "ClassInfo") -> "ClassInfo":
+        """This class with what ``newer`` knows of it; what that leaves open stays.
 
         Names of one language replace those there were in it.
         """
-        languages = {language.lower() for language in told.common_names}
-        kept = {k: names for k, names in self.common_names.items() if k.lower() not in languages}
-        better = {key: value for key in _OPTIONAL if (value := getattr(told, key)) is not None}
-        if told.scientific_name != told.id:
-            better["scientific_name"] = told.scientific_name
-        return replace(self, common_names={**kept, **told.common_names}, **better)
+        languages = {language.lower() for language in newer.common_names}
+        others = {k: names for k, names in self.common_names.items() if k.lower() not in languages}
+        changes = {key: value for key in _OPTIONAL if (value := getattr(newer, key)) is not None}
+        if newer.scientific_name != newer.id:
+            changes["scientific_name"] = newer.scientific_name
+        return replace(self, common_names={**others, **newer.common_names}, **changes)
 
 
 @dataclass(frozen=True)

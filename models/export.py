@@ -163,9 +163,9 @@ def _keep_padding(model: onnx.ModelProto) -> onnx.ModelProto:
         if node.op_type == "MaxPool" and node.input[0] in padded
     ]
     for row, pool in reversed(pools):
-        kept = f"{pool.input[0]}_kept"
-        apart = onnx.helper.make_node("Max", [pool.input[0], "smallest"], [kept])
-        pool.input[0] = kept
+        name = f"{pool.input[0]}_kept"
+        apart = onnx.helper.make_node("Max", [pool.input[0], "smallest"], [name])
+        pool.input[0] = name
         model.graph.node.insert(row, apart)
     if pools:
         smallest = np.array(np.finfo(np.float32).min)

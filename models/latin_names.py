@@ -15,5 +15,5 @@ def without_author(name: str) -> str:
         >>> without_author("Lactuca virosa L."), without_author("Mentha × piperita L.")
         ('Lactuca virosa', 'Mentha × piperita')
     """
-    found = _BINOMIAL.match(name)
-    return found.group() if found else name
+    match = _BINOMIAL.match(name)
+    return match.group() if match else name

@@ -16,7 +16,7 @@ _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 
 def installed_wheels() -> dict[str, str]:
     """Version by name of the ONNX Runtime wheels that are installed."""
-    return {name: found for name in _WHEELS if (found := installed(name))}
+    return {name: number for name in _WHEELS if (number := installed(name))}
 
 
 def installed(name: str) -> str | None:

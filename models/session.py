@@ -100,22 +100,23 @@ class Session:
             raise ValueError("images must hold at least one image, got none")
         if features and self.dimensions is None:
             raise ValueError("features must be False: this graph gives none")
-        wanted = [*self.heads.values(), *([FEATURES] if features else [])]
-        found = self._run.run(wanted, {INPUT: np.ascontiguousarray(images)})
-        return self.checked(dict(zip(wanted, found, strict=True)), len(images), features=features)
+        names = [*self.heads.values(), *([FEATURES] if features else [])]
+        values = self._run.run(names, {INPUT: np.ascontiguousarray(images)})
+        outputs = dict(zip(names, values, strict=True))
+        return self.check_outputs(outputs, len(images), features=features)
 
-    def checked(self, found: Mapping[str, Floats], rows: int, *, features: bool) -> Outputs:
+    def check_outputs(self, arrays: Mapping[str, Floats], rows: int, *, features: bool) -> Outputs:
         """What the graph's outputs, by their names, say about some pictures.
 
         Raises:
             BundleError: They are infinite or undefined numbers, or not as many as there should be.
         """
-        logits = {head: found[output] for head, output in self.heads.items()}
+        logits = {head: arrays[output] for head, output in self.heads.items()}
         for head, values in logits.items():
             _check(f"head {head}", values, (rows, len(self.bundle.classes)))
         if features:
-            _check(FEATURES, found[FEATURES], (rows, self.dimensions))
-        return Outputs(logits, found[FEATURES] if features else None)
+            _check(FEATURES, arrays[FEATURES], (rows, self.dimensions))
+        return Outputs(logits, arrays[FEATURES] if features else None)
 
 
 def _check(output: str, values: Floats, shape: tuple[int, int | None]) -> None:
@@ -154,8 +155,8 @@ def open_graph(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     cuda = {"use_tf32": "0", "enable_cuda_graph": str(int(replayed))}
-    named = [(CUDA, cuda) if name == CUDA else name for name in providers]
-    return runtime.InferenceSession(content, options, providers=named)
+    configured = [(CUDA, cuda) if name == CUDA else name for name in providers]
+    return runtime.InferenceSession(content, options, providers=configured)
 
 
 def _load(bundle: Bundle, providers: list[str], threads: int) -> Any:

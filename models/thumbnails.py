@@ -33,22 +33,22 @@ def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
         DataError: Some cannot be read or are no pictures: each is listed. ``source`` is the file
             that names them.
     """
-    made: dict[str, bytes] = {}
+    pictures: dict[str, bytes] = {}
     faults: list[str] = []
-    thumbnails = in_order(_try, files.values())
-    with closing(thumbnails), progress(len(files), "thumbnails") as advance:
-        for (class_id, path), found in zip(files.items(), thumbnails, strict=True):
-            if isinstance(found, bytes):
-                made[class_id] = found
+    results = in_order(_try, files.values())
+    with closing(results), progress(len(files), "thumbnails") as advance:
+        for (class_id, path), picture in zip(files.items(), results, strict=True):
+            if isinstance(picture, bytes):
+                pictures[class_id] = picture
             else:
-                faults.append(f"  {class_id}: {path}: {found}")
+                faults.append(f"  {class_id}: {path}: {picture}")
             advance()
     if faults:
         raise DataError(
             f"{source}: thumbnails that cannot be used, {len(faults)} of {len(files)}; each is "
             "the path of a picture, from the folder of this file:\n" + "\n".join(faults)
         )
-    return made
+    return pictures
 
 
 def _try(path: Path) -> bytes | str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from starlette.datastructures import State
 
 from florilege.errors import FlorilegeError
-from florilege.models.bundle.manifest import MANIFEST
+from florilege.models.bundle.bundle_manifest import MANIFEST
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.restriction import list_file
 from florilege.server.answers.warmup import warm_up

@@ -11,7 +11,7 @@ from pydantic import create_model
 from florilege.calibration.console import comparison_table, print_json
 from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle.bundle import CALIBRATION
-from florilege.models.bundle.manifest import MANIFEST
+from florilege.models.bundle.bundle_manifest import MANIFEST
 from florilege.settings import Flag, FlagSettings, flags_of
 from florilege.terminal import conclude, print_table, say, tell, warn
 from florilege.training.config import DEFAULT_LOSS, fields

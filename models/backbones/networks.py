@@ -21,7 +21,7 @@ from florilege.models.heads import build_head
 from florilege.models.images import Preprocess
 from florilege.suggestions import did_you_mean, nearest
 
-SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
+_SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "densenet40_40": densenet40_40,
     "resnet18_small": resnet18_small,
     "tiny": tiny,
@@ -104,10 +104,10 @@ class Network(nn.Module):
 
 def available() -> list[str]:
     """Every name of our small networks and of torchvision's classifiers, sorted."""
-    return sorted({*SMALL_NETWORKS, *torchvision.models.list_models(module=torchvision.models)})
+    return sorted({*_SMALL_NETWORKS, *torchvision.models.list_models(module=torchvision.models)})
 
 
-def check_known(name: str) -> None:
+def _check_known(name: str) -> None:
     """Refuse a name that :func:`build` does not know.
 
     Raises:
@@ -121,15 +121,17 @@ def check_known(name: str) -> None:
 
 
 def _nearest(name: str) -> list[str]:
-    known = available()
+    names = available()
     try:
-        known += timm_networks.models()
-        known += timm_networks.tagged(name) if "." in name else []
+        names += timm_networks.models()
+        names += timm_networks.tagged(name) if "." in name else []
     except UsageError:  # timm is not installed
         pass
-    plain = [known_name.removeprefix(timm_networks.PREFIX) for known_name in known]
-    near = nearest(name.removeprefix(timm_networks.PREFIX), plain, most=5)
-    return [full for one in near for full in known if full in (one, timm_networks.PREFIX + one)]
+    plain = [each.removeprefix(timm_networks.PREFIX) for each in names]
+    similar = nearest(name.removeprefix(timm_networks.PREFIX), plain, most=5)
+    return [
+        name for each in similar for name in names if name in (each, timm_networks.PREFIX + each)
+    ]
 
 
 def own_preprocess(name: str, weights: str | None = None) -> Preprocess:
@@ -146,7 +148,7 @@ def own_preprocess(name: str, weights: str | None = None) -> Preprocess:
         ValueError: There is no such network.
         BundleError: The configuration of a repository that cannot be read from here.
     """
-    check_known(name)
+    _check_known(name)
     if is_timm(name):
         return timm_networks.own_preprocess(name)
     own = pretrained.own_preprocess(name) if weights == PRETRAINED else None
@@ -203,13 +205,15 @@ def build(
         UsageError: timm is asked for and not installed.
         BundleError: The weights belong to another architecture or cannot be found or read.
     """
-    check_known(name)
-    if image_size is not None and (taken := side_taken(name, image_size)) != image_size:
-        raise ValueError(f"image_size must be {_wanted(name, taken)} for {name}, got {image_size}")
+    _check_known(name)
+    if image_size is not None and (side := side_taken(name, image_size)) != image_size:
+        raise ValueError(
+            f"image_size must be {_fitting_side(name, side)} for {name}, got {image_size}"
+        )
     if is_timm(name):
         backbone, features, last_layers = timm_networks.build(name, image_size)
-    elif name in SMALL_NETWORKS:
-        (backbone, features), last_layers = SMALL_NETWORKS[name](), ()
+    elif name in _SMALL_NETWORKS:
+        (backbone, features), last_layers = _SMALL_NETWORKS[name](), ()
     else:
         backbone, features, last_layers = _torchvision_backbone(name, image_size)
     layer = build_head(head, features, classes)
@@ -219,11 +223,11 @@ def build(
     return network
 
 
-def _wanted(name: str, taken: int) -> str:
+def _fitting_side(name: str, side: int) -> str:
     if is_timm(name):
-        return f"one that fits, such as {taken},"
+        return f"one that fits, such as {side},"
     smallest, step = _side(name)
-    return f"at least {smallest}" if step == 1 else f"a multiple of {step} such as {taken}"
+    return f"at least {smallest}" if step == 1 else f"a multiple of {step} such as {side}"
 
 
 def _torchvision_backbone(

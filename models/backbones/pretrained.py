@@ -52,18 +52,18 @@ def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Pr
             f"there are no pretrained weights for {name}; leave weights out or name a file"
         )
     licence, file = weights.meta.get("license"), weights.url.rpartition("/")[2]
-    kept = Path(torch.hub.get_dir()) / "checkpoints" / file
-    if not kept.is_file():
+    path = Path(torch.hub.get_dir()) / "checkpoints" / file
+    if not path.is_file():
         _announce(name, weights.url)
     try:
         state = weights.get_state_dict(check_hash=True, progress=False)
     except (OSError, RuntimeError) as error:
         raise _unreachable(name, error, weights.url) from error
-    if kept.is_file():
-        found = provenance_of(kept, licence=licence, source=weights.url)
+    if path.is_file():
+        provenance = provenance_of(path, licence=licence, source=weights.url)
     else:
-        found = Provenance(file=file, sha256=None, licence=licence, source=weights.url)
-    return state, weights.meta["categories"], found
+        provenance = Provenance(file=file, sha256=None, licence=licence, source=weights.url)
+    return state, weights.meta["categories"], provenance
 
 
 def fetch_timm(name: str) -> tuple[Path, Provenance]:
@@ -135,9 +135,9 @@ def _announce(name: str, address: str) -> None:
 
 
 def _unreachable(name: str, error: Exception, address: str) -> BundleError:
-    said = str(error).partition("\n")[0].rstrip(".")
+    message = str(error).partition("\n")[0].rstrip(".")
     return BundleError(
-        f"the pretrained weights of {name} could not be downloaded ({said}). Download {address} "
+        f"the pretrained weights of {name} could not be downloaded ({message}). Download {address} "
         "where there is a network and name the file: --weights FILE"
     )
 

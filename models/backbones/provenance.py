@@ -54,8 +54,8 @@ def _licence_beside(path: Path) -> str | None:
 def _before(path: Path) -> dict[str, Any] | None:
     """What the run or bundle around a file says of the weights it began with."""
     run = _read(path.with_name(RECORD))
-    found = run or _read(path.with_name(_BUNDLE_RECORD)).get("starting_weights")
-    return found if isinstance(found, dict) else None
+    record = run or _read(path.with_name(_BUNDLE_RECORD)).get("starting_weights")
+    return record if isinstance(record, dict) else None
 
 
 def _read(path: Path) -> dict[str, Any]:

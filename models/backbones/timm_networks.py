@@ -19,7 +19,7 @@ from florilege.models.backbones.layer_groups import has_normalisation
 from florilege.models.images import Preprocess
 
 PREFIX: Final = "timm:"
-HUB: Final = "hf-hub:"
+_HUB: Final = "hf-hub:"
 FOLDER: Final = "local-dir:"
 _STEPS: Final = (1, 8, 14, 16, 28, 32, 56, 64, 112, 224)  # sides of patches and windows
 
@@ -37,13 +37,13 @@ def models() -> list[str]:
 def tagged(name: str) -> list[str]:
     """The names with a tag of one network of timm: one for each set of pretrained weights."""
     plain = name.removeprefix(PREFIX).partition(".")[0]
-    return [PREFIX + found for found in _timm().list_pretrained(f"{plain}.*")]
+    return [PREFIX + tag for tag in _timm().list_pretrained(f"{plain}.*")]
 
 
 def is_known(name: str) -> bool:
     """Whether timm has this network; a folder or a repository is looked at when it is opened."""
     plain = name.removeprefix(PREFIX)
-    if plain.startswith((HUB, FOLDER)):
+    if plain.startswith((_HUB, FOLDER)):
         return True
     architecture, _, tag = plain.partition(".")
     return bool(_timm().is_model(architecture)) and (not tag or name in tagged(name))
@@ -66,21 +66,21 @@ def configuration(name: str) -> Mapping[str, Any]:
     source = name.removeprefix(PREFIX)
     try:
         with torch.device("meta"):
-            found: Mapping[str, Any] = _create(name).pretrained_cfg
+            own: Mapping[str, Any] = _create(name).pretrained_cfg
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-        said = str(error).partition("\n")[0]
-        if not source.startswith(HUB):
+        message = str(error).partition("\n")[0]
+        if not source.startswith(_HUB):
             raise ValueError(
-                f"{name} is no network of timm ({said}); a folder needs config.json and "
+                f"{name} is no network of timm ({message}); a folder needs config.json and "
                 "model.safetensors, as timm saves them"
             ) from error
-        repository = source.removeprefix(HUB)
+        repository = source.removeprefix(_HUB)
         raise BundleError(
-            f"the configuration of {name} could not be downloaded ({said}). Download config.json "
-            f"and model.safetensors of https://huggingface.co/{repository} where there is a "
-            "network and name their folder: --backbone timm:local-dir:FOLDER"
+            f"the configuration of {name} could not be downloaded ({message}). Download "
+            f"config.json and model.safetensors of https://huggingface.co/{repository} where there "
+            "is a network and name their folder: --backbone timm:local-dir:FOLDER"
         ) from error
-    return found
+    return own
 
 
 @cache
@@ -154,11 +154,13 @@ def _features(name: str, side: int) -> int | None:
     try:
         with torch.device("meta"), torch.no_grad():  # shapes without the work
             network = _create(name, side).eval()
-            found = network(torch.zeros(1, 3, side, side))
+            output = network(torch.zeros(1, 3, side, side))
     except Exception:  # a size is refused in as many ways as timm has authors
         return None
     whole = side % _patch(network) == 0  # else it leaves out a border
-    return int(found.shape[1]) if whole and isinstance(found, Tensor) and found.ndim == 2 else None
+    return (
+        int(output.shape[1]) if whole and isinstance(output, Tensor) and output.ndim == 2 else None
+    )
 
 
 def _patch(network: nn.Module) -> int:
@@ -175,14 +177,14 @@ def _create(name: str, side: int | None = None) -> Any:
 
 
 def _last_layers(network: nn.Module, own: Mapping[str, Any]) -> tuple[str, ...]:
-    """What timm took off, by the names of its configuration: a layer or the block around it."""
+    """What timm removed, by the names of its configuration: a layer or the block around it."""
     usual = _timm().get_pretrained_cfg(own["architecture"])  # a folder need not say it
-    found = own.get("classifier") or usual.classifier or ()
-    names = (found,) if isinstance(found, str) else found
-    return tuple(dict.fromkeys(_taken_off(network, name) for name in names))
+    names = own.get("classifier") or usual.classifier or ()
+    names = (names,) if isinstance(names, str) else names
+    return tuple(dict.fromkeys(_removed_block(network, name) for name in names))
 
 
-def _taken_off(network: nn.Module, name: str) -> str:
+def _removed_block(network: nn.Module, name: str) -> str:
     modules, parts = dict(network.named_modules()), name.split(".")
     blocks = [".".join(parts[: length + 1]) for length in range(len(parts))]
     return next((block for block in blocks if isinstance(modules.get(block), nn.Identity)), name)

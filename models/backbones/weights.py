@@ -158,9 +158,9 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
     problems += [f"{key} is missing" for key in expected if key not in state]
     problems += [f"{key} is not known" for key in state if key not in expected]
     if problems:
-        shown = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
+        details = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
         raise BundleError(
-            f"{origin} belongs to another architecture, {len(problems)} weights differ: {shown}"
+            f"{origin} belongs to another architecture, {len(problems)} weights differ: {details}"
         )
     for key, value in expected.items():  # load_state_dict may want metadata that no file keeps
         value.copy_(state[key])
@@ -182,14 +182,14 @@ def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | No
         BundleError: The weights belong to another architecture.
     """
     expected = network.state_dict()
-    found = _our_names(weights.state, getattr(network, "last_layers", ()))
-    head, said = _last_layer(expected, found, weights.classes, classes)
-    found = {key: value for key, value in found.items() if not key.startswith("head.")}
-    _fit_positions(network, expected, found)
-    found = _fit_timm(network, expected, found)
+    state = _our_names(weights.state, getattr(network, "last_layers", ()))
+    head, note = _last_layer(expected, state, weights.classes, classes)
+    state = {key: value for key, value in state.items() if not key.startswith("head.")}
+    _fit_positions(network, expected, state)
+    state = _fit_timm(network, expected, state)
     counters = {key: value for key, value in expected.items() if key.endswith("_batches_tracked")}
-    load_into(network, counters | found | head, origin=weights.origin)
-    return f"{weights.origin}: the backbone is taken, {said}"
+    load_into(network, counters | state | head, origin=weights.origin)
+    return f"{weights.origin}: the backbone is taken, {note}"
 
 
 def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
@@ -200,50 +200,64 @@ def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
     for old, new in _OLD_NAMES:
         state = {re.sub(old, new, key): value for key, value in state.items()}
     if not any(key.startswith("backbone.") for key in state):
-        state = {f"backbone.{key}": value for key, value in state.items()}
-        for layer in last_layers:
-            last, head = f"backbone.{layer}.", "head." if len(last_layers) == 1 else "head.several."
-            state = {
-                f"{head}{key.removeprefix(last)}" if key.startswith(last) else key: value
-                for key, value in state.items()
-            }
+        head = "head." if len(last_layers) == 1 else "head.several."
+        prefixes = {f"{layer}.": head for layer in last_layers}
+        state = {_with_prefix(key, prefixes): value for key, value in state.items()}
     return {key: value for key, value in state.items() if not key.startswith(_AUXILIARY_HEADS)}
 
 
+def _with_prefix(key: str, prefixes: Mapping[str, str]) -> str:
+    """The name of a weight of a plain network in one of ours."""
+    for layer, head in prefixes.items():
+        if key.startswith(layer):
+            return f"{head}{key.removeprefix(layer)}"
+    return f"backbone.{key}"
+
+
 def _last_layer(
-    expected: State, found: State, theirs: Sequence[str] | None, ours: Sequence[str] | None
+    expected: State, state: State, theirs: Sequence[str] | None, ours: Sequence[str] | None
 ) -> tuple[dict[str, Tensor], str]:
-    """The head of ``expected`` with the rows that ``found`` has for it, and a note for the user."""
+    """The head of ``expected`` with the rows that ``state`` has for it, and a note for the user."""
     head = {key: value.clone() for key, value in expected.items() if key.startswith("head.")}
-    rows_of = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
-    known = {key: value for key, value in found.items() if key.startswith("head.")}
-    first = next(iter(rows_of))
-    if known.keys() != head.keys() or any(
-        known[key].shape != (*known[first].shape[:1], *value.shape[1:])
-        for key, value in rows_of.items()
+    layers = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
+    source = {key: value for key, value in state.items() if key.startswith("head.")}
+    first = next(iter(layers))
+    if source.keys() != head.keys() or any(
+        source[key].shape != (*source[first].shape[:1], *value.shape[1:])
+        for key, value in layers.items()
     ):
         return head, "the last layer starts fresh: the file has none of this kind"
-    rows, classes = len(known[first]), len(head[first])
+    rows, classes = len(source[first]), len(head[first])
     if ours is None or theirs is None or len(theirs) != rows:
-        if rows != classes:
-            return head, f"the last layer starts fresh: the file does not name its {rows} classes"
-        pairs = {row: row for row in range(rows)}
-        said = (
-            f"and the last layer row by row: no classes.json beside it names its {rows} classes, "
-            "which are assumed to be yours in the same order"
-        )
+        source_row, note = _rows_in_order(rows, classes)
     else:
-        row_of = {name: row for row, name in enumerate(theirs)}
-        pairs = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
-        said = f"and the last layer for {len(pairs)} of {classes} classes"
-        fresh = [name for name in ours if name not in row_of]
-        known_here = set(ours)
-        unused = [name for name in theirs if name not in known_here]
-        said += f"; the others start fresh: {_listed(fresh)}" if fresh else ""
-        said += f"; classes you do not have are left out: {_listed(unused)}" if unused else ""
-    for key, value in rows_of.items():
-        value[list(pairs)] = known[key][list(pairs.values())].to(value)
-    return head, said
+        source_row, note = _rows_by_class(theirs, ours)
+    for key, value in layers.items():
+        value[list(source_row)] = source[key][list(source_row.values())].to(value)
+    return head, note
+
+
+def _rows_in_order(rows: int, classes: int) -> tuple[dict[int, int], str]:
+    """The row in the file of each of our classes where the file does not name its own."""
+    if rows != classes:
+        return {}, f"the last layer starts fresh: the file does not name its {rows} classes"
+    return {row: row for row in range(rows)}, (
+        f"and the last layer row by row: no classes.json beside it names its {rows} classes, "
+        "which are assumed to be yours in the same order"
+    )
+
+
+def _rows_by_class(theirs: Sequence[str], ours: Sequence[str]) -> tuple[dict[int, int], str]:
+    """The row in the file of each of our classes that it has."""
+    row_of = {name: row for row, name in enumerate(theirs)}
+    source_row = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
+    note = f"and the last layer for {len(source_row)} of {len(ours)} classes"
+    if fresh := [name for name in ours if name not in row_of]:
+        note += f"; the others start fresh: {_listed(fresh)}"
+    own = set(ours)
+    if unused := [name for name in theirs if name not in own]:
+        note += f"; classes you do not have are left out: {_listed(unused)}"
+    return source_row, note
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -251,30 +265,30 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _fit_positions(network: nn.Module, expected: State, found: dict[str, Tensor]) -> None:
+def _fit_positions(network: nn.Module, expected: State, state: dict[str, Tensor]) -> None:
     """Interpolate a vision transformer's position embeddings to the picture size of ours."""
     key = f"backbone.{_POSITIONS}"
-    if key not in expected or key not in found or expected[key].shape == found[key].shape:
+    if key not in expected or key not in state or expected[key].shape == state[key].shape:
         return
     transformer = network.get_submodule("backbone")
     try:
-        found[key] = interpolate_embeddings(
-            transformer.image_size, transformer.patch_size, {_POSITIONS: found[key]}
+        state[key] = interpolate_embeddings(
+            transformer.image_size, transformer.patch_size, {_POSITIONS: state[key]}
         )[_POSITIONS]
     except (ValueError, RuntimeError):  # the rows are not a square of patches
         return  # load_into refuses them, with all else that differs
 
 
-def _fit_timm(network: nn.Module, expected: State, found: dict[str, Tensor]) -> dict[str, Tensor]:
+def _fit_timm(network: nn.Module, expected: State, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Let timm convert what does not fit one of its own networks as it is."""
     backbone = network.get_submodule("backbone")
     fits = all(
-        key in found and found[key].shape == value.shape
+        key in state and state[key].shape == value.shape
         for key, value in expected.items()
         if key.startswith("backbone.")
     )
     if fits or not type(backbone).__module__.startswith("timm."):
-        return found
-    plain = {key.removeprefix("backbone."): value for key, value in found.items()}
+        return state
+    plain = {key.removeprefix("backbone."): value for key, value in state.items()}
     converted = timm_networks.fitted(backbone, plain)
     return {f"backbone.{key}": value for key, value in converted.items()}

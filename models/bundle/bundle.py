@@ -15,7 +15,7 @@ from typing import Any, Final
 from florilege.errors import BundleError
 from florilege.files import held
 from florilege.models.bundle import staging
-from florilege.models.bundle.manifest import MANIFEST, Manifest, check_file_name, sha256_of
+from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, check_file_name, sha256_of
 from florilege.models.classes import ClassTable
 from florilege.models.images import Preprocess
 from florilege.models.thumbnails import unpack
@@ -192,8 +192,8 @@ def replace_files(
     staging.read_manifest(folder)  # refuses what is not a bundle
     with staging.writing(folder):
         old = open_bundle(folder).manifest
-        kept = {name: digest for name, digest in old.files.items() if name not in without}
-        new = replace(old, files={**kept, **_hashes(files)})
+        remaining = {name: digest for name, digest in old.files.items() if name not in without}
+        new = replace(old, files={**remaining, **_hashes(files)})
         staging.exchange(folder, old, new, files)
     return open_bundle(folder)
 

@@ -1,4 +1,4 @@
-"""What people call the classes of a bundle, told after it was made."""
+"""What people call the classes of a bundle, changed after it was made."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,18 +17,18 @@ from florilege.models.thumbnails import pack, read_thumbnails
 
 
 def name_classes(
-    path: Path, told: Mapping[str, ClassInfo], pictures: Mapping[str, Path], *, source: str
+    path: Path, infos: Mapping[str, ClassInfo], pictures: Mapping[str, Path], *, source: str
 ) -> Bundle:
-    """Merge what ``source`` tells of classes into a bundle; see `ClassInfo.updated`.
+    """Merge what ``source`` says of classes into a bundle; see `ClassInfo.updated`.
 
     The network, its calibration and the order of the classes stay, so the calibration holds;
     `Bundle.sha256` changes with the names.
 
     Args:
         path: The bundle.
-        told: By class id. Ids that the bundle lacks are left out.
-        pictures: The picture file of each class told of with a `Thumbnail`.
-        source: What a message calls the file that tells.
+        infos: By class id. Ids that the bundle lacks are left out.
+        pictures: The picture file of each of these classes with a `Thumbnail`.
+        source: What a message calls the file they come from.
 
     Raises:
         DataError: No id is one of the bundle, or a picture cannot be used: each is listed.
@@ -37,19 +37,19 @@ def name_classes(
     """
     with reserved(path):
         bundle = open_bundle(path)
-        meant = bundle.classes.index_of.keys() & told.keys()
-        if not meant:
+        named = bundle.classes.index_of.keys() & infos.keys()
+        if not named:
             raise DataError(
-                f"{source}: none of its class ids, such as {next(iter(told))!r}, is one of "
+                f"{source}: none of its class ids, such as {next(iter(infos))!r}, is one of "
                 f"{path}, such as {bundle.classes.ids[0]!r}"
             )
-        made = read_thumbnails(source, {name: pictures[name] for name in pictures if name in meant})
-        classes = ClassTable(
-            tuple(
-                item.updated(told[item.id]) if item.id in meant else item for item in bundle.classes
-            )
+        pictures = {name: picture for name, picture in pictures.items() if name in named}
+        thumbnails = read_thumbnails(source, pictures)
+        items = (
+            item.updated(infos[item.id]) if item.id in named else item for item in bundle.classes
         )
-        changed = {CLASSES: classes.to_json().encode()}
-        if made:
-            changed[THUMBNAILS] = pack(classes, bundle.read_thumbnails() | made)
-        return replace_files(path, changed)
+        classes = ClassTable(tuple(items))
+        files = {CLASSES: classes.to_json().encode()}
+        if thumbnails:
+            files[THUMBNAILS] = pack(classes, bundle.read_thumbnails() | thumbnails)
+        return replace_files(path, files)

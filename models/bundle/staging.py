@@ -17,7 +17,7 @@ from typing import Final
 
 from florilege.errors import BundleError
 from florilege.files import sync_folder, write_atomic
-from florilege.models.bundle.manifest import MANIFEST, Manifest, sha256_of
+from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, sha256_of
 from florilege.suggestions import did_you_mean, nearest_paths
 
 _STAGED: Final = ".new-"

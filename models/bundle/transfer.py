@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from florilege.models.bundle.bundle import Bundle
-from florilege.models.bundle.manifest import MANIFEST
+from florilege.models.bundle.bundle_manifest import MANIFEST
 
 Packed = Mapping[str, bytes]
 """Content by file name, ``bundle.json`` included."""

@@ -235,8 +235,8 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 def _resized(picture: _Picture, preprocess: Preprocess) -> Image.Image:
     side = preprocess.image_size
     crop = min(picture.width, picture.height) * preprocess.crop_fraction
-    left, top = (picture.width - crop) / 2, (picture.height - crop) / 2
-    box = (left, top, left + crop, top + crop)
+    x, y = (picture.width - crop) / 2, (picture.height - crop) / 2
+    box = (x, y, x + crop, y + crop)
     return picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
 
 

@@ -107,7 +107,7 @@ MOST_SCANS: Final = 100  # photos have up to about 20; each scan costs a pass ov
 
 
 def _read_jpeg(data: bytes) -> Header:
-    kept, turn, size, shrinks, scan = [b"\xff\xd8"], 1, None, False, 0
+    parts, turn, size, shrinks, scan = [b"\xff\xd8"], 1, None, False, 0
     for marker, start, end in _counted(_segments(data)):
         if marker in _FRAMES:
             if size is not None:
@@ -116,14 +116,14 @@ def _read_jpeg(data: bytes) -> Header:
         elif marker == _EXIF and data[start + 4 : start + 10] == b"Exif\0\0":
             turn = orientation(data[start + 4 : end])
         if marker not in _DROPPED:
-            kept.append(data[start:end])
+            parts.append(data[start:end])
         scan = end
     if size is None:
         raise DamagedImage("the jpeg has no frame header")
     if _scans(data, scan) > MOST_SCANS:
         raise DamagedImage(f"the jpeg has more than {MOST_SCANS} scans")
     height, width = size
-    pixels = b"".join((*kept, memoryview(data)[scan:]))
+    pixels = b"".join((*parts, memoryview(data)[scan:]))
     return Header(
         kind="jpeg", width=width, height=height, orientation=turn, pixels=pixels, shrinks=shrinks
     )
@@ -166,7 +166,7 @@ def _read_png(data: bytes) -> Header:
     length, name, width, height, depth, colour = struct.unpack_from(">I4sIIBB", data, 8)
     if name != b"IHDR" or length != 13:
         raise DamagedImage("the png does not begin with its header")
-    kept, turn = [data[:33]], 1
+    parts, turn = [data[:33]], 1
     for name, start, end in _counted(_chunks(data, 33)):
         # Pillow cuts 16-bit colours to 8 bits before comparing them with this key.
         colour_key = name == b"tRNS" and colour == _TRUE_COLOUR and depth == 16
@@ -175,8 +175,8 @@ def _read_png(data: bytes) -> Header:
         if name == b"eXIf":
             turn = orientation(data[start + 8 : end - 4])
         if name in _KEPT_CHUNKS and not colour_key:
-            kept.append(data[start:end])
-    pixels = b"".join(kept)
+            parts.append(data[start:end])
+    pixels = b"".join(parts)
     return Header(kind="png", width=width, height=height, orientation=turn, pixels=pixels)
 
 

@@ -100,7 +100,7 @@ class BatchingBackend:
         pixels = self._decoding.submit(load, photo, preprocess, max_pixels=max_pixels).result()
         started, waiting = perf_counter(), _Waiting(pixels)
         self._decoded.put(waiting)
-        outputs = self.session.checked(waiting.row.result(), 1, features=features)
+        outputs = self.session.check_outputs(waiting.row.result(), 1, features=features)
         return outputs, perf_counter() - started
 
     def close(self) -> None:

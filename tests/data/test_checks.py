@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.data.checks import Finding, Noise, Report, Thinned, check
+from florilege.data.checks import Finding, Noise, Report, check
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from tests.data.pictures import png, write_folder
@@ -177,7 +177,7 @@ def test_what_options_do_to_the_training_split_is_told(tmp_path: Path) -> None:
     plain = _check(root)
     assert (plain.thinned, plain.noise) == (None, None)
     report = check(f"{root}:fraction=0.5,noise=1,noise_seed=1", threads=2)
-    assert report.thinned == Thinned(pictures=64, kept=32)
+    assert report.thinned == {"pictures": 64, "kept": 32}
     assert report.noise is not None
     labels = open_dataset(f"{root}:fraction=0.5,noise=1,noise_seed=1").split("train").labels
     clean = open_dataset(f"{root}:fraction=0.5").split("train").labels
