@@ -82,9 +82,9 @@ def predict(
     tune_malloc()
     pipeline = open_pipeline(bundle, device=batch.device)
     if query.list is not None and query.list not in pipeline.lists.by_name:
-        opened = open_list(query.list, pipeline.bundle.classes)
-        pipeline = replace(pipeline, lists=pipeline.lists.adding([opened]))
-        query = query.model_copy(update={"list": opened.name})
+        region_list = open_list(query.list, pipeline.bundle.classes)
+        pipeline = replace(pipeline, lists=pipeline.lists.adding([region_list]))
+        query = query.model_copy(update={"list": region_list.name})
     predict_batch(pipeline, observations, query.localized(), batch)
 
 

@@ -3,6 +3,7 @@
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -61,29 +62,37 @@ def _codecs() -> dict[str, str | None]:
     import pillow_heif
     from PIL import features
 
-    found = {name: features.version(name) for name in ("jpg", "libjpeg_turbo", "zlib", "webp")}
-    return found | {"avif": features.version("avif"), "heif": pillow_heif.libheif_version()}
+    codecs = {name: features.version(name) for name in ("jpg", "libjpeg_turbo", "zlib", "webp")}
+    return codecs | {"avif": features.version("avif"), "heif": pillow_heif.libheif_version()}
 
 
 def print_report(report: dict[str, Any], console: Console) -> None:
     """The same for people."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for key in ("python", "platform", "executable", "cores"):
-        table.add_row(key, str(report[key]))
-    table.add_row("free disk", f"{report['free_disk_bytes'] / 1e9:.1f} GB")
-    for name, found in report["packages"].items():
-        table.add_row(name, found or "not installed")
-    wheels = report["onnxruntime"]["wheels"]
-    table.add_row("onnxruntime", ", ".join(f"{k} {v}" for k, v in wheels.items()) or "missing")
-    table.add_row("runs on", ", ".join(report["onnxruntime"]["providers"]))
-    table.add_row("image types", ", ".join(report["image_types"]))
-    table.add_row("decoders", ", ".join(f"{k} {v}" for k, v in report["codecs"].items() if v))
-    table.add_row("torch", report["torch"] or "not installed (only training needs it)")
-    for name, extra in report["extras"].items():
-        state = "installed" if extra["installed"] else f"lacks {', '.join(extra['missing'])}"
-        table.add_row(f"extra {name}", state)
+    for name, text in _report_rows(report):
+        table.add_row(name, text)
     console.print(table)
     for problem in report["problems"]:
         console.print(f"problem: {problem}", style="red", markup=False)
     if report["ok"]:
         console.print("ready to serve", style="green")
+
+
+def _report_rows(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key in ("python", "platform", "executable", "cores"):
+        yield key, str(report[key])
+    yield "free disk", f"{report['free_disk_bytes'] / 1e9:.1f} GB"
+    for name, version in report["packages"].items():
+        yield name, version or "not installed"
+    yield "onnxruntime", _listed(report["onnxruntime"]["wheels"]) or "missing"
+    yield "runs on", ", ".join(report["onnxruntime"]["providers"])
+    yield "image types", ", ".join(report["image_types"])
+    yield "decoders", _listed(report["codecs"])
+    yield "torch", report["torch"] or "not installed (only training needs it)"
+    for name, extra in report["extras"].items():
+        state = "installed" if extra["installed"] else f"lacks {', '.join(extra['missing'])}"
+        yield f"extra {name}", state
+
+
+def _listed(versions: dict[str, str | None]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)

@@ -19,7 +19,7 @@ from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.dependencies import PHOTO, BundleInfoOf, EngineOf, form_of_photos
 from florilege.server.http.etag import CachedResponse
-from florilege.server.http.identify import answered, rendered
+from florilege.server.http.identify import answer_request, render
 from florilege.server.http.openapi import OF_ALL, refusals
 from florilege.server.http.query_parameters import (
     ClassesQuery,
@@ -143,8 +143,8 @@ async def identify(
     scored. It may be repeated safely.
     """
     localized_query = query.localized(request.headers.get("accept-language", ""))
-    answer, headers = await answered(request, engine, localized_query)
-    body = await rendered(engine, answer, _as_json)
+    answer, headers = await answer_request(request, engine, localized_query)
+    body = await render(engine, answer, _as_json)
     return Response(body, media_type="application/json", headers=headers)
 
 
@@ -169,9 +169,9 @@ async def classes(
     request: Request, about: BundleInfoOf, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
 ) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
-    asked = (_chain(request, query.lang), query.q, query.limit)
-    listed = await engine.in_side_thread(about.list_of_classes, *asked)
-    return listed.answer(request, vary="Accept-Language")
+    chain = _chain(request, query.lang)
+    class_list = await engine.in_side_thread(about.list_of_classes, chain, query.q, query.limit)
+    return class_list.answer(request, vary="Accept-Language")
 
 
 @router.get(
@@ -258,12 +258,12 @@ async def feedback(
         request.receive, request.headers, limit=MOST_FEEDBACK_BYTES, deadline_s=deadline_s
     )
     try:
-        given = FeedbackBody.model_validate_json(body)
+        feedback_body = FeedbackBody.model_validate_json(body)
     except ValidationError as error:
         raise _useless_feedback(error) from error
     take = partial(
         store.take,
-        given,
+        feedback_body,
         key=request.state.key,
         idempotency_key=idempotency_key,
         pipeline=engine.pipeline,

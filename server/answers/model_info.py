@@ -64,9 +64,9 @@ def model_card(
 
 def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLists) -> RuleInfo:
     points = _points(record, rule)
-    promised = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
+    promises = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
     several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
-    listed = {
+    of_lists = {
         name: _points(record, rule, list_name=each.calibrated_as)
         for name, each in sorted(lists.by_name.items())
         if each.calibrated_as is not None
@@ -74,15 +74,15 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLi
     return RuleInfo.of(
         points[0],
         small_classes=record.small_classes if RULES[rule].by_class else None,
-        points=_shown(points),
-        promised=[Promised.of(found[0], points=_shown(found)) for found in promised],
+        points=_described(points),
+        promised=[Promised.of(each[0], points=_described(each)) for each in promises],
         several=[
-            SeveralPhotos.of(found[0].table, points=_shown(found)) for found in several if found
+            SeveralPhotos.of(each[0].table, points=_described(each)) for each in several if each
         ],
         lists=[
-            ListedClasses(list=name, points=_shown(found))
-            for name, found in listed.items()
-            if found
+            ListedClasses(list=name, points=_described(each))
+            for name, each in of_lists.items()
+            if each
         ],
     )
 
@@ -104,7 +104,7 @@ def _points(
     ]
 
 
-def _shown(points: list[OperatingPoint]) -> list[Point]:
+def _described(points: list[OperatingPoint]) -> list[Point]:
     return [
         Point.of(
             point,

@@ -82,8 +82,8 @@ class ClassLists:
         if twice := {name for name in names if names.count(name) > 1}:
             raise UsageError(f"--list: two lists are named {', '.join(sorted(twice))}; rename one")
         for each in lists:
-            known = self.by_name.get(each.name)
-            if known is not None and tuple(known.classes.tolist()) != each.classes:
+            calibrated = self.by_name.get(each.name)
+            if calibrated is not None and tuple(calibrated.classes.tolist()) != each.classes:
                 log.warning(
                     "list %s holds other classes than the list of that name in the bundle's "
                     "calibration, and is not calibrated: calibrate again with --lists",
@@ -124,38 +124,38 @@ class ClassLists:
         return self._restriction(tuple(sorted(classes)), query.list, single=True)
 
     def _named(self, words: list[str]) -> set[int]:
-        found, unknown = set[int](), list[str]()
+        classes, unknown = set[int](), list[str]()
         for word in words:
             if word in self.table.index_of:
-                found.add(self.table.index_of[word])
+                classes.add(self.table.index_of[word])
             elif word.casefold() in self._groups:
-                found |= self._groups[word.casefold()]
+                classes |= self._groups[word.casefold()]
             else:
                 unknown.append(word)
         if unknown:
-            known = [*self.table.ids, *self._group_names]
-            shown = unknown[:MOST_UNKNOWN]
+            names = [*self.table.ids, *self._group_names]
+            listed = unknown[:MOST_UNKNOWN]
             near = dict.fromkeys(
-                each for word in shown[:NEAR_NAMES_FOR] for each in nearest(word[:80], known)
+                each for word in listed[:NEAR_NAMES_FOR] for each in nearest(word[:80], names)
             )
-            more = len(unknown) - len(shown)
+            more = len(unknown) - len(listed)
             raise UnknownClass(
                 "parameter `only`: no class id, genus or family is named "
-                + ", ".join(repr(word[:80]) for word in shown)
+                + ", ".join(repr(word[:80]) for word in listed)
                 + (f", and {more} more are unknown" if more else ""),
                 allowed=list(near) or None,
             )
-        return found
+        return classes
 
     @cached_property
     def _groups(self) -> dict[str, set[int]]:
         """Output indices by genus and by family, their names in lower case."""
-        found = dict[str, set[int]]()
+        groups = dict[str, set[int]]()
         for index, info in enumerate(self.table):
             for name in (info.genus, info.family):
                 if name is not None:
-                    found.setdefault(name.casefold(), set()).add(index)
-        return found
+                    groups.setdefault(name.casefold(), set()).add(index)
+        return groups
 
     @cached_property
     def _group_names(self) -> list[str]:

@@ -91,23 +91,25 @@ def _read(path: Path) -> Mapping[str, _ApiKey]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"--keys-file {path} cannot be read: {reason}") from error
-    found, names, wrong = dict[str, _ApiKey](), set[str](), list[str]()
+    keys, names, mistakes = dict[str, _ApiKey](), set[str](), list[str]()
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
+        if not words:
+            continue
         key = _key(words)
-        if words and (key is None or words[1].lower() in found or key.name in names):
-            wrong.append(f"line {number}")
-        elif key is not None:
-            found[words[1].lower()] = key
+        if key is None or words[1].lower() in keys or key.name in names:
+            mistakes.append(f"line {number}")
+        else:
+            keys[words[1].lower()] = key
             names.add(key.name)
-    if wrong:
+    if mistakes:
         raise UsageError(
-            f"--keys-file {path}: {', '.join(wrong)}: write NAME SHA256 [RATE], such as "
+            f"--keys-file {path}: {', '.join(mistakes)}: write NAME SHA256 [RATE], such as "
             "app 9f86...0a08 60/minute, the hash in 64 hexadecimal digits, each name and hash once"
         )
-    if not found:
+    if not keys:
         raise UsageError(f"--keys-file {path} holds no key; leave the flag out to need none")
-    return found
+    return keys
 
 
 def _key(words: list[str]) -> _ApiKey | None:

@@ -1,15 +1,18 @@
 """From a request with photos to its answer, in whatever shape that is then told."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
+from florilege.server.answers.pipeline import Outcome
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
 from florilege.server.http.body import Find, UploadBudget, read_images
-from florilege.server.http.disconnect import answer_while_connected
 from florilege.server.http.multipart import images_of_form
 from florilege.server.schemas import Answer
 
@@ -17,7 +20,7 @@ RENDERED_ON_THE_LOOP: Final = 100
 """Results: a hundred take a fifth of a millisecond, 10,000 some 20."""
 
 
-async def answered(
+async def answer_request(
     request: Request, engine: Engine, query: LocalizedQuery, find: Find = images_of_form
 ) -> tuple[Answer, dict[str, str]]:
     """Answer what is asked about the photos of a request, which ``find`` takes from its form.
@@ -40,7 +43,7 @@ async def answered(
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
         job = PendingRequest(photos, query, request.state.id, engine.deadline())
         request.state.stages = job.stages.seconds
-        outcome = await answer_while_connected(engine, job, request.receive)
+        outcome = await _answer_while_connected(engine, job, request.receive)
     feedback: Feedback | None = request.app.state.feedback
     if feedback is not None:
         feedback.remember(outcome, photos, request.state.key)
@@ -49,8 +52,34 @@ async def answered(
     return outcome.answer, {"Server-Timing": timing}
 
 
-async def rendered(engine: Engine, answer: Answer, render: Callable[[Answer], str]) -> str:
+async def _answer_while_connected(engine: Engine, job: PendingRequest, receive: Receive) -> Outcome:
+    """Submit a job whose body is read; give it up when the client leaves before its turn.
+
+    Raises:
+        ClientDisconnect: The client left; the job is dropped if it has not begun.
+        Problem: As `Engine.submit`.
+    """
+    work = asyncio.ensure_future(engine.submit(job))
+    leaving = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        leaving.cancel()
+        if not work.done():
+            job.abandoned.set()
+            work.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def render(engine: Engine, answer: Answer, to_json: Callable[[Answer], str]) -> str:
     """An answer as it is sent; a long one is written beside the event loop."""
     if len(answer.results) <= RENDERED_ON_THE_LOOP:
-        return render(answer)
-    return await engine.in_side_thread(render, answer)
+        return to_json(answer)
+    return await engine.in_side_thread(to_json, answer)

@@ -40,7 +40,7 @@ from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.dependencies import EngineOf, form_of_photos
 from florilege.server.http.error_handlers import note_problem, problem_of_query
 from florilege.server.http.etag import CachedResponse
-from florilege.server.http.identify import answered, rendered
+from florilege.server.http.identify import answer_request, render
 from florilege.server.http.multipart import FIELD, parts_of_form
 from florilege.server.problems import MalformedRequest, Problem
 
@@ -189,7 +189,7 @@ async def plantnet_identify(
         return photos
 
     query = parameters.localized(list_name)
-    answer, headers = await answered(request, engine, query, find_photos)
+    answer, headers = await answer_request(request, engine, query, find_photos)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
         request.state.code = _SpeciesNotFound.code
         return _refusal(_SpeciesNotFound(_SpeciesNotFound.title))
@@ -206,7 +206,7 @@ async def plantnet_identify(
         root=str(request.base_url),
         remaining=_rate_of(request)[1],
     )
-    body = await rendered(engine, answer, shape)
+    body = await render(engine, answer, shape)
     return Response(body, media_type="application/json", headers=headers)
 
 

@@ -49,16 +49,20 @@ class BatchSettings(FlagSettings):
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
-        if self.form == "parquet" and self.output is None:
-            raise ValueError("parquet cannot be printed: name a file with -o")
+        if self.output is None:
+            self._check_without_output()
         if self.workers is not None and not self.ray:
             raise ValueError("--workers goes with --ray: without it, --threads says how many")
-        if self.ray and self.output is None:
-            raise ValueError("--ray is for many photos: name a file for the answers with -o")
-        if self.resume and self.output is None:
-            raise ValueError("--resume goes on with a file: name it with -o, as in the first run")
         if self.resume and self.form == "table":
             raise ValueError("a table cannot be resumed: choose --format csv, jsonl or parquet")
         if self.embeddings is not None and self.embeddings.suffix.lower() != ".npy":
             raise ValueError(f"--embeddings must end in .npy, got {self.embeddings}")
         return self
+
+    def _check_without_output(self) -> None:
+        if self.form == "parquet":
+            raise ValueError("parquet cannot be printed: name a file with -o")
+        if self.ray:
+            raise ValueError("--ray is for many photos: name a file for the answers with -o")
+        if self.resume:
+            raise ValueError("--resume goes on with a file: name it with -o, as in the first run")

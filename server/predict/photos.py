@@ -93,16 +93,20 @@ def _grouped(photos: Iterable[_Photo]) -> list[Observation]:
 def _rows(manifest: Path, column: str | None) -> Iterator[_Photo]:
     """The photos of a manifest."""
     table = read_table(manifest)
-    for name in ("path", *([] if column is None else [column])):
+    for name in ["path"] if column is None else ["path", column]:
         if name not in table:
-            there = ", ".join(table) or "none"
-            raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {there}")
-    paths = [cell.strip() for cell in table["path"]]
-    if empty := [f"row {row}" for row, path in enumerate(paths, 1) if not path]:
+            names = ", ".join(table) or "none"
+            raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {names}")
+    empty = list[str]()
+    for row, path in enumerate(table["path"], start=1):
+        if not path.strip():
+            empty.append(f"row {row}")
+    if empty:
         raise DataError(f"{display_path(manifest)}: empty paths: {first(empty)}")
-    names = [""] * len(paths) if column is None else [cell.strip() for cell in table[column]]
-    for path, name in zip(paths, names, strict=True):
-        yield _Photo(manifest.parent / path, (manifest, name) if name else None, name or None)
+    groups = [""] * len(table["path"]) if column is None else table[column]
+    for path, group in zip(table["path"], groups, strict=True):
+        value = group.strip() or None
+        yield _Photo(manifest.parent / path.strip(), value and (manifest, value), value)
 
 
 def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:
