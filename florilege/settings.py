@@ -1,18 +1,22 @@
-"""Settings and their flags: one field gives the flag, variable, file line, help and check."""
+"""Settings and their flags: one field gives the flag, variable, file line, help and check.
+
+``FlagSettings`` and ``flags_of`` are for settings that are flags; ``fields_of``, ``allowed_values``
+and ``complaint`` for settings in groups, which a file or ``--set GROUP.NAME=VALUE`` names in full.
+"""
 
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from florilege.errors import UsageError
-from florilege.suggestions import meant
+from florilege.suggestions import did_you_mean, meant, nearest
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 Verb = TypeVar("Verb", bound=Callable[..., None])
@@ -125,8 +129,99 @@ def _complaint(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if not name:
         return message
-    said = f"{name}: {message[0].lower()}{message[1:]}"
+    refusal = f"{name}: {message[0].lower()}{message[1:]}"
     if first["type"] == "missing":
-        return said
+        return refusal
     choices = re.findall(r"'([^']*)'", first.get("ctx", {}).get("expected", ""))
-    return f"{said}, got {first['input']!r}{meant(str(first['input']), choices)}"
+    return f"{refusal}, got {first['input']!r}{meant(str(first['input']), choices)}"
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """The JSON schema of each setting by its full name, such as ``optimiser.momentum``."""
+    schema, fields = model.model_json_schema(), dict[str, dict[str, Any]]()
+    for name, field in schema["properties"].items():
+        group = schema["$defs"].get(field.get("$ref", "").rpartition("/")[2])
+        single = group and {f"{name}.{key}": value for key, value in group["properties"].items()}
+        fields |= single or {name: field}
+    return fields
+
+
+def allowed_values(field: Mapping[str, Any]) -> str:
+    """The values a setting takes, in words; ``field`` is its JSON schema.
+
+    Example:
+        >>> allowed_values({"anyOf": [{"type": "number", "minimum": 0}, {"type": "null"}]})
+        'a number >= 0, or null'
+    """
+    kinds = field.get("anyOf", [field])
+    words = " or ".join(_allowed(kind) for kind in kinds if kind.get("type") != "null")
+    return f"{words}, or null" if {"type": "null"} in kinds else words
+
+
+_TYPES: Final = {
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "array": "a list of numbers",
+    "object": "settings by name",
+}
+
+
+def _allowed(kind: Mapping[str, Any]) -> str:
+    if "const" in kind:
+        return str(kind["const"])
+    words = f"one of {', '.join(kind['enum'])}" if "enum" in kind else _TYPES[kind["type"]]
+    if "maxItems" in kind:
+        words = f"a list of {kind['maxItems']} numbers"
+    low, high = kind.get("minimum"), kind.get("maximum")
+    above, below = kind.get("exclusiveMinimum", low), kind.get("exclusiveMaximum", high)
+    if below is not None:
+        left, right = "(" if low is None else "[", ")" if high is None else "]"
+        return f"{words} in {left}{above}, {below}{right}"
+    return words if above is None else f"{words} {'>' if low is None else '>='} {above}"
+
+
+def complaint(
+    error: ValidationError, model: type[BaseModel], abbreviations: Mapping[str, str]
+) -> str:
+    """The first refused setting in words: its full name, what it takes and what it got.
+
+    Args:
+        error: What ``model`` raised.
+        model: Settings, in groups or not.
+        abbreviations: Full names by what people may write instead.
+    """
+    first, fields = error.errors(include_url=False)[0], fields_of(model)
+    path = [part for part in first["loc"] if isinstance(part, str)]
+    name = ".".join(path)
+    if name not in fields and path[:1] and path[0] in fields:  # below it stands a part of its type
+        name = path[0]
+    match first["type"]:
+        case "value_error":  # settings that do not go together; the message begins with a name
+            return ".".join([*path, first["msg"].removeprefix("Value error, ")])
+        case "extra_forbidden":
+            group = [key.split(".") for key in fields if key.startswith(name.rpartition(".")[0])]
+            listed = ", ".join(dict.fromkeys(key[len(path) - 1] for key in group))
+            guess = did_you_mean(_nearest_settings(name, fields, abbreviations))
+            return f"unknown setting {name}; allowed: {listed}{guess}"
+        case "model_type":
+            return f"{name} must hold settings by name, got {first['input']!r}"
+    finite = "finite and " if first["type"] == "finite_number" else ""
+    kinds = fields[name].get("anyOf", [fields[name]])
+    choices = [choice for kind in kinds for choice in kind.get("enum", ())]
+    rule, guess = allowed_values(fields[name]), meant(str(first["input"]), choices)
+    return f"{name} must be {finite}{rule}, got {first['input']!r}{guess}"
+
+
+def _nearest_settings(
+    name: str, fields: Iterable[str], abbreviations: Mapping[str, str]
+) -> list[str]:
+    """The full names that an unknown one is closest to, at most three; none if none is close."""
+    group, _, last = name.lower().rpartition(".")
+    if last in abbreviations:
+        return [abbreviations[last]]
+    names = dict.fromkeys(part for each in fields for part in (each, each.partition(".")[0]))
+    beside = [each for each in names if each.startswith(f"{group}.")] or list(names)
+    ends = {each.rpartition(".")[2]: each for each in reversed(beside)}
+    return [ends[end] for end in nearest(last, ends)]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from florilege import cli
-from florilege.training.config import fields
+from florilege.settings import fields_of
+from florilege.training.config import TrainConfig
 from florilege.training.losses import LOSSES
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +39,7 @@ def test_the_marked_commands_run_one_after_the_other(tmp_path: Path) -> None:
 
 def test_every_loss_verb_and_setting_stands_in_the_readme() -> None:
     names = [*LOSSES, *(f"florilege {verb}" for verb in cli.VERBS)]
-    names += {part for name in fields() for part in name.split(".")}
+    names += {part for name in fields_of(TrainConfig) for part in name.split(".")}
     missing = [name for name in names if f"`{name}" not in README]
     assert not missing
 

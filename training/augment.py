@@ -64,9 +64,9 @@ def crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[flo
     stretch = math.exp((2 * draws[1] - 1) * math.log(config.max_stretch) / 2)
     crop_width = min(float(width), square * math.sqrt(area) * stretch)
     crop_height = min(float(height), square * math.sqrt(area) / stretch)
-    left = (width - crop_width) * draws[2]
+    x = (width - crop_width) * draws[2]
     top = (height - crop_height) * draws[3]
-    return left, top, min(left + crop_width, width), min(top + crop_height, height)
+    return x, top, min(x + crop_width, width), min(top + crop_height, height)
 
 
 def resized(picture: Picture | Image.Image, box: Box, size: int) -> Picture:
@@ -90,8 +90,8 @@ def shifted(picture: Picture, down: int, right: int, border: Border = "reflected
     """Move the picture by whole pixels."""
     height, width = picture.shape[:2]
     margin = min(max(abs(down), abs(right)), height - 1, width - 1)
-    top, left = margin - np.clip((down, right), -margin, margin)
-    return _padded(picture, margin, border)[top : top + height, left : left + width]
+    top, column = margin - np.clip((down, right), -margin, margin)
+    return _padded(picture, margin, border)[top : top + height, column : column + width]
 
 
 def rotated(picture: Picture, degrees: float, border: Border = "reflected") -> Picture:

@@ -12,12 +12,13 @@ import torch
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 from torch.amp import GradScaler
-from torch.optim.swa_utils import AveragedModel
 
 from florilege.errors import BundleError
 from florilege.files import write_atomic
 from florilege.models.backbones.weights import load_into
 from florilege.training.distributed import ALONE, Ranks
+from florilege.training.optimisation.optimizer import restore
+from florilege.training.optimisation.weight_average import WeightAverage
 
 FORMAT: Final = 1
 
@@ -46,7 +47,7 @@ class Trained:
     network: nn.Module
     optimiser: torch.optim.Optimizer
     loss_fn: nn.Module
-    average: AveragedModel | None = None  # of the network, over the steps
+    average: WeightAverage | None = None  # of the network, over the steps
     scaler: GradScaler = field(default_factory=partial(GradScaler, "cpu", enabled=False))
 
     @property
@@ -97,7 +98,7 @@ def load(path: Path, trained: Trained, ranks: Ranks = ALONE) -> Position:
         )
     try:
         load_into(trained.network, content["network"], origin=str(path))
-        trained.optimiser.load_state_dict(content["optimiser"])
+        restore(trained.optimiser, content["optimiser"])
         trained.loss_fn.load_state_dict(content["loss"])
         if trained.average is not None:
             load_into(trained.average, content["average"], origin=str(path))

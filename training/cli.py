@@ -12,9 +12,9 @@ from florilege.calibration.console import comparison_table, print_json
 from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.bundle_manifest import MANIFEST
-from florilege.settings import Flag, FlagSettings, flags_of
+from florilege.settings import Flag, FlagSettings, fields_of, flags_of
 from florilege.terminal import conclude, print_table, say, tell, warn
-from florilege.training.config import DEFAULT_LOSS, fields
+from florilege.training.config import DEFAULT_LOSS, TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.distributed import is_first
 from florilege.training.export import export_run
@@ -34,16 +34,16 @@ FLAGS: Final = (
 
 def flag_of(name: str) -> Any:
     """The field of a flag: None if it is not given; help and default are those of the setting."""
-    setting = fields()[name]
+    setting = fields_of(TrainConfig)[name]
     default = DEFAULT_LOSS if name == "loss" else setting.get("default")
-    shown = Flag(
+    flag = Flag(
         metavar="DATA" if name == "data" else None,
         default=None if default is None else str(default),
         help=" ".join(setting["description"].split()),
     )
     first = setting.get("anyOf", [setting])[0]  # the other one is null
     kind = int if first.get("type") == "integer" else str
-    return Annotated[kind | None, shown], None
+    return Annotated[kind | None, flag], None
 
 
 Given: Any = create_model("Given", __base__=FlagSettings, **{name: flag_of(name) for name in FLAGS})
@@ -72,15 +72,15 @@ def train_command(
     Ctrl-C leaves a run that --resume finishes as if nothing had happened.
     """
     folder = RunFolder(out)
-    begun = resume and folder.config.is_file()
-    file = config or (folder.config if begun else None)
+    resumed = resume and folder.config.is_file()
+    file = config or (folder.config if resumed else None)
     resolved = resolve(settings.model_dump(), overrides=overrides or [], config=file)
     try:
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
         if not folder.last.exists() and is_first():  # else the loop has said how to continue
-            kept = "; features computed so far are kept" if resolved.freeze else ""
-            say(f"stopped before the first step: nothing to resume, start again{kept}")
+            note = "; features computed so far are kept" if resolved.freeze else ""
+            say(f"stopped before the first step: nothing to resume, start again{note}")
         raise
     if not is_first():
         return
@@ -142,8 +142,8 @@ def export_command(
     bundle = export_run(run, out)
     if calibrated:
         say(f"{out}: the calibration it held is gone: calibrate again")
-    told = json.loads(bundle.read("provenance.json"))
-    parity = told["parity"]
+    provenance = json.loads(bundle.read("provenance.json"))
+    parity = provenance["parity"]
     if as_json:
         plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}
         typer.echo(json.dumps(plain))
@@ -153,7 +153,7 @@ def export_command(
         f"ONNX Runtime differ by at most {parity['max_difference']:.2g} (allowed "
         f"{parity['tolerance']:.2g})"
     )
-    conclude(then=[("calibrate", out, "--data", told["data"])])
+    conclude(then=[("calibrate", out, "--data", provenance["data"])])
 
 
 def _refuse_run(path: Path, then: str) -> None:
@@ -165,21 +165,22 @@ def _export_int8(bundle: Path, out: Path, data: str | None, photos: int, as_json
     _refuse_run(bundle, "quantise the bundle")
     if data is None:
         raise UsageError("--data is missing: name the photos the network was trained on")
-    found = export_int8(bundle, out, data, photos=photos)
+    variant = export_int8(bundle, out, data, photos=photos)
     if as_json:
-        print_json({"bundle": None if found.why_not else str(out), **found.to_plain()})
+        print_json({"bundle": None if variant.why_not else str(out), **variant.to_plain()})
     else:
-        rows, (mb, less), (ms, fewer) = found.sets.rows, found.file_bytes, found.milliseconds
-        title, table = comparison_table(found.comparisons, str(bundle), all_rules=False)
+        rows, (mb, less), (ms, fewer) = variant.sets.rows, variant.file_bytes, variant.milliseconds
+        title, table = comparison_table(variant.comparisons, str(bundle), all_rules=False)
         print_table(table, title)
         tell(
-            f"{found.comparisons[0].rule}: {found.sets.equal / rows * 100:.1f} % of the sets equal,"
-            f" {found.sets.nested / rows * 100:.1f} % equal or one within the other, on {rows:,} "
-            f"photos of {found.split}; model.onnx {mb / 1e6:.1f} -> {less / 1e6:.1f} MB; "
+            f"{variant.comparisons[0].rule}: {variant.sets.equal / rows * 100:.1f} % of the sets "
+            f"equal, {variant.sets.nested / rows * 100:.1f} % equal or one within the other, on "
+            f"{rows:,} photos of {variant.split}; "
+            f"model.onnx {mb / 1e6:.1f} -> {less / 1e6:.1f} MB; "
             f"{ms:.1f} -> {fewer:.1f} ms of one core for a photo here"
         )
-    if found.why_not:
-        raise GateFailed(f"nothing was written: {'; '.join(found.why_not)}")
-    if found.milliseconds[1] > found.milliseconds[0]:
+    if variant.why_not:
+        raise GateFailed(f"nothing was written: {'; '.join(variant.why_not)}")
+    if variant.milliseconds[1] > variant.milliseconds[0]:
         warn("it is smaller, but not faster on this machine")
     conclude(f"{out}: in eight bits, and calibrated", then=[("serve", out)])

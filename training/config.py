@@ -1,19 +1,18 @@
 """Every setting of a training run, one field each: its type, range, default and meaning.
 
 ``--set``, flags, ``config.yaml``, messages and the table in ``docs/training.md`` are made from the
-fields. ``florilege.training.configuration`` merges the places where settings are given.
+fields, by ``florilege.settings``. ``florilege.training.configuration`` merges the places where
+settings are given.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from dataclasses import fields as dataclass_fields
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from florilege import suggestions
 from florilege.models.images import Preprocess
 from florilege.training.validation_metric import Metric, MetricName
 
@@ -78,17 +77,17 @@ class OptimiserConfig(Group):
 
     @model_validator(mode="before")
     @classmethod
-    def _adamw_has_its_own_defaults(cls, given: Any) -> Any:
-        if not (isinstance(given, Mapping) and given.get("name") == "adamw"):
-            return given
-        return {**ADAMW, **given}
+    def _adamw_has_its_own_defaults(cls, values: Any) -> Any:
+        if not (isinstance(values, Mapping) and values.get("name") == "adamw"):
+            return values
+        return {**ADAMW, **values}
 
     @model_validator(mode="after")
     def _momentum_is_of_sgd(self) -> Self:
         for key, value in {"momentum": self.momentum, "nesterov": self.nesterov}.items():
             if (value is None) != (self.name == "adamw"):
-                wanted = "left out: it is for sgd" if self.name == "adamw" else "given for sgd"
-                raise ValueError(f"{key} must be {wanted}, got {value}")
+                rule = "left out: it is for sgd" if self.name == "adamw" else "given for sgd"
+                raise ValueError(f"{key} must be {rule}, got {value}")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov must be false when momentum is 0, got True")
         return self
@@ -320,9 +319,9 @@ class TrainConfig(Group):
         null even so, as in the files of older runs, is 224 px, whole, bilinear, normalised as for
         ImageNet.
         """
-        given = {field.name: getattr(self, field.name) for field in dataclass_fields(Preprocess)}
-        said = {name: value for name, value in given.items() if value is not None}
-        return Preprocess(**{"image_size": 224, **said})
+        values = {field.name: getattr(self, field.name) for field in fields(Preprocess)}
+        settings = {name: value for name, value in values.items() if value is not None}
+        return Preprocess(**{"image_size": 224, **settings})
 
     def to_plain(self) -> dict[str, Any]:
         """Nested dicts, lists, strings and numbers: what ``config.yaml`` holds."""
@@ -332,70 +331,7 @@ class TrainConfig(Group):
         return plain
 
 
-def fields() -> dict[str, dict[str, Any]]:
-    """The JSON schema of each setting by its full name, such as ``optimiser.momentum``."""
-    whole, found = TrainConfig.model_json_schema(), dict[str, dict[str, Any]]()
-    for name, field in whole["properties"].items():
-        part = whole["$defs"].get(field.get("$ref", "").rpartition("/")[2])
-        single = part and {f"{name}.{key}": value for key, value in part["properties"].items()}
-        found |= single or {name: field}
-    return found
-
-
-def allowed(field: Mapping[str, Any]) -> str:
-    """The values a setting takes, in words.
-
-    Example:
-        >>> allowed(fields()["optimiser.momentum"])
-        'a number in [0, 1), or null'
-    """
-    kinds = field.get("anyOf", [field])
-    said = " or ".join(_allowed(kind) for kind in kinds if kind.get("type") != "null")
-    return f"{said}, or null" if {"type": "null"} in kinds else said
-
-
-def _allowed(kind: Mapping[str, Any]) -> str:
-    words = {"boolean": "true or false", "integer": "a whole number", "number": "a number"}
-    words |= {"string": "text", "array": "a list of numbers", "object": "settings by name"}
-    if "const" in kind:
-        return str(kind["const"])
-    said = f"one of {', '.join(kind['enum'])}" if "enum" in kind else words[kind["type"]]
-    if "maxItems" in kind:
-        said = f"a list of {kind['maxItems']} numbers"
-    low, high = kind.get("minimum"), kind.get("maximum")
-    above, below = kind.get("exclusiveMinimum", low), kind.get("exclusiveMaximum", high)
-    if below is not None:
-        said += f" in {'(' if low is None else '['}{above}, {below}{')' if high is None else ']'}"
-    elif above is not None:
-        said += f" {'>' if low is None else '>='} {above}"
-    return said
-
-
-def complaint(error: ValidationError) -> str:
-    """The first refused setting in words: its full name, what it takes and what it got."""
-    first = error.errors(include_url=False)[0]
-    path = [part for part in first["loc"] if isinstance(part, str)]
-    name, known = ".".join(path), fields()
-    if name not in known and path[:1] and path[0] in known:  # below it stands a part of its type
-        name = path[0]
-    match first["type"]:
-        case "value_error":  # settings that do not go together; the message begins with a name
-            return ".".join([*path, first["msg"].removeprefix("Value error, ")])
-        case "extra_forbidden":
-            beside = [key.split(".") for key in known if key.startswith(name.rpartition(".")[0])]
-            listed = dict.fromkeys(key[len(path) - 1] for key in beside)
-            guess = suggestions.did_you_mean(nearest(name, known))
-            return f"unknown setting {name}; allowed: {', '.join(listed)}{guess}"
-        case "model_type":
-            return f"{name} must hold settings by name, got {first['input']!r}"
-    finite = "finite and " if first["type"] == "finite_number" else ""
-    kinds = known[name].get("anyOf", [known[name]])
-    choices = [choice for kind in kinds for choice in kind.get("enum", ())]
-    guess = suggestions.meant(str(first["input"]), choices)
-    return f"{name} must be {finite}{allowed(known[name])}, got {first['input']!r}{guess}"
-
-
-_ABBREVIATIONS: Final = {
+ABBREVIATIONS: Final = {
     "amp": "precision",
     "bs": "batch_size",
     "early_stopping": "validation.patience",
@@ -406,19 +342,4 @@ _ABBREVIATIONS: Final = {
     "warmup": "schedule.warmup_epochs",
     "wd": "optimiser.weight_decay",
 }
-
-
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The full names that an unknown one is closest to, at most three; none if none is close.
-
-    Example:
-        >>> nearest("lr", fields()), nearest("optimiser.momentun", fields())
-        (['optimiser.learning_rate'], ['optimiser.momentum'])
-    """
-    group, _, last = name.lower().rpartition(".")
-    if last in _ABBREVIATIONS:
-        return [_ABBREVIATIONS[last]]
-    parts = dict.fromkeys(part for each in known for part in (each, each.partition(".")[0]))
-    beside = [each for each in parts if each.startswith(f"{group}.")] or list(parts)
-    ends = {each.rpartition(".")[2]: each for each in reversed(beside)}
-    return [ends[end] for end in suggestions.nearest(last, ends)]
+"""Settings by what other programs call them."""

@@ -18,13 +18,14 @@ from florilege.data.sources import own_pictures
 from florilege.data.training_split import add_options
 from florilege.errors import UsageError
 from florilege.models.backbones import normalises, own_preprocess, side_taken
+from florilege.settings import complaint
 from florilege.suggestions import meant
-from florilege.training.config import ADAMW, CLIP_NORM, DEFAULT_LOSS, TrainConfig, complaint
+from florilege.training.config import ABBREVIATIONS, ADAMW, CLIP_NORM, DEFAULT_LOSS, TrainConfig
 from florilege.training.recipes import RECIPES, Recipe
 
 Plain = dict[str, Any]
 
-_NAMES: Final = ("loss.name", "optimiser.name")
+_NAMES: Final = ("loss.name", "optimiser.name", "optimizer.name")
 
 
 class _Loader(yaml.SafeLoader):
@@ -52,11 +53,10 @@ def resolve(
     Raises:
         UsageError: An unknown key or recipe, a value out of range, or an unreadable file.
     """
-    given = {key: value for key, value in flags.items() if value is not None}
-    if "loss" in given:
-        given["loss"] = {"name": given["loss"]}
-    written = read_yaml(config) if config else {}
-    explicit = merge(written, given)
+    settings = {key: value for key, value in flags.items() if value is not None}
+    if "loss" in settings:
+        settings["loss"] = {"name": settings["loss"]}
+    explicit = merge(read_yaml(config) if config else {}, settings)
     # names go first: after their parameters they would drop them
     for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
         explicit = merge(explicit, parse_override(override))
@@ -93,16 +93,16 @@ def _with_preprocess(config: TrainConfig) -> TrainConfig:
     network that starts from nothing or from one of ours; other weights know their own.
     """
     try:
-        wanted = asdict(own_preprocess(config.backbone, config.weights))
+        defaults = asdict(own_preprocess(config.backbone, config.weights))
     except ValueError as error:
         raise UsageError(str(error)) from error
     if own := own_pictures(config.data):
-        wanted |= {"image_size": side_taken(config.backbone, own.side), "crop_fraction": 1.0}
+        defaults |= {"image_size": side_taken(config.backbone, own.side), "crop_fraction": 1.0}
         ours = config.weights is None or Path(config.weights).is_dir()
         if ours and own.mean is not None:
-            wanted |= {"mean": own.mean, "std": own.std}
-    unsaid = {name: value for name, value in wanted.items() if getattr(config, name) is None}
-    return config.model_copy(update=unsaid)
+            defaults |= {"mean": own.mean, "std": own.std}
+    unset = {name: value for name, value in defaults.items() if getattr(config, name) is None}
+    return config.model_copy(update=unset)
 
 
 def _with_clipping(config: TrainConfig) -> TrainConfig:
@@ -126,9 +126,9 @@ def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
     if "data" not in plain:
         raise UsageError("no data given: add --data (a folder, a manifest, or flora)")
     try:
-        return TrainConfig.model_validate(_today(plain))
+        return TrainConfig.model_validate(_our_names(plain))
     except ValidationError as error:
-        raise UsageError(complaint(error)) from error
+        raise UsageError(complaint(error, TrainConfig, ABBREVIATIONS)) from error
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
@@ -141,26 +141,35 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
         >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
         {'a': {'b': 3, 'c': 2}}
     """
-    merged, above = _today(below), _today(above)
+    merged, above = _our_names(below), _our_names(above)
     for key, value in above.items():
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             other_loss = key == "loss" and value.get("name", old.get("name")) != old.get("name")
             if key == "optimiser" and value.get("name") not in (None, old.get("name", "sgd")):
-                old = {name: kept for name, kept in old.items() if name not in ADAMW}
+                old = {name: value for name, value in old.items() if name not in ADAMW}
             merged[key] = dict(value) if other_loss else merge(old, value)
         else:
             merged[key] = value
     return merged
 
 
-def _today(plain: Mapping[str, Any]) -> Plain:
-    """Today's names of settings: ``validation.k`` was ``validation.average_k``."""
-    part = plain.get("validation")
-    if not (isinstance(part, Mapping) and "average_k" in part):
-        return dict(plain)
-    renamed = {"k" if key == "average_k" else key: value for key, value in part.items()}
-    return {**plain, "validation": renamed}
+def _our_names(plain: Mapping[str, Any]) -> Plain:
+    """Our names of settings: ``optimizer`` is ``optimiser``, and ``validation.k`` was
+    ``validation.average_k``.
+    """
+    settings = dict(plain)
+    if "optimizer" in settings:
+        ours, other = settings.get("optimiser"), settings.pop("optimizer")
+        if isinstance(ours, Mapping) and isinstance(other, Mapping):
+            other = merge(ours, other)
+        settings["optimiser"] = other
+    part = settings.get("validation")
+    if isinstance(part, Mapping) and "average_k" in part:
+        settings["validation"] = {
+            "k" if key == "average_k" else key: value for key, value in part.items()
+        }
+    return settings
 
 
 def parse_override(text: str) -> Plain:

@@ -26,7 +26,7 @@ from florilege.training.pictures import (
     decode_for_training,
     decode_to_keep,
     keep_all,
-    prepared,
+    loader_of,
     short_side,
     training_side,
     unreadable,
@@ -68,9 +68,9 @@ class EvaluationBatches(TorchDataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index]
-        found: list[Any] = [self.pictures.read(row) for row in rows.tolist()]
-        problems = tuple(item for item in found if isinstance(item, str))
-        views = [] if problems else self.views(rows, found)
+        pictures: list[Any] = [self.pictures.read(row) for row in rows.tolist()]
+        problems = tuple(each for each in pictures if isinstance(each, str))
+        views = [] if problems else self.views(rows, pictures)
         return Batch(
             images=torch.from_numpy(np.stack(views)) if views else torch.empty(0),
             labels=torch.from_numpy(self.pictures.split.labels[rows]),
@@ -79,9 +79,9 @@ class EvaluationBatches(TorchDataset[Batch]):
             problems=problems,
         )
 
-    def views(self, _rows: NDArray[np.int64], found: list[Any]) -> list[Any]:
+    def views(self, _rows: NDArray[np.int64], pictures: list[Any]) -> list[Any]:
         """What the network sees of these pictures."""
-        return found
+        return pictures
 
 
 class TrainingBatches(EvaluationBatches):
@@ -92,7 +92,6 @@ class TrainingBatches(EvaluationBatches):
         config: Size, seed, batch size over all processes, and augmentation.
         ranks: The processes that share each batch.
         epoch: From 0.
-        first: Batches of this epoch that are already done.
     """
 
     def __init__(
@@ -101,22 +100,29 @@ class TrainingBatches(EvaluationBatches):
         config: TrainConfig,
         ranks: Ranks = ALONE,
         *,
-        epoch: int,
-        first: int = 0,
+        epoch: int = 0,
     ) -> None:
         super().__init__(pictures, config.batch_size)
-        self.config, self.epoch = config, epoch
-        rows = order(config.seed, epoch, len(pictures))
-        self.whole = split_batches(rows, config.batch_size, 2 * ranks.count)[first:]
-        self.batches = [ranks.part(batch) for batch in self.whole]
+        self.config, self.ranks = config, ranks
+        self.begin(epoch)
 
-    def views(self, rows: NDArray[np.int64], found: list[Any]) -> list[Any]:
+    def begin(self, epoch: int) -> None:
+        """Continue with the batches of another epoch; there are as many in each."""
+        self.epoch = epoch
+        rows = order(self.config.seed, epoch, len(self.pictures))
+        self.whole = split_batches(rows, self.config.batch_size, 2 * self.ranks.count)
+        self.batches = [self.ranks.part(batch) for batch in self.whole]
+
+    def views(self, rows: NDArray[np.int64], pictures: list[Any]) -> list[Any]:
         """Each at the size of the input, changed at random by the numbers drawn for its row."""
         if isinstance(self.pictures, Features):
-            return found
+            return pictures
         size, changes = self.config.preprocess.image_size, self.config.augment
         draws = uniforms(self.config.seed, self.epoch, rows, DRAWS).tolist()
-        return [augment(one, size, changes, drawn) for one, drawn in zip(found, draws, strict=True)]
+        return [
+            augment(picture, size, changes, numbers)
+            for picture, numbers in zip(pictures, draws, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -159,20 +165,78 @@ def open_sources(
     if room >= len(train) * 4 * kept_side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
         keeper = replace(training, decoder=partial(decode_to_keep, side=side))
         training = keep_all(keeper, workers=readers)
-    spare = 0 if training.kept is not None and not on_gpu else max(1, ranks.cores - 1)
+    spare = 0 if training.in_memory is not None and not on_gpu else max(1, ranks.cores - 1)
     return Sources(training, validation, spare if config.workers is None else config.workers)
 
 
-def iterate(batches: EvaluationBatches, *, workers: int, pin: bool) -> Iterator[Batch]:
-    """The batches in order, prepared ahead by ``workers`` processes.
+class _Place(NamedTuple):
+    """A batch of a run."""
 
-    Raises:
-        DataError: A picture cannot be read; the message names it.
+    epoch: int | None  # from 0; None is validation
+    number: int
+
+
+class _AllBatches(TorchDataset[Batch]):
+    """Every batch of a run by its place, which tells a worker when another epoch begins."""
+
+    def __init__(self, training: TrainingBatches, validation: EvaluationBatches) -> None:
+        self.training, self.validation = training, validation
+
+    def __getitem__(self, place: _Place) -> Batch:
+        if place.epoch is None:
+            return self.validation[place.number]
+        if place.epoch != self.training.epoch:
+            self.training.begin(place.epoch)
+        return self.training[place.number]
+
+
+class BatchLoader:
+    """The batches of a run, prepared ahead by processes that live as long as the loader.
+
+    Args:
+        sources: Where pictures come from, and how many processes prepare them.
+        config: Settings of the run.
+        ranks: The processes that train together.
+        pin: Whether batches go to page-locked memory, from which a GPU copies while it computes.
     """
-    for batch in prepared(batches, workers=min(workers, len(batches)), pin=pin):
-        if batch.problems:
-            raise unreadable(batch.problems, batches.pictures.split.name)
-        yield batch
+
+    def __init__(
+        self, sources: Sources, config: TrainConfig, ranks: Ranks = ALONE, *, pin: bool = False
+    ) -> None:
+        self.sources = sources
+        size = 2 * -(-config.batch_size // ranks.count)
+        training = TrainingBatches(sources.training, config, ranks)
+        validation = EvaluationBatches(sources.validation, size, ranks=ranks)
+        self.training_batches, self.validation_batches = len(training), len(validation)
+        self.validation_rounds = validation.rounds
+        self._places: list[_Place] = []  # of the batches that are asked for next
+        self._loader = loader_of(
+            _AllBatches(training, validation),
+            sampler=self._places,
+            workers=min(sources.workers, max(len(training), len(validation))),
+            pin=pin,
+        )
+
+    def training(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from the ``first`` on.
+
+        Raises:
+            DataError: A picture cannot be read; the message names it.
+        """
+        places = [_Place(epoch, number) for number in range(first, self.training_batches)]
+        return self._prepared(places, self.sources.training)
+
+    def validation(self) -> Iterator[Batch]:
+        """The batches of `val` that fall to this process; errors as in :meth:`training`."""
+        places = [_Place(None, number) for number in range(self.validation_batches)]
+        return self._prepared(places, self.sources.validation)
+
+    def _prepared(self, places: list[_Place], pictures: Pictures | Features) -> Iterator[Batch]:
+        self._places[:] = places
+        for batch in self._loader:
+            if batch.problems:
+                raise unreadable(batch.problems, pictures.split.name)
+            yield batch
 
 
 def split_batches(

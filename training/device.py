@@ -76,6 +76,23 @@ def cpu_has_bf16_units() -> bool:
 
 
 @contextmanager
+def tuned(compute: Compute) -> Iterator[None]:
+    """Let cuDNN time its convolutions once for each size of batch and keep the fastest.
+
+    A run has few sizes, as all pictures are equally large. Who asks torch for deterministic
+    algorithms gets those instead: which is fastest may differ from one start to the next.
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark
+    fixed = torch.are_deterministic_algorithms_enabled() or cudnn.deterministic
+    cudnn.benchmark = before or (compute.on_gpu and not fixed)
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before
+
+
+@contextmanager
 def exhausted() -> Iterator[None]:
     """Say of a run that ends for want of memory what can be done about it.
 
@@ -85,17 +102,17 @@ def exhausted() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        said = str(error)
+        reason = str(error)
         full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if full or "can't allocate memory" in said:
+        if full or "can't allocate memory" in reason:
             what = "there is not enough memory"
-        elif "DataLoader worker" in said:
+        elif "DataLoader worker" in reason:
             what = "a process that prepares pictures was killed, perhaps for want of memory"
         else:
             raise
         raise FlorilegeError(
             f"{what}: lower batch_size (accumulate=2 makes a step of two batches), image_size, "
-            "cache_mb or workers. Everything up to the last checkpoint is safe: --resume goes on"
+            "cache_mb or workers. Everything up to the last checkpoint is safe: --resume continues"
         ) from error
 
 

@@ -117,12 +117,12 @@ class Ranks:
 
         They find what it has left on the disk.
         """
-        made: Value
+        result: Value
         for turn in (self.first, not self.first):
             with self.agreeing(patiently=True):
                 if turn:
-                    made = make()
-        return made
+                    result = make()
+        return result
 
     def check_same(self, facts: Mapping[str, object]) -> None:
         """Refuse to begin with processes that were given different things.
@@ -158,8 +158,8 @@ class Ranks:
         So a checkpoint need not hold them. Alone, the state of torch's generator goes on.
         """
         if not self.alone:
-            drawn = np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)
-            torch.manual_seed(int(drawn[0]))
+            state = np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)
+            torch.manual_seed(int(state[0]))
 
     def spread_buffers(self, *models: nn.Module) -> None:
         """Give every process the statistics of batch norms that the first has."""
@@ -261,5 +261,5 @@ def is_first() -> bool:
 def _is_of_the_group(error: Exception) -> bool:
     """Whether it says that a message between processes failed; gloo has no type of its own."""
     words = ("gloo", "NCCL", "pair closure")
-    said = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
-    return said or isinstance(error, dist.DistError)
+    failed = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return failed or isinstance(error, dist.DistError)

@@ -83,21 +83,21 @@ class ValidationOf:
     def result(self) -> Validation:
         """The figures of all rows, at least one."""
         metric, largest = self._metric, next(iter(self._sets.values())).largest_k
-        chosen = set() if metric.fixed_size else {metric.k}
-        sizes = sorted({k for k in REPORTED_K if k <= largest} | chosen)
+        metric_k = set() if metric.fixed_size else {metric.k}
+        sizes = sorted({k for k in REPORTED_K if k <= largest} | metric_k)
         by_k = {
             served: {k: s.accuracy(k, _row_mean) for k in sizes} for served, s in self._sets.items()
         }
-        ranks = {head: np.concatenate(found) for head, found in self._ranks.items()}
-        top_1 = {head: int((found == 0).sum()) / self._rows for head, found in ranks.items()}
+        ranks = {head: np.concatenate(parts) for head, parts in self._ranks.items()}
+        top_1 = {head: int((rank == 0).sum()) / self._rows for head, rank in ranks.items()}
         mean = _row_mean
         if metric.macro:
             mean = partial(class_mean, labels=np.concatenate(self._labels))
         if metric.fixed_size:
             kind = SCORE_KINDS[0]  # all rank the classes alike
             values = {
-                Served(head=head, score_kind=kind): mean(found < metric.k)
-                for head, found in ranks.items()
+                Served(head=head, score_kind=kind): mean(rank < metric.k)
+                for head, rank in ranks.items()
             }
         else:
             values = {served: s.accuracy(metric.k, mean) for served, s in self._sets.items()}
@@ -115,9 +115,9 @@ class _Sets:
         self._top = TopScores(rows, largest_k)
         self._true: list[NDArray[np.float64]] = []
 
-    def update(self, found: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
-        self._top.update(found)
-        self._true.append(found[np.arange(len(labels)), labels])
+    def update(self, values: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
+        self._top.update(values)
+        self._true.append(values[np.arange(len(labels)), labels])
 
     def accuracy(self, average_k: float, mean: Mean) -> float:
         """At a mean size of exactly K, so that epochs and heads can be compared.

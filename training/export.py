@@ -141,10 +141,11 @@ def model_card(
         began_with: The weights that training started from, if any.
         blended: What was done to the head, if anything; see ``florilege.training.frozen.blend``.
     """
-    counts, wanted = classes.counts, config.preprocess
+    counts, preprocess, size = classes.counts, config.preprocess, config.preprocess.image_size
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"
     head = f"\n- Head: {blended}." if blended else ""
+    mean, deviation = _numbers(preprocess.mean), _numbers(preprocess.std)
     return f"""# {name}
 
 A `{config.backbone}` network that tells {len(classes)} classes apart{spread}. It answers a
@@ -156,9 +157,9 @@ size K.
 - Data: `{config.data}`, split `train`{pictures}.
 - Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}.{head}
 - Starting weights: {_starting_weights(config, began_with)}.
-- Input: {wanted.image_size} x {wanted.image_size} pixels, RGB, {wanted.resample}, from the centre
-  square of {wanted.crop_fraction:.4g} of the short side; mean {_numbers(wanted.mean)}, standard
-  deviation {_numbers(wanted.std)}.
+- Input: {size} x {size} pixels, RGB, {preprocess.resample}, from the centre
+  square of {preprocess.crop_fraction:.4g} of the short side; mean {mean}, standard
+  deviation {deviation}.
 
 ## Figures
 

@@ -104,10 +104,10 @@ def export_int8(path: Path, out: Path, data: str, *, photos: int = PHOTOS) -> Va
         if calibrated.measured.data_sha256 != record.measured.data_sha256:
             old = _copy(bundle, Path(scratch) / "float")  # other photos would move its thresholds
             _calibrated(old, record, data, calibrated_on)
-        found = _judged(old, new, data, judged_on)
-        if not found.why_not:
-            _write(open_bundle(new.path), found, len(rows), bundle, out)
-    return found
+        variant = _judged(old, new, data, judged_on)
+        if not variant.why_not:
+            _write(open_bundle(new.path), variant, len(rows), bundle, out)
+    return variant
 
 
 def _splits(data: str) -> tuple[str, str]:
@@ -125,11 +125,13 @@ def _quantised(bundle: Bundle, photos: Split, folder: Path) -> Bundle:
             raise DataError(f"{photos.names[row]}: {error}; repair or remove it") from error
 
     graph = int8_graph(bundle.read(MODEL), len(photos), picture, name=str(bundle.path))
-    kept = {name: bundle.read(name) for name in _KEPT if bundle.has(name)}
-    told = {PROVENANCE: _json(bundle.read_object(PROVENANCE))}  # it says what chose the checkpoint
+    files = {name: bundle.read(name) for name in _KEPT if bundle.has(name)}
+    provenance = {
+        PROVENANCE: _json(bundle.read_object(PROVENANCE))
+    }  # it says what chose the checkpoint
     return write_bundle(
         folder,
-        {MODEL: graph, **kept, **told},
+        {MODEL: graph, **files, **provenance},
         name=bundle.name,
         version=f"{bundle.version}-int8",
         heads=bundle.heads,
@@ -154,7 +156,7 @@ def _as_before(record: CalibrationRecord) -> dict[str, Any]:
     Head and kind of score are named only if they were then: photos that chose them may promise
     less, and a second calibration must not hide that.
     """
-    given, rejection = not record.measured.chose_head, record.rejection
+    named, rejection = not record.measured.chose_head, record.rejection
     promised = record.point("average_k", guarantee="probability")
     share = {} if rejection is None else {"suspect_share": rejection.share}
     return {
@@ -164,8 +166,8 @@ def _as_before(record: CalibrationRecord) -> dict[str, Any]:
         "min_size": record.point("average_k").min_size,
         "micro_weight": record.micro_weight,
         "temperatures": (record.temperature,),
-        "head": record.head if given else None,
-        "score_kind": record.score_kind if given else None,
+        "head": record.head if named else None,
+        "score_kind": record.score_kind if named else None,
         "rejection_method": None if rejection is None else rejection.method,
         "small_classes": record.small_classes or "marginal",
         "delta": promised.delta,
@@ -200,35 +202,35 @@ def _speed(old: Bundle, new: Bundle) -> tuple[float, float]:
     sessions = [Session(bundle, device="cpu") for bundle in (old, new)]
     seconds: list[list[float]] = [[], []]
     for _ in range(TIMED):
-        for session, taken in zip(sessions, seconds, strict=True):
-            begun = time.process_time()
+        for session, times in zip(sessions, seconds, strict=True):
+            start = time.process_time()
             session.logits(image)
-            taken.append(time.process_time() - begun)
+            times.append(time.process_time() - start)
     return 1000 * median(seconds[0]), 1000 * median(seconds[1])
 
 
-def _write(new: Bundle, found: Variant, photos: int, old: Bundle, out: Path) -> None:
+def _write(new: Bundle, variant: Variant, photos: int, old: Bundle, out: Path) -> None:
     """Write the calibrated variant, with what is known of it in its papers."""
-    first, sets = found.comparisons[0], found.sets
+    first, sets = variant.comparisons[0], variant.sets
     files = {name: new.read(name) for name in new.manifest.files}
-    told = {
+    summary = {
         "made_of": old.sha256,
         "photos": photos,
         "percentile": PERCENTILE,
-        "split": found.split,
+        "split": variant.split,
         "sets": asdict(sets),
         "judged": asdict(first),
     }
     body = (
         f"The convolutions calculate with eight bits, scaled on {photos:,} training photos. On the "
-        f"{sets.rows:,} photos of `{found.split}`, `{first.rule}`: sets equal to those of the float"
-        f" network for {sets.equal / sets.rows * 100:.1f} %, equal or one within the other for "
-        f"{sets.nested / sets.rows * 100:.1f} %; hit rate {first.hit_rate.old:.4f} before, "
+        f"{sets.rows:,} photos of `{variant.split}`, `{first.rule}`: sets equal to those of the "
+        f"float network for {sets.equal / sets.rows * 100:.1f} %, equal or one within the other "
+        f"for {sets.nested / sets.rows * 100:.1f} %; hit rate {first.hit_rate.old:.4f} before, "
         f"{first.hit_rate.new:.4f} now; mean size {first.size.old:.3f} before, "
         f"{first.size.new:.3f} now."
     )
     files[CARD] = replace_section(read_papers(new).card, "Eight bits", body).encode()
-    files[PROVENANCE] = _json({**new.read_object(PROVENANCE), "int8": told})
+    files[PROVENANCE] = _json({**new.read_object(PROVENANCE), "int8": summary})
     write_bundle(out, files, name=new.name, version=new.version, heads=new.heads)
 
 

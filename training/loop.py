@@ -20,13 +20,7 @@ from florilege.progress import Advance, progress
 from florilege.training import checkpoint, history
 from florilege.training.checkpoint import Position, Trained
 from florilege.training.config import TrainConfig
-from florilege.training.data_loader import (
-    Batch,
-    EvaluationBatches,
-    Sources,
-    TrainingBatches,
-    iterate,
-)
+from florilege.training.data_loader import Batch, BatchLoader, Sources
 from florilege.training.device import Compute, compiling
 from florilege.training.distributed import ALONE, Ranks, Votes
 from florilege.training.evaluation import Validation, ValidationOf
@@ -69,21 +63,21 @@ class Run:
         self.clock = self.saved_at = time.monotonic()
         self.interruption, self.votes = Interruption(), Votes(self.ranks)
         self.append_events: Callable[[history.Row], None]
+        self.loader: BatchLoader | None = None
         restored = self.folder.last.is_file()
         self.saved_step = self.position.step if restored else None
 
     def on_inputs(self, network: nn.Module) -> nn.Module:
         """``network`` as it takes the inputs of a batch, on the device."""
         if not isinstance(network, HeadOnFeatures):
-            wanted = self.config.preprocess
-            network = PictureNetwork(network, wanted.mean, wanted.std)
+            preprocess = self.config.preprocess
+            network = PictureNetwork(network, preprocess.mean, preprocess.std)
         return network.to(self.compute.device)
 
     def fit(self, sources: Sources) -> None:
         """Train from the position to the last epoch, or until patience runs out."""
         config = self.config
-        batches = TrainingBatches(sources.training, config, self.ranks, epoch=0)
-        steps = -(-len(batches) // config.accumulate)
+        steps = -(-self.loader_of(sources).training_batches // config.accumulate)
         self.settle(sources)
         self.clock = self.saved_at = time.monotonic()
         with ExitStack() as stack:
@@ -96,6 +90,13 @@ class Run:
             while self.position.epoch < config.epochs and not self.out_of_patience():
                 self.train_epoch(sources, steps, advance)
                 self.end_epoch(self.validate(sources), steps)
+        self.loader = None  # its workers end
+
+    def loader_of(self, sources: Sources) -> BatchLoader:
+        """The batches of ``sources``, prepared by the same workers in every epoch."""
+        if self.loader is None or self.loader.sources is not sources:
+            self.loader = BatchLoader(sources, self.config, self.ranks, pin=self.compute.on_gpu)
+        return self.loader
 
     def settle(self, sources: Sources) -> None:
         """Let ``DistributedDataParallel`` order its messages before the first step.
@@ -109,20 +110,17 @@ class Run:
         with self.compute.autocast():
             inputs = sources.blank(self.config.preprocess.image_size)
             outputs = self.averaging(inputs.to(self.compute.device))
-        found = by_head(self.objective.head, outputs).values()
-        torch.autograd.backward(torch.stack([logits.float().sum() for logits in found]).sum())
+        outputs_by_head = by_head(self.objective.head, outputs).values()
+        torch.autograd.backward(
+            torch.stack([logits.float().sum() for logits in outputs_by_head]).sum()
+        )
         self.trained.optimiser.zero_grad(set_to_none=True)
 
     def train_epoch(self, sources: Sources, steps: int, advance: Advance) -> None:
         """The batches of this epoch that are not done yet."""
         position = self.position
-        batches = TrainingBatches(
-            *(sources.training, self.config, self.ranks),
-            epoch=position.epoch,
-            first=position.batch,
-        )
         self.averaging.train()
-        stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
+        stream = self.loader_of(sources).training(position.epoch, position.batch)
         while group := list(islice(stream, self.config.accumulate)):
             loss, rows = self.train_step(group, steps), sum(len(batch.whole) for batch in group)
             self.sums[0] += loss.double() * rows
@@ -200,35 +198,34 @@ class Run:
         self.ranks.spread_buffers(self.model, self.measured)
         self.model.eval()
         self.measured.eval()
-        size = 2 * -(-self.config.batch_size // self.ranks.count)
-        batches = EvaluationBatches(sources.validation, size, ranks=self.ranks)
-        stream = iterate(batches, workers=sources.workers, pin=self.compute.on_gpu)
-        gathered = ValidationOf(
+        loader = self.loader_of(sources)
+        stream = loader.validation()
+        figures = ValidationOf(
             rows=len(sources.validation), metric=self.config.validation.chosen_by
         )
         finite = True
-        for _ in range(batches.rounds):
+        for _ in range(loader.validation_rounds):
             self.save_if_due()
             batch = next(stream, None)
             part = None if batch is None else (self.predict(batch.images), batch.labels.numpy())
             for logits, labels in filter(None, self.ranks.gather(part)):
                 finite &= all(bool(np.isfinite(values).all()) for values in logits.values())
                 if finite:
-                    gathered.update(logits, labels)
+                    figures.update(logits, labels)
         with self.ranks.agreeing():
             if not finite:
                 raise self.diverged(
                     f"logits on val are no longer finite after step {self.position.step}"
                 )
-        return self.ranks.of_first(gathered.result)
+        return self.ranks.of_first(figures.result)
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> dict[str, NDArray[np.float32]]:
         """Logits by head of uint8 pictures ``(batch, height, width, 3)``."""
         with self.compute.autocast():
             outputs = self.measured(images.to(self.compute.device, non_blocking=True))
-        found = by_head(self.objective.head, outputs)
-        return {head: logits.float().cpu().numpy() for head, logits in found.items()}
+        logits_by_head = by_head(self.objective.head, outputs)
+        return {head: logits.float().cpu().numpy() for head, logits in logits_by_head.items()}
 
     def end_epoch(self, validation: Validation, steps: int) -> None:
         """Count the epoch, keep the weights if they are the best, write everything down."""
@@ -311,13 +308,13 @@ class Run:
 
     def diverged(self, what: str) -> UsageError:
         """The error for a run whose numbers are no longer finite, saying what to do."""
-        kept = f"{self.folder.last} is still that of step {self.saved_step}"
+        checkpoint_note = f"{self.folder.last} is still that of step {self.saved_step}"
         if self.saved_step is None:
-            kept = "no checkpoint had been written yet"
+            checkpoint_note = "no checkpoint had been written yet"
         return UsageError(
             f"{what}: lower --set optimiser.learning_rate, add warm-up "
             "(--set schedule.warmup_epochs=1) or clip gradients (--set optimiser.clip_norm=1) and "
-            f"train into another --out; {kept}"
+            f"train into another --out; {checkpoint_note}"
         )
 
     def count_time(self) -> None:

@@ -67,8 +67,8 @@ class Objective:
 
     def _counted(self, labels: Tensor) -> float:
         """What the mean over rows with these labels divides by."""
-        kept, weight = labels[labels != self.loss_fn.ignore_index], self._weight
-        return len(kept) if weight is None else float(weight[kept].sum())
+        labels, weight = labels[labels != self.loss_fn.ignore_index], self._weight
+        return len(labels) if weight is None else float(weight[labels].sum())
 
     @cached_property
     def _weight(self) -> Tensor | None:
@@ -114,45 +114,60 @@ def make_objective(
         UsageError: An unknown loss or parameter, a value out of range, or a head that the loss
             cannot train.
     """
-    fitting, kind = head_of(name, head), losses.LOSSES[name]
+    head = head_of(name, head)
     classes, rows = len(class_counts), sum(class_counts)
-    known = inspect.signature(kind).parameters
-    facts = {"class_counts": list(class_counts), "rows": rows}
-    filled: dict[str, Any] = {key: fact for key, fact in facts.items() if key in known}
-    notes: list[str] = []
-    for key in ("k", "average_k"):
-        if key in known and key not in parameters and known[key].default >= classes:
-            filled[key] = classes - 1
-            notes.append(f"loss {name}: {key} is {classes - 1}, the largest for {classes} classes")
-    if kind.head == "cosine" != fitting and "scale" not in parameters:
-        filled["scale"] = 1.0
-        notes.append(f"loss {name}: scale is 1, its default is for the cosines of a cosine head")
-    if accumulate > 1 and "recent_batches" in known and "recent_batches" not in parameters:
-        filled["recent_batches"] = accumulate - 1
+    defaults, notes = _fit_to_data(name, parameters, head, class_counts)
+    signature = inspect.signature(losses.LOSSES[name]).parameters
+    if accumulate > 1 and "recent_batches" in signature and "recent_batches" not in parameters:
+        defaults["recent_batches"] = accumulate - 1
         notes.append(
             f"loss {name}: recent_batches is {accumulate - 1}, so that candidates are chosen over "
             f"the {accumulate} batches of a step"
         )
     if class_weight_power:
-        filled["weight"] = class_weights(class_counts, class_weight_power)
-        lightest, heaviest = min(filled["weight"]), max(filled["weight"])
-        notes.append(f"loss {name}: class weights from {lightest:.3g} to {heaviest:.3g}")
+        weight = defaults["weight"] = class_weights(class_counts, class_weight_power)
+        notes.append(f"loss {name}: class weights from {min(weight):.3g} to {max(weight):.3g}")
     try:
-        loss_fn = losses.build(name, **{**filled, **parameters})
+        loss_fn = losses.build(name, **{**defaults, **parameters})
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
     _check_fit(loss_fn, classes=classes, rows=rows)
     if mixup and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
         why = "estimates the labels of each picture" if loss_fn.takes_rows else "ignores labels"
         raise UsageError(f"mixup does not go with loss {name}, which {why}: leave mixup at 0")
-    takes_scale = fitting == "cosine" and loss_fn.scale is None
-    if head_scale is not None and not takes_scale:
+    return Objective(loss_fn, head, tuple(notes), _scale_before(name, loss_fn, head, head_scale))
+
+
+def _fit_to_data(
+    name: str, parameters: Mapping[str, Any], head: str, class_counts: Sequence[int]
+) -> tuple[dict[str, Any], list[str]]:
+    """What the data and the head say of parameters that are not set, and notes on it."""
+    classes, kind = len(class_counts), losses.LOSSES[name]
+    signature = inspect.signature(kind).parameters
+    facts = {"class_counts": list(class_counts), "rows": sum(class_counts)}
+    defaults: dict[str, Any] = {key: fact for key, fact in facts.items() if key in signature}
+    notes = list[str]()
+    for key in ("k", "average_k"):
+        unset = key in signature and key not in parameters
+        if unset and signature[key].default >= classes:
+            defaults[key] = classes - 1
+            notes.append(f"loss {name}: {key} is {classes - 1}, the largest for {classes} classes")
+    if kind.head == "cosine" != head and "scale" not in parameters:
+        defaults["scale"] = 1.0
+        notes.append(f"loss {name}: scale is 1, its default is for the cosines of a cosine head")
+    return defaults, notes
+
+
+def _scale_before(name: str, loss_fn: Loss, head: str, head_scale: float | None) -> float | None:
+    """What cosines are multiplied by before a loss without a scale; None for other heads."""
+    if head == "cosine" and loss_fn.scale is None:
+        return head_scale or _HEAD_SCALE
+    if head_scale is not None:
         raise UsageError(
             f"head_scale is for a cosine head and a loss without a scale; {name} trains a "
-            f"{fitting} head{'' if loss_fn.scale is None else ' with loss.scale'}"
+            f"{head} head{'' if loss_fn.scale is None else ' with loss.scale'}"
         )
-    scale = (head_scale or _HEAD_SCALE) if takes_scale else None
-    return Objective(loss_fn, fitting, tuple(notes), head_scale=scale)
+    return None
 
 
 def class_weights(counts: Sequence[int], power: float) -> list[float]:
@@ -195,8 +210,8 @@ def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
         raise UsageError("loss.reduction must be mean or sum to train with, got none")
 
 
-def head_of(name: str, wanted: str) -> str:
-    """The head a run trains: the one ``wanted``, or for ``auto`` the one its loss asks for.
+def head_of(name: str, head: str) -> str:
+    """The head a run trains: ``head``, or for ``auto`` the one that fits its loss.
 
     Raises:
         UsageError: An unknown loss, or a head that the loss cannot train.
@@ -206,7 +221,7 @@ def head_of(name: str, wanted: str) -> str:
         near = meant(name, losses.LOSSES)
         raise UsageError(f"there is no loss {name!r}; there are: {listed}{near}")
     own: str = losses.LOSSES[name].head
-    head = own if wanted == "auto" else wanted
+    head = own if head == "auto" else head
     if (head == "two_head") != (own == "two_head"):
         raise UsageError(f"loss {name} trains a {own} head, not {head}; leave head at auto")
     return head

@@ -36,9 +36,9 @@ def decode_for_training(data: bytes, *, side: int) -> Image.Image:
     image = decode(data, target=-(-side // 2))  # shrinks to no less than twice its target
     width, height = image.size
     short = min(width, height)
-    left, top = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2
-    if left or top:
-        return image.crop((left, top, left + min(width, 2 * short), top + min(height, 2 * short)))
+    x, y = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2
+    if x or y:
+        return image.crop((x, y, x + min(width, 2 * short), y + min(height, 2 * short)))
     return image
 
 
@@ -72,21 +72,21 @@ def short_side(split: Split) -> int | None:
 class Pictures:
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
-    ``decoder`` turns the bytes of a file into a picture and can be pickled; ``kept`` holds all
+    ``decoder`` turns the bytes of a file into a picture and can be pickled; ``in_memory`` holds all
     pictures, or is None if they are read when asked for.
     """
 
     split: Split
     decoder: Callable[[bytes], Any]
-    kept: Sequence[Picture] | None = None
+    in_memory: Sequence[Picture] | None = None
 
     def __len__(self) -> int:
         return len(self.split)
 
     def read(self, row: int) -> Any:
         """One picture, or what is wrong with its file."""
-        if self.kept is not None:
-            return self.kept[row]
+        if self.in_memory is not None:
+            return self.in_memory[row]
         try:
             return self.decoder(self.split.read(row))
         except (ImageError, OSError) as error:
@@ -111,7 +111,7 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
     Raises:
         DataError: Some cannot be read; the message names them.
     """
-    return replace(pictures, kept=_read_all(pictures, "reading", workers))
+    return replace(pictures, in_memory=_read_all(pictures, "reading", workers))
 
 
 def hash_photos(split: Split, *, workers: int) -> list[bytes]:
@@ -153,16 +153,24 @@ class _Chunks(Dataset[list[Any]]):
 
 def prepared(items: Dataset[Item], *, workers: int, pin: bool = False) -> Iterator[Item]:
     """The items of a data set in order, prepared ahead by ``workers`` processes."""
-    loader = DataLoader(
+    yield from loader_of(items, workers=workers, pin=pin)
+
+
+def loader_of(
+    items: Dataset[Item], *, workers: int, pin: bool = False, sampler: Sequence[Any] | None = None
+) -> DataLoader[Item]:
+    """A loader of single items, by default all in order; its workers live as long as it does."""
+    return DataLoader(
         items,
+        sampler=sampler,
         batch_size=None,
         num_workers=workers,
         collate_fn=_as_it_is,
         pin_memory=pin,
         worker_init_fn=_leave_stopping,
+        persistent_workers=workers > 0,
         generator=torch.Generator(),  # else it would draw from the generator of the run
     )
-    yield from loader
 
 
 def _as_it_is(item: Any) -> Any:

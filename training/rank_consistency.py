@@ -25,10 +25,10 @@ def facts(config: TrainConfig, dataset: Dataset, resumed: RunFolder | None) -> d
 
 def _digest(split: Split) -> str:
     """Number, and names and labels in short, of the pictures of a split."""
-    found = hashlib.sha256(split.labels.tobytes())
+    digest = hashlib.sha256(split.labels.tobytes())
     for name in split.names:
-        found.update(f"{name}\n".encode())
-    return f"{len(split)} pictures {found.hexdigest()[:8]}"
+        digest.update(f"{name}\n".encode())
+    return f"{len(split)} pictures {digest.hexdigest()[:8]}"
 
 
 def _state(run: RunFolder | None) -> str:

@@ -68,11 +68,11 @@ class RunFolder:
                 f"a resumed run keeps its settings, but {differences}. Leave that out, or train "
                 f"into another --out. What may change: {', '.join(MAY_CHANGE)}"
             )
-        known, found = (
+        before, now = (
             [(item.id, item.training_count) for item in table]
             for table in (self.read_classes(), classes)
         )
-        if known != found:
+        if before != now:
             raise DataError(
                 f"{config.data} has changed since the run began: other classes or another number "
                 "of training pictures. Put it back, or train into another --out"

@@ -82,11 +82,11 @@ def _summary(history: Sequence[Row]) -> Iterator[Markup]:
 
 def _accuracies(row: Row) -> dict[str, dict[float, str]]:
     """The columns of average-K accuracy, by head and score in words, then by K."""
-    found = dict[str, dict[float, str]]()
+    columns = dict[str, dict[float, str]]()
     for match in filter(None, map(_ACCURACY.fullmatch, row)):
         choice = f"{_words(match['head'])}, {match['kind']}"
-        found.setdefault(choice, {})[float(match["k"])] = match[0]
-    return found
+        columns.setdefault(choice, {})[float(match["k"])] = match[0]
+    return columns
 
 
 def _choice(column: str) -> str:
@@ -97,13 +97,13 @@ def _choice(column: str) -> str:
 
 
 def _table(row: Row) -> Markup:
-    found = _accuracies(row)
-    sizes = sorted({k for columns in found.values() for k in columns})
+    accuracies = _accuracies(row)
+    sizes = sorted({k for columns in accuracies.values() for k in columns})
     return table(
         ("head, score", *(f"K = {k:g}" for k in sizes)),
         (
             (choice, *(percent(float(row[columns[k]])) for k in sizes))
-            for choice, columns in found.items()
+            for choice, columns in accuracies.items()
         ),
     )
 

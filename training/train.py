@@ -18,7 +18,7 @@ from florilege.training import checkpoint
 from florilege.training.checkpoint import Position, Trained
 from florilege.training.config import TrainConfig
 from florilege.training.data_loader import Sources, open_sources
-from florilege.training.device import Compute, choose, exhausted
+from florilege.training.device import Compute, choose, exhausted, tuned
 from florilege.training.distributed import Ranks, together
 from florilege.training.frozen.blend import blend
 from florilege.training.frozen.feature_store import Features
@@ -27,7 +27,7 @@ from florilege.training.loop import Run, Say
 from florilege.training.network import notes_on_random_weights, seeded, start, unfreeze
 from florilege.training.objective import Objective
 from florilege.training.optimisation.optimizer import make_optimiser
-from florilege.training.optimisation.weight_average import averaged
+from florilege.training.optimisation.weight_average import WeightAverage
 from florilege.training.preparation import (
     frozen_features,
     notes_on_enlarging,
@@ -74,7 +74,7 @@ def train_run(
         KeyboardInterrupt: The user stopped it; ``last.pt`` is up to date.
     """
     compute = choose(config.device, config.precision)
-    with together(compute.device) as ranks, exhausted():
+    with together(compute.device) as ranks, exhausted(), tuned(compute):
         speak, folder = say if ranks.first else _mute, RunFolder(out)
         return _TrainingProcess(config, folder, compute, ranks, speak, resume=resume).train()
 
@@ -212,7 +212,7 @@ class _TrainingProcess:
             trainable,
             make_optimiser(trainable, config.optimiser),
             loss_fn,
-            average=None if decay is None else averaged(trainable, decay),
+            average=None if decay is None else WeightAverage(trainable, decay),
             scaler=self.compute.scaler(),
         )
 

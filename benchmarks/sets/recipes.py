@@ -177,9 +177,9 @@ def first(pictures: Any, count: int) -> Any:
     """The first of some pictures; features stay as they are."""
     if not isinstance(pictures, Pictures):
         return pictures
-    split, kept = pictures.split, pictures.kept
+    split, kept = pictures.split, pictures.in_memory
     few = replace(split, labels=split.labels[:count], names=split.names[:count], observations=None)
-    return replace(pictures, split=few, kept=None if kept is None else kept[:count])
+    return replace(pictures, split=few, in_memory=None if kept is None else kept[:count])
 
 
 def _silent(line: str) -> None:

@@ -36,7 +36,7 @@ def main() -> None:
 
 def line(record: Record, k: int) -> str:
     """The line of a sweep; empty cells where it has not come to test, or nothing is in print."""
-    cells = [row(RECIPES[record.recipe]), f"{noise(record):g}", str(len(record.asked["seeds"]))]
+    cells = [row(RECIPES[record.recipe]), f"{noise(record):g}", str(len(record.request["seeds"]))]
     tested = record.tested()
     for rule in COLUMNS:
         here: Mean | None = tested.get(rule, {}).get(float(k), {}).get("hit_rate")
@@ -49,7 +49,7 @@ def line(record: Record, k: int) -> str:
 
 def printed(record: Record, rule: str, k: int) -> Iterator[Printed]:
     """What papers have for the loss and the noise of a sweep."""
-    loss, data = record.asked["loss"], RECIPES[record.recipe].data
+    loss, data = record.request["loss"], RECIPES[record.recipe].data
     for recipe in RECIPES.values():
         _, options = parse_options(recipe.example)
         same = json.loads(json.dumps(recipe.settings.get("loss"))) == loss
@@ -59,7 +59,7 @@ def printed(record: Record, rule: str, k: int) -> Iterator[Printed]:
 
 def noise(record: Record) -> float:
     """The share of labels that were drawn anew."""
-    return parse_options(record.asked["data"])[1].noise
+    return parse_options(record.request["data"])[1].noise
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -43,7 +44,7 @@ from florilege.models.backbones import build
 from florilege.progress import Advance
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.data_loader import Sources, TrainingBatches, iterate, open_sources
+from florilege.training.data_loader import BatchLoader, Sources, open_sources
 from florilege.training.device import choose
 from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.loop import Run
@@ -153,10 +154,10 @@ def _ours(given: argparse.Namespace) -> dict[str, float]:
 
 def _our_loader(given: argparse.Namespace) -> dict[str, float]:
     config = _config(given)
-    pictures = open_sources(open_dataset(given.data, splits=["train", "val"]), config).training
+    sources = open_sources(open_dataset(given.data, splits=["train", "val"]), config)
+    sources = replace(sources, workers=given.workers)
     clock = Clock()
-    batches = TrainingBatches(pictures, config, epoch=0)
-    rows = sum(len(batch.rows) for batch in iterate(batches, workers=given.workers, pin=False))
+    rows = sum(len(batch.rows) for batch in BatchLoader(sources, config).training(0))
     return clock.read(rows)
 
 

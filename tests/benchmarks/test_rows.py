@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.sets import sweep_table as rows
 from florilege.training.configuration import resolve
-from florilege.training.sweep.sweep_record import Record, RunRecord, asked_of
+from florilege.training.sweep.sweep_record import Record, RunRecord, request_of
 
 
 def _record(recipe: str, data: str, hits: list[float]) -> Record:
@@ -28,7 +28,11 @@ def _record(recipe: str, data: str, hits: list[float]) -> Record:
     ]
     seeds = list(range(len(hits)))
     return Record(
-        learned_from=45_000, recipe=recipe, asked=asked_of(config, [], seeds), metric="", runs=runs
+        learned_from=45_000,
+        recipe=recipe,
+        request=request_of(config, [], seeds),
+        metric="",
+        runs=runs,
     )
 
 

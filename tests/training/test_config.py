@@ -5,8 +5,13 @@ import pytest
 from pydantic import ValidationError
 
 from florilege.models.heads import HEADS
-from florilege.training.config import AugmentConfig, TrainConfig, complaint
+from florilege.settings import complaint
+from florilege.training.config import ABBREVIATIONS, AugmentConfig, TrainConfig
 from tests.training.write_settings import PAGE, page
+
+
+def _complaint(error: ValidationError) -> str:
+    return complaint(error, TrainConfig, ABBREVIATIONS)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +86,13 @@ def test_a_value_out_of_range_is_refused_by_name_and_range(
     given: dict[str, Any] = {part: {inner: value}} if inner else {name: value}
     with pytest.raises(ValidationError) as caught:
         TrainConfig(data="flora", **given)
-    assert complaint(caught.value).startswith(f"{name} must be {said}, got ")
+    assert _complaint(caught.value).startswith(f"{name} must be {said}, got ")
 
 
 def test_nesterov_needs_momentum() -> None:
     with pytest.raises(ValidationError) as caught:
         TrainConfig.model_validate({"data": "flora", "optimiser": {"momentum": 0.0}})
-    assert complaint(caught.value) == (
+    assert _complaint(caught.value) == (
         "optimiser.nesterov must be false when momentum is 0, got True"
     )
 

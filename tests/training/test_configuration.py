@@ -121,7 +121,7 @@ def test_an_override_that_is_no_yaml_is_refused() -> None:
             r"unknown setting epoch; allowed: data, recipe, back.*; did you mean epochs\?",
         ),
         ("lr=3", r"setting lr; allowed: data.*; did you mean optimiser.learning_rate\?"),
-        ("optimizer.lr=3", r"setting optimizer; allowed: data.*; did you mean optimiser\?"),
+        ("optimisr.lr=3", r"setting optimisr; allowed: data.*; did you mean optimiser\?"),
         ("validation.avrage_k=3", "unknown setting validation.avrage_k; allowed: metric, k, pat"),
         ("zzz=3", "unknown setting zzz; allowed: data, recipe"),
         (
@@ -336,6 +336,18 @@ def test_average_k_of_the_validation_is_read_as_its_k(tmp_path: Path) -> None:
     assert resolve({"data": "x"}, config=old).validation.k == 2.5
     newer = resolve({"data": "x"}, overrides=["validation.k=4"], config=old).validation
     assert (newer.k, newer.patience) == (4, 4)
+
+
+def test_optimizer_is_another_spelling_of_optimiser(tmp_path: Path) -> None:
+    ours = resolve({"data": "x"}, overrides=["optimiser.name=adamw", "optimiser.layer_decay=0.5"])
+    mixed = ["optimizer.layer_decay=0.5", "optimizer.name=adamw"]
+    assert resolve({"data": "x"}, overrides=mixed) == ours
+    file = _file(tmp_path, "optimizer: {name: adamw, layer_decay: 0.5}")
+    assert resolve({"data": "x"}, config=file) == ours
+    with pytest.raises(UsageError, match=r"optimiser.momentun;.*mean optimiser.momentum"):
+        resolve({"data": "x"}, overrides=["optimizer.momentun=0.5"])
+    with pytest.raises(UsageError, match="optimiser must hold settings by name, got 3"):
+        resolve({"data": "x"}, overrides=["optimizer=3"])
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,8 @@ from florilege.models.images import Preprocess, load
 from florilege.training.config import TrainConfig
 from florilege.training.data_loader import (
     Batch,
-    EvaluationBatches,
+    BatchLoader,
     Sources,
-    TrainingBatches,
-    iterate,
     open_sources,
     split_batches,
 )
@@ -39,9 +38,7 @@ def _sources(config: TrainConfig) -> Sources:
 
 
 def _epoch(config: TrainConfig, *, epoch: int = 0, first: int = 0) -> list[Batch]:
-    sources = _sources(config)
-    batches = TrainingBatches(sources.training, config, epoch=epoch, first=first)
-    return list(iterate(batches, workers=sources.workers, pin=False))
+    return list(BatchLoader(_sources(config), config).training(epoch, first))
 
 
 def _same(one: list[Batch], other: list[Batch]) -> bool:
@@ -80,6 +77,23 @@ def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(photos: Path) -
     assert _same(_epoch(config, epoch=3)[2:], _epoch(config, epoch=3, first=2))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_loader_prepares_every_epoch_and_val_with_the_same_workers(
+    photos: Path, workers: int
+) -> None:
+    config = small_config(photos, workers=workers, cache_mb=0)
+    before = set(multiprocessing.active_children())
+    loader, started = BatchLoader(_sources(config), config), list[set[int | None]]()
+    for epoch, first in ((0, 0), (1, 0), (0, 2), (1, 1)):
+        stream = loader.training(epoch, first)
+        assert _same(list(stream), _epoch(small_config(photos), epoch=epoch)[first:])
+        assert torch.cat([batch.rows for batch in loader.validation()]).tolist() == list(range(9))
+        started.append({each.pid for each in set(multiprocessing.active_children()) - before})
+    assert all(len(each) == workers and each == started[0] for each in started)
+    next(loader.training(2))  # stopped in the middle, the next epoch begins at its start
+    assert _same(list(loader.training(3)), _epoch(small_config(photos), epoch=3))
+
+
 def test_another_epoch_shows_the_same_picture_otherwise(photos: Path) -> None:
     config = small_config(photos)
     views = []
@@ -100,11 +114,12 @@ def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
 
 
 def test_evaluation_goes_through_all_rows_in_order_as_the_server_sees_them(photos: Path) -> None:
-    config = small_config(photos, crop_fraction=0.8, resample="bicubic")
+    config = small_config(photos, batch_size=4, crop_fraction=0.8, resample="bicubic")
     sources = _sources(config)
     split = sources.validation.split
     preprocess = Preprocess(image_size=16, crop_fraction=0.8, resample="bicubic")
-    batches = list(iterate(EvaluationBatches(sources.validation, 4), workers=0, pin=False))
+    batches = list(BatchLoader(sources, config).validation())
+    assert [len(batch.rows) for batch in batches] == [8, 1]  # twice those of training
     assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(9))
     for batch in batches:
         for view, row in zip(batch.images, batch.rows.tolist(), strict=True):
@@ -122,8 +137,8 @@ def test_what_fits_is_kept_and_what_does_not_is_read_again(
     sources = _sources(small_config(photos, image_size=300, cache_mb=cache_mb))
     assert isinstance(sources.training, Pictures)
     assert isinstance(sources.validation, Pictures)
-    assert (sources.training.kept is not None) == training
-    assert (sources.validation.kept is not None) == validation
+    assert (sources.training.in_memory is not None) == training
+    assert (sources.validation.in_memory is not None) == validation
 
 
 @pytest.mark.parametrize(("cache_mb", "workers"), [(1024, 0), (0, max(1, cores() - 1))])

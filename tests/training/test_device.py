@@ -4,7 +4,7 @@ from torch._dynamo.exc import Unsupported
 
 from florilege.errors import FlorilegeError, UsageError
 from florilege.training import device
-from florilege.training.device import Compute, choose, compiling, exhausted
+from florilege.training.device import Compute, choose, compiling, exhausted, tuned
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_cannot_be_compiled_is_said_with_the_way_out() -> None:
         (RuntimeError("[enforce fail] can't allocate memory: you tried"), "not enough memory"),
         (
             RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."),
-            "a process that prepares pictures was killed, .*--resume goes on",
+            "a process that prepares pictures was killed, .*--resume continues",
         ),
     ],
 )
@@ -102,3 +102,16 @@ def test_a_run_that_wants_memory_says_what_to_do(error: Exception, what: str) ->
 def test_other_errors_are_left_as_they_are() -> None:
     with pytest.raises(RuntimeError, match="shapes"), exhausted():
         raise RuntimeError("shapes differ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "deterministic", "timed"),
+    [("cuda", False, True), ("cuda", True, False), ("cpu", False, False)],
+)
+def test_cudnn_times_convolutions_on_a_gpu_unless_bits_are_to_repeat(
+    kind: str, deterministic: bool, timed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", deterministic)
+    with tuned(Compute(torch.device(kind), "fp32")):
+        assert torch.backends.cudnn.benchmark is timed
+    assert torch.backends.cudnn.benchmark is False

@@ -24,7 +24,7 @@ from florilege.models.export import PictureNetwork
 from florilege.training import checkpoint
 from florilege.training.checkpoint import Position
 from florilege.training.config import TrainConfig
-from florilege.training.data_loader import Batch, Sources, TrainingBatches, iterate, open_sources
+from florilege.training.data_loader import Batch, BatchLoader, Sources, open_sources
 from florilege.training.device import Compute
 from florilege.training.loop import Run
 from florilege.training.losses import LOSSES
@@ -90,7 +90,7 @@ def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: 
     network.network.load_state_dict(_last_weights(tmp_path / "run"))
     pictures = _sources(config).validation
     assert isinstance(pictures, Pictures)
-    kept = pictures.kept
+    kept = pictures.in_memory
     assert kept is not None
     images = torch.stack([torch.from_numpy(picture) for picture in kept])
     with torch.no_grad():
@@ -118,8 +118,7 @@ def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -
     for epoch in (0, 1):
         network.train()
         optimiser.param_groups[0]["lr"] = 0.05 * 0.5**epoch
-        batches = TrainingBatches(sources.training, config, epoch=epoch)
-        for batch in iterate(batches, workers=0, pin=False):
+        for batch in BatchLoader(sources, config).training(epoch):
             optimiser.zero_grad()
             torch.autograd.backward(F.cross_entropy(network(batch.images), batch.labels))
             torch.nn.utils.clip_grad_norm_(network.parameters(), 0.5)
@@ -288,7 +287,7 @@ def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Pat
     network.network.load_state_dict(kept)
     pictures = _sources(config).validation
     assert isinstance(pictures, Pictures)
-    decoded = pictures.kept
+    decoded = pictures.in_memory
     assert decoded is not None
     images = torch.stack([torch.from_numpy(picture) for picture in decoded])
     with torch.no_grad():

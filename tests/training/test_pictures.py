@@ -130,8 +130,8 @@ def test_keeping_all_gives_the_same_pictures_in_order(
     content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
     lazy = Pictures(_split(content, 9), DECODER)
     kept = keep_all(lazy, workers=workers)
-    assert kept.kept is not None
-    assert len(kept.kept) == 9
+    assert kept.in_memory is not None
+    assert len(kept.in_memory) == 9
     for row in range(9):
         np.testing.assert_array_equal(kept.read(row), lazy.read(row))
 

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from florilege.training.config import DEFAULT_LOSS, allowed, fields
+from florilege.settings import allowed_values, fields_of
+from florilege.training.config import DEFAULT_LOSS, TrainConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
@@ -16,8 +17,8 @@ BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
 def table() -> str:
     """One row for each setting: name, default, what it takes, meaning."""
     lines = ["| setting | default | takes | meaning |", "|---|---|---|---|"]
-    for name, field in fields().items():
-        takes, meaning = allowed(field), " ".join(field["description"].split())
+    for name, field in fields_of(TrainConfig).items():
+        takes, meaning = allowed_values(field), " ".join(field["description"].split())
         lines.append(f"| `{name}` | {_default(name, field)} | {takes} | {meaning} |")
     return "\n".join(lines) + "\n"
 

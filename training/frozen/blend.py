@@ -60,10 +60,10 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[Candidat
     """
     discriminant = Discriminant(train, len(own.bias)).layer(SHRINKAGE)
     level = (_spread(own, train) + _spread(other, train)) / 2
-    brought = discriminant.times(SHARE * level / _spread(discriminant, train))
+    scaled = discriminant.times(SHARE * level / _spread(discriminant, train))
     heads = own.times((1 - SHARE) / 2).plus(other, (1 - SHARE) / 2)
     for sharpness in SHARPNESS:
-        yield Candidate(heads.plus(brought, 1.0).times(sharpness), sharpness)
+        yield Candidate(heads.plus(scaled, 1.0).times(sharpness), sharpness)
 
 
 def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:
@@ -76,19 +76,19 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
         return before
     state = read_weights(weights)
     head = Linear(state["head.weight"], state["head.bias"])
-    found = [
+    measured = [
         (accuracy(each.head, val), each)
         for each in candidates(head, partner(train, val, len(head.bias), config), train)
     ]
-    after, best = max(found, key=lambda one: one[0])
-    done = (
+    after, best = max(measured, key=lambda one: one[0])
+    note = (
         f"the head is averaged with one of {PARTNER} and a linear discriminant ({SHARE:g}), "
         f"sharpness {best.sharpness:g}: average-K accuracy on val, mean over K, "
         f"{100 * accuracy(head, val):.2f} % before and {100 * after:.2f} % after"
     )
     state |= {"head.weight": best.head.weight, "head.bias": best.head.bias}
-    save_weights(weights, state, {NOTE: done})
-    return done
+    save_weights(weights, state, {NOTE: note})
+    return note
 
 
 def note_of(weights: Path) -> str | None:
@@ -126,11 +126,11 @@ def partner(train: Features, val: Features, classes: int, config: TrainConfig) -
 
 def accuracy(head: Linear, val: Features) -> float:
     """Mean average-K accuracy over the reported K, by softmax."""
-    gathered = ValidationOf(rows=len(val), metric=Metric(name="average_k", k=REPORTED_K[-1]))
+    figures = ValidationOf(rows=len(val), metric=Metric(name="average_k", k=REPORTED_K[-1]))
     for rows in blocks_of(len(val)):
         features = torch.from_numpy(val.values[val.rows[rows]])
-        gathered.update({"linear": head.logits(features)}, val.split.labels[rows])
-    by_choice = gathered.result().accuracy
+        figures.update({"linear": head.logits(features)}, val.split.labels[rows])
+    by_choice = figures.result().accuracy
     return next(
         float(np.mean(list(by_k.values())))
         for served, by_k in by_choice.items()

@@ -26,8 +26,8 @@ class Linear:
 
     def logits(self, features: Tensor) -> NDArray[np.float32]:
         """Logits of ``features``, ``(batch, dimensions)``."""
-        found: NDArray[np.float32] = (features @ self.weight.T + self.bias).numpy()
-        return found
+        logits: NDArray[np.float32] = (features @ self.weight.T + self.bias).numpy()
+        return logits
 
     def plus(self, other: "Linear", share: float) -> "Linear":
         """The sum of this layer and a share of another."""

@@ -33,12 +33,12 @@ def photo_id(content: bytes) -> bytes:
 
 def folder_name(name: str, backbone: nn.Module, preprocess: Preprocess) -> str:
     """Where the features of a network belong: its name, and a hash of its weights and its input."""
-    found = hashlib.sha256(preprocess.to_json().encode())
+    digest = hashlib.sha256(preprocess.to_json().encode())
     for key, value in backbone.state_dict().items():
-        found.update(key.encode())
-        found.update(value.cpu().contiguous().numpy().tobytes())
+        digest.update(key.encode())
+        digest.update(value.cpu().contiguous().numpy().tobytes())
     plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
-    return f"{plain}-{found.hexdigest()[:16]}"
+    return f"{plain}-{digest.hexdigest()[:16]}"
 
 
 class FeatureStore:

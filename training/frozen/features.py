@@ -84,9 +84,9 @@ class FrozenBackbone:
         began, problems = time.monotonic(), list[str]()
         with (
             progress(len(rows), f"features of {split.name}") as advance,
-            closing(pieces(pictures, rows)) as found,
+            closing(pieces(pictures, rows)) as stream,
         ):
-            for piece in found:
+            for piece in stream:
                 store.add([ids[row] for row in piece.rows], piece.values)
                 problems += piece.problems
                 advance(len(piece.rows) + len(piece.problems))
@@ -117,8 +117,8 @@ class FrozenBackbone:
             (values,) = graph.run([FEATURES], {INPUT: picture[np.newaxis]})
             return row, values[0]
 
-        with closing(in_order(features, rows)) as found:
-            while some := list(islice(found, PHOTOS_AT_ONCE)):
+        with closing(in_order(features, rows)) as results:
+            while some := list(islice(results, PHOTOS_AT_ONCE)):
                 good = [(row, values) for row, values in some if not isinstance(values, str)]
                 yield Piece(
                     [row for row, _ in good],
@@ -137,8 +137,8 @@ class FrozenBackbone:
             if batch.problems:
                 yield Piece([], np.empty(0, np.float32), batch.problems)
             else:
-                found = network(batch.images.to(device, non_blocking=True))
-                yield Piece(batch.rows.tolist(), found.cpu().numpy(), ())
+                features = network(batch.images.to(device, non_blocking=True))
+                yield Piece(batch.rows.tolist(), features.cpu().numpy(), ())
 
 
 def _photo_ids(split: Split) -> tuple[list[bytes], list[bytes]]:

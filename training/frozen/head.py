@@ -17,7 +17,7 @@ from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop import Run
 from florilege.training.objective import Objective
 from florilege.training.optimisation.optimizer import make_optimiser
-from florilege.training.optimisation.weight_average import averaged
+from florilege.training.optimisation.weight_average import WeightAverage
 from florilege.training.run_folder import RunFolder
 
 
@@ -39,7 +39,7 @@ def train_head(
         trainable,
         make_optimiser(trainable, config.optimiser),
         objective.loss_fn,
-        average=None if decay is None else averaged(trainable, decay),
+        average=None if decay is None else WeightAverage(trainable, decay),
     )
     with TemporaryDirectory() as scratch, threads_for(trainable, config.batch_size):
         folder = RunFolder(Path(scratch))

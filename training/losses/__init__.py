@@ -73,7 +73,7 @@ LOSSES: Mapping[str, type[Loss]] = {
 }
 
 
-def build(name: str, **given: Any) -> Loss:
+def build(name: str, **parameters: Any) -> Loss:
     """Make the loss called ``name``.
 
     Raises:
@@ -87,11 +87,11 @@ def build(name: str, **given: Any) -> Loss:
         listed = ", ".join(LOSSES)
         raise ValueError(f"loss must be one of {listed}, got {name!r}{meant(name, LOSSES)}")
     allowed = _parameters(name)
-    unknown = [key for key in given if key not in allowed]
+    unknown = [key for key in parameters if key not in allowed]
     missing = [
         key
         for key, parameter in allowed.items()
-        if parameter.default is parameter.empty and key not in given
+        if parameter.default is parameter.empty and key not in parameters
     ]
     if unknown or missing:
         holders = [key for key in LOSSES if set(unknown) <= set(_parameters(key))]
@@ -99,7 +99,7 @@ def build(name: str, **given: Any) -> Loss:
         what = f"has no {', '.join(unknown)}{also}" if unknown else f"needs {', '.join(missing)}"
         near = "".join(meant(key, allowed) for key in unknown[:1])
         raise ValueError(f"loss {name} {what}; its parameters are {', '.join(allowed)}{near}")
-    return LOSSES[name](**given)
+    return LOSSES[name](**parameters)
 
 
 def _parameters(name: str) -> Mapping[str, inspect.Parameter]:

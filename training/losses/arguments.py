@@ -88,9 +88,9 @@ WORDS: Final = {
 }
 
 
-def check_parameters(**given: Any) -> None:
+def check_parameters(**parameters: Any) -> None:
     """Refuse parameters that are out of range; a name has the same range in every loss."""
-    for name, value in given.items():
+    for name, value in parameters.items():
         if name in NUMBERS:
             words, holds = NUMBERS[name]
             if isinstance(value, bool) or not isinstance(value, Real):
@@ -152,10 +152,10 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
     """
     if isinstance(class_counts, Tensor) and _leave_unread(class_counts):
         return class_counts
-    given = _counts(class_counts)
-    counts = _tensor(given)
+    numbers = _counts(class_counts)
+    counts = _tensor(numbers)
     if counts is None or counts.is_complex() or not bool((counts % 1 == 0).all()):
-        raise ValueError(f"class_counts must be whole numbers, got {given}")
+        raise ValueError(f"class_counts must be whole numbers, got {numbers}")
     if counts.dim() != 1 or counts.numel() == 0:
         raise ValueError(f"class_counts must have shape (classes,), got {tuple(counts.shape)}")
     missing = (counts < 1).nonzero().flatten().tolist()
@@ -183,32 +183,32 @@ def _tensor(numbers: Any) -> Tensor | None:
         return None
 
 
-def _counts(given: ClassCounts) -> Any:
-    if isinstance(given, Tensor | np.ndarray | list | tuple):
-        return given
-    if isinstance(given, Mapping):
-        wrong = [index for index in given if not is_integer(index) or index < 0]
+def _counts(source: ClassCounts) -> Any:
+    if isinstance(source, Tensor | np.ndarray | list | tuple):
+        return source
+    if isinstance(source, Mapping):
+        wrong = [index for index in source if not is_integer(index) or index < 0]
         if wrong:
             raise ValueError(f"class_counts must be given by class indices, got {wrong[0]!r}")
-        return [given.get(index, 0) for index in range(max(given, default=-1) + 1)]
-    if hasattr(given, "split") and hasattr(given, "classes"):
-        return np.bincount(_labels(given.split("train")), minlength=len(given.classes))
+        return [source.get(index, 0) for index in range(max(source, default=-1) + 1)]
+    if hasattr(source, "split") and hasattr(source, "classes"):
+        return np.bincount(_labels(source.split("train")), minlength=len(source.classes))
     part: Any = slice(None)
-    while hasattr(given, "dataset") and hasattr(given, "indices"):  # torch.utils.data.Subset
-        part, given = np.asarray(given.indices)[part], given.dataset
-    labels = _labels(given)
+    while hasattr(source, "dataset") and hasattr(source, "indices"):  # torch.utils.data.Subset
+        part, source = np.asarray(source.indices)[part], source.dataset
+    labels = _labels(source)
     return np.bincount(labels[part], minlength=labels.max(initial=-1) + 1)
 
 
 def _labels(split: Any) -> np.ndarray:
     """The labels of a data set, int64."""
-    found = getattr(split, "labels", getattr(split, "targets", None))
-    if found is None:
+    values = getattr(split, "labels", getattr(split, "targets", None))
+    if values is None:
         raise ValueError(
             "class_counts must be a list, array, tensor, mapping or a data set with labels, "
             f"got {type(split).__name__}"
         )
-    labels = np.asarray(found)
+    labels = np.asarray(values)
     if labels.dtype.kind not in "iu":
         raise ValueError(f"labels of the data set must be integers, got {labels.dtype}")
     if labels.min(initial=0) < 0:

@@ -32,9 +32,9 @@ _OF_A_CALL = ("noise", "estimates", "weight", "ignore_index")
 
 def _keywords(function: Callable[..., Any], without: Sequence[str] = ()) -> inspect.Signature:
     """The keyword-only parameters of a function."""
-    found = inspect.signature(function).parameters.values()
-    kept = [p for p in found if p.kind is p.KEYWORD_ONLY and p.name not in without]
-    return inspect.Signature(kept)
+    parameters = inspect.signature(function).parameters.values()
+    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in without]
+    return inspect.Signature(keywords)
 
 
 class Loss(nn.Module):
@@ -102,7 +102,7 @@ class Loss(nn.Module):
         reduction: Reduction = "mean",
         weight: Weight = None,
         ignore_index: int = -100,
-        **given: Any,
+        **parameters: Any,
     ) -> None:
         super().__init__()
         allowed = ("mean", "sum") if self.coupled else ("mean", "sum", "none")
@@ -116,9 +116,9 @@ class Loss(nn.Module):
         self.ignore_index = ignore_index
         self.register_buffer("weight", class_weights(weight))
         self.register_buffer("class_counts", None)
-        bound = self.own.bind(**given)
+        bound = self.own.bind(**parameters)
         bound.apply_defaults()
-        self._kept = tuple(bound.arguments)
+        self._argument_names = tuple(bound.arguments)
         for name, value in bound.arguments.items():
             if value is not None or self.own.parameters[name].default is not None:
                 check_parameters(**{name: value})
@@ -126,12 +126,12 @@ class Loss(nn.Module):
 
     def arguments(self) -> dict[str, Any]:
         """The parameters of the function, as they were given."""
-        return {name: getattr(self, name) for name in self._kept}
+        return {name: getattr(self, name) for name in self._argument_names}
 
     def extra_repr(self) -> str:
         """Numbers and words among the parameters, as they were given."""
-        shown = ((name, getattr(self, name, None)) for name in self.__signature__.parameters)
-        return ", ".join(f"{n}={v!r}" for n, v in shown if isinstance(v, int | float | str))
+        settings = ((name, getattr(self, name, None)) for name in self.__signature__.parameters)
+        return ", ".join(f"{n}={v!r}" for n, v in settings if isinstance(v, int | float | str))
 
     def total(self, loss: Tensor, labels: Tensor) -> Tensor:
         """A loss of the whole batch, reduced: its sum is the mean times the counted rows."""
@@ -170,14 +170,14 @@ class ExampleLoss(Loss):
             check_batch(logits, labels)
             values = self.weighted(logits, labels, self.weight)
             return _reduce(values, torch.ones_like(values), self.reduction)
-        kept = labels != self.ignore_index
-        safe = labels.masked_fill(~kept, 0)
+        counts = labels != self.ignore_index
+        safe = labels.masked_fill(~counts, 0)
         check_batch(logits, safe)
-        values = self.weighted(logits, safe, self.weight).where(kept, 0.0)
-        counted = kept.to(values.dtype)
+        values = self.weighted(logits, safe, self.weight).where(counts, 0.0)
+        divisors = counts.to(values.dtype)
         if self.weight is not None:
-            counted = counted * self.weight.to(values.dtype)[safe]
-        return _reduce(values, counted, self.reduction)
+            divisors = divisors * self.weight.to(values.dtype)[safe]
+        return _reduce(values, divisors, self.reduction)
 
 
 def check_weight(weight: Tensor | None, logits: Tensor) -> None:
@@ -189,11 +189,11 @@ def check_weight(weight: Tensor | None, logits: Tensor) -> None:
         )
 
 
-def _reduce(values: Tensor, counted: Tensor, reduction: Reduction) -> Tensor:
+def _reduce(values: Tensor, divisors: Tensor, reduction: Reduction) -> Tensor:
     if reduction == "none":
         return values
     total = values.sum()
-    return total if reduction == "sum" else divide(total, counted.sum())
+    return total if reduction == "sum" else divide(total, divisors.sum())
 
 
 def divide(total: Tensor, count: Tensor) -> Tensor:
@@ -201,9 +201,9 @@ def divide(total: Tensor, count: Tensor) -> Tensor:
     return total / count.where(count > 0, 1.0)
 
 
-def mean_over_ranks(values: Tensor, counted: Tensor) -> Tensor:
+def mean_over_ranks(values: Tensor, counts: Tensor) -> Tensor:
     """``values`` summed and divided by what is ``counted``, over the rows of all processes."""
-    return divide(over_ranks(values.sum()), over_ranks(counted.sum()))
+    return divide(over_ranks(values.sum()), over_ranks(counts.sum()))
 
 
 def mix(values: Tensor, targets: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ CHUNK = 1 << 22  # entries initialised at a time
 class Observed(NamedTuple):
     """What the labels of a batch say, on the CPU, int64."""
 
-    kept: Tensor  # rows of the batch that count, (kept,)
+    counted: Tensor  # rows of the batch that count, (counted,)
     rows: Tensor  # row of each label, (pairs,)
     classes: Tensor  # class of each label, (pairs,)
 
@@ -25,8 +25,8 @@ def observe(labels: Tensor, ignore_index: int) -> Observed:
     labels = labels.detach().cpu()
     if labels.is_floating_point():
         return Observed(torch.arange(len(labels)), *(labels > 0).nonzero().unbind(1))
-    kept = (labels != ignore_index).nonzero().flatten()
-    return Observed(kept, kept, labels[kept])
+    rows = (labels != ignore_index).nonzero().flatten()
+    return Observed(rows, rows, labels[rows])
 
 
 class Estimates:
@@ -55,33 +55,33 @@ class Estimates:
         seed: int = 0,
     ) -> None:
         self.logits = _allocate(rows, classes, dtype, memory_map)
-        self.seen = torch.zeros(rows, dtype=torch.bool)
+        self.is_observed = torch.zeros(rows, dtype=torch.bool)
         generator = torch.Generator().manual_seed(seed)
         for part in torch.split(self.logits, max(1, CHUNK // classes)):
             start = torch.empty(part.shape, dtype=torch.float32)
             part.copy_(start.uniform_(-UNOBSERVED, UNOBSERVED, generator=generator))
 
-    def read(self, row_index: Tensor, seen: Observed) -> Tensor:
+    def read(self, row_index: Tensor, observed: Observed) -> Tensor:
         """Rows of the batch in float32, on the CPU, ``(batch, classes)``.
 
         ``row_index``, int64 ``(batch,)``, are positions of the images in the training set.
         """
         rows = self.logits.index_select(0, row_index).float()
-        new = ~self.seen[row_index[seen.rows]]
-        rows[seen.rows[new], seen.classes[new]] = OBSERVED
+        new = ~self.is_observed[row_index[observed.rows]]
+        rows[observed.rows[new], observed.classes[new]] = OBSERVED
         return rows
 
-    def add(self, row_index: Tensor, seen: Observed, step: Tensor) -> None:
+    def add(self, row_index: Tensor, observed: Observed, step: Tensor) -> None:
         """Add ``step``, ``(batch, classes)``; an image that appears twice takes both steps.
 
         Rows of ``step`` that are not finite, as when the classifier overflowed, are left out: the
         estimates would never recover.
         """
-        kept = seen.kept[torch.isfinite(step.sum(1))[seen.kept]]
-        new = ~self.seen[row_index[seen.rows]]
-        self.logits[row_index[seen.rows[new]], seen.classes[new]] = OBSERVED
-        self.seen[row_index[kept]] = True
-        self.logits.index_add_(0, row_index[kept], step[kept].to(self.logits.dtype))
+        finite = observed.counted[torch.isfinite(step.sum(1))[observed.counted]]
+        new = ~self.is_observed[row_index[observed.rows]]
+        self.logits[row_index[observed.rows[new]], observed.classes[new]] = OBSERVED
+        self.is_observed[row_index[finite]] = True
+        self.logits.index_add_(0, row_index[finite], step[finite].to(self.logits.dtype))
 
 
 def _allocate(rows: int, classes: int, dtype: torch.dtype, memory_map: Path | None) -> Tensor:

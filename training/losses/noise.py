@@ -218,16 +218,16 @@ class _NoisedKthLargest(torch.autograd.Function):
         total, wins = torch.zeros_like(scores[:, 0]), torch.zeros_like(scores)
         one = torch.ones_like(scores[:, :1])
         # filled in the order of memory: with other strides a seed would give other noise
-        moved = torch.empty_like(scores, memory_format=torch.contiguous_format)
+        noisy = torch.empty_like(scores, memory_format=torch.contiguous_format)
         for sample in range(noise_samples):
             if noise is not None:
-                torch.add(scores, noise[sample].to(scores), alpha=epsilon, out=moved)
+                torch.add(scores, noise[sample].to(scores), alpha=epsilon, out=noisy)
             elif shared:
-                drawn = torch.empty_like(scores[:1]).normal_(generator=generator)
-                torch.add(scores, drawn, alpha=epsilon, out=moved)
+                shared_noise = torch.empty_like(scores[:1]).normal_(generator=generator)
+                torch.add(scores, shared_noise, alpha=epsilon, out=noisy)
             else:
-                moved.normal_(generator=generator).mul_(epsilon).add_(scores)
-            top = moved.topk(k)
+                noisy.normal_(generator=generator).mul_(epsilon).add_(scores)
+            top = noisy.topk(k)
             total += top.values[:, -1]
             wins.scatter_add_(1, top.indices[:, -1:], one)
         mean = total / noise_samples

@@ -103,10 +103,10 @@ def half(
         own: Their sigmoid.
         taught: Probabilities of the other side.
     """
-    observed, kept = label_term(scores, labels, weight, ignore_index)
+    observed, counts = label_term(scores, labels, weight, ignore_index)
     entropy, positives = _Agreement.apply(scores, own, taught)
-    agreement = mean_over_ranks(entropy.where(kept > 0, 0.0), kept)
-    excess = surplus(positives, kept, average_k, scores.shape[1])
+    agreement = mean_over_ranks(entropy.where(counts > 0, 0.0), counts)
+    excess = surplus(positives, counts, average_k, scores.shape[1])
     result: Tensor = observed + agreement + reg_weight / scores.shape[1] * excess.square()
     return result
 
@@ -170,9 +170,9 @@ class Role(Loss, function=role):
         dtype: str = "float32",
         memory_map: str | Path | None = None,
         seed: int = 0,
-        **given: Any,
+        **parameters: Any,
     ) -> None:
-        super().__init__(**given)
+        super().__init__(**parameters)
         check_parameters(rows=rows, theta_lr=theta_lr, dtype=dtype)
         _check_storage(classes, memory_map, seed)
         self.rows = rows
@@ -199,11 +199,11 @@ class Role(Loss, function=role):
             return self.total(self._without_estimates(logits, labels), labels)
         self._refuse_a_shared_file()
         check_batch(logits, labels.masked_fill(labels == self.ignore_index, 0))
-        where, seen = self._locate(row_index, logits), observe(labels, self.ignore_index)
+        where, observed = self._locate(row_index, logits), observe(labels, self.ignore_index)
         if self.estimates is None:
             self.estimates = self._allocate(logits.shape[1])
         scores = working(logits)
-        theta = self.estimates.read(where, seen).to(scores)
+        theta = self.estimates.read(where, observed).to(scores)
         settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
         p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
         classifier = half(scores, p, q, *settings)
@@ -211,17 +211,19 @@ class Role(Loss, function=role):
             return self.total((classifier + half(theta, q, p, *settings).detach()) / 2, labels)
         estimator = half(theta.requires_grad_(), q, p, *settings)
         (slope,) = torch.autograd.grad(estimator, theta)
-        kept = int(over_ranks(torch.tensor(len(seen.kept))))
-        step = slope.mul_(-self.theta_lr * kept / 2 / ranks())  # of each image's own gradient
-        moves = from_ranks((where, seen, step.cpu()))
+        rows_observed = int(over_ranks(torch.tensor(len(observed.counted))))
+        step = slope.mul_(
+            -self.theta_lr * rows_observed / 2 / ranks()
+        )  # of each image's own gradient
+        moves = from_ranks((where, observed, step.cpu()))
         loss = _ThenMove.apply((classifier + estimator.detach()) / 2, partial(self._move, moves))
         return self.total(loss, labels)
 
     def _move(self, moves: Sequence[tuple[Tensor, Observed, Tensor]]) -> None:
         """Step the estimates of the images of all processes: each keeps those of all images."""
         if self.estimates is not None:
-            for where, seen, step in moves:
-                self.estimates.add(where, seen, step)
+            for where, observed, step in moves:
+                self.estimates.add(where, observed, step)
 
     def _refuse_a_shared_file(self) -> None:
         if self.memory_map is not None and ranks() > 1:
@@ -274,7 +276,7 @@ class Role(Loss, function=role):
         """The estimates, as part of ``state_dict``."""
         if self.estimates is None:
             return {}
-        return {"logits": self.estimates.logits, "seen": self.estimates.seen}
+        return {"logits": self.estimates.logits, "seen": self.estimates.is_observed}
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
         """Restore the estimates of a checkpoint.
@@ -292,7 +294,7 @@ class Role(Loss, function=role):
             )
         self.estimates = self.estimates or self._allocate(classes)
         self.estimates.logits.copy_(state["logits"])
-        self.estimates.seen.copy_(state["seen"])
+        self.estimates.is_observed.copy_(state["seen"])
 
 
 class _ThenMove(torch.autograd.Function):

@@ -25,13 +25,13 @@ class Candidates:
     indices: Tensor
     """Flat positions in this rank's keys that might be chosen, int64, in order."""
 
-    kept: Tensor
+    mask: Tensor
     """Whether each was, bool."""
 
     total: Tensor
     """Entries chosen by all ranks, int64."""
 
-    sent: Tensor
+    largest: Tensor
     """The largest values of all ranks, for a window of recent batches."""
 
 
@@ -68,14 +68,14 @@ def select(
     """
     indices = largest(keys, at_most)
     values = keys[indices]
-    gathered = _gather(values, at_most, ranks) if ranks > 1 else [values]
+    by_rank = _gather(values, at_most, ranks) if ranks > 1 else [values]
     own = len(recent) + (dist.get_rank() if ranks > 1 else 0)
-    bound, above, ties = share([*recent, *gathered], count)
-    kept = (values > bound) | first(values == bound, ties[own])
+    bound, above, ties = share([*recent, *by_rank], count)
+    mask = (values > bound) | first(values == bound, ties[own])
     total = (above + ties)[len(recent) :].sum()
     # as many as one rank with the whole batch would keep for the next ones
-    sent = torch.cat(gathered).sort(descending=True).values[:at_most]
-    return Candidates(indices=indices, kept=kept, total=total, sent=sent)
+    largest_values = torch.cat(by_rank).sort(descending=True).values[:at_most]
+    return Candidates(indices=indices, mask=mask, total=total, largest=largest_values)
 
 
 def share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,14 +141,14 @@ def _largest(keys: Tensor, count: int) -> Tensor:
         return torch.empty(0, dtype=torch.int64, device=keys.device)
     bound = keys.topk(count, sorted=False).values.amin()
     above = keys > bound
-    found = (above | first(keys == bound, count - above.sum())).cumsum(0)
-    wanted = torch.arange(1, count + 1, device=keys.device)
-    return torch.searchsorted(found, wanted).clamp_max(keys.numel() - 1)  # past the end for NaN
+    rank = (above | first(keys == bound, count - above.sum())).cumsum(0)
+    ranks = torch.arange(1, count + 1, device=keys.device)
+    return torch.searchsorted(rank, ranks).clamp_max(keys.numel() - 1)  # past the end for NaN
 
 
-def first(wanted: Tensor, count: Tensor) -> Tensor:
+def first(mask: Tensor, count: Tensor) -> Tensor:
     """The first ``count`` entries that are ``wanted``, as a mask; bool, one dimension."""
-    return wanted & (wanted.cumsum(0) <= count)
+    return mask & (mask.cumsum(0) <= count)
 
 
 def _gather(values: Tensor, count: int, ranks: int) -> list[Tensor]:

@@ -106,8 +106,8 @@ def expected_positive(
     """
     check_parameters(average_k=average_k, beta=0 if beta is None else beta)
     scores = working(logits)
-    observed, kept = label_term(logits, labels, weight, ignore_index)
-    excess = surplus(torch.sigmoid(scores).sum(1), kept, average_k, scores.shape[1])
+    observed, counts = label_term(logits, labels, weight, ignore_index)
+    excess = surplus(torch.sigmoid(scores).sum(1), counts, average_k, scores.shape[1])
     strength = 1 / scores.shape[1] if beta is None else beta
     return observed + strength * excess.square()
 
@@ -122,22 +122,22 @@ def label_term(
         check_batch(logits, labels)
         weighted = labels if weight is None else labels * weight.to(labels)
         values = _positive(scores, weighted)
-        kept = torch.ones_like(values)
-        return mean_over_ranks(values, kept), kept
-    counted = labels != ignore_index
-    safe = check_batch(logits, labels.masked_fill(~counted, 0))
-    kept = counted.to(scores.dtype)
-    shares = kept if weight is None else kept * weight.to(kept)[safe]
-    values = _positive(scores, safe).where(counted, 0.0)
-    return mean_over_ranks(shares * values, shares), kept
+        counts = torch.ones_like(values)
+        return mean_over_ranks(values, counts), counts
+    is_counted = labels != ignore_index
+    safe = check_batch(logits, labels.masked_fill(~is_counted, 0))
+    counts = is_counted.to(scores.dtype)
+    shares = counts if weight is None else counts * weight.to(counts)[safe]
+    values = _positive(scores, safe).where(is_counted, 0.0)
+    return mean_over_ranks(shares * values, shares), counts
 
 
-def surplus(positives: Tensor, kept: Tensor, average_k: float, classes: int) -> Tensor:
+def surplus(positives: Tensor, counts: Tensor, average_k: float, classes: int) -> Tensor:
     """Mean number of positive classes over the counted rows, minus K; 0 without such rows."""
     check_average_k(average_k, classes)
-    mean = mean_over_ranks(positives.where(kept > 0, 0.0), kept)
-    counted = over_ranks(kept.sum())
-    return mean - average_k * (counted > 0).to(mean.dtype)  # a bool would give the default type
+    mean = mean_over_ranks(positives.where(counts > 0, 0.0), counts)
+    total = over_ranks(counts.sum())
+    return mean - average_k * (total > 0).to(mean.dtype)  # a bool would give the default type
 
 
 def _positive(scores: Tensor, labels: Tensor) -> Tensor:

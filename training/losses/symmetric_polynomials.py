@@ -145,20 +145,20 @@ def _newton(power_sums: Tensor) -> Tensor:
 
 def _power_sums(values: Tensor, k: int) -> Tensor:
     """Sums of the powers 1 to k of each row, float64 ``(rows, k)``."""
-    found = []
+    blocks = []
     for block in _blocks(values):
         power, sums = block.clone(), [block.sum(1)]
         sums += [power.mul_(block).sum(1) for _ in range(k - 1)]
-        found.append(torch.stack(sums, dim=1).double())
-    return torch.cat(found)
+        blocks.append(torch.stack(sums, dim=1).double())
+    return torch.cat(blocks)
 
 
 def _horner(coefficients: Tensor, values: Tensor) -> Tensor:
     """``values * sum_i coefficients_i * values ** i``, a row of coefficients for each row."""
-    result, done = torch.empty_like(values), 0
+    result, start = torch.empty_like(values), 0
     for block in _blocks(values):
-        rows = slice(done, done + len(block))
-        done = rows.stop
+        rows = slice(start, start + len(block))
+        start = rows.stop
         part = result[rows]
         *lower, highest = coefficients[rows].unsqueeze(2).unbind(1)  # each (rows, 1)
         part.copy_(highest.expand_as(block))

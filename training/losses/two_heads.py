@@ -91,12 +91,12 @@ def two_head_average_k(
     """
     check_parameters(average_k=average_k, alpha=alpha, candidates=candidates)
     ranks = world_size(candidates)
-    known = read_labels(sccp_logits, labels, weight, ignore_index, ranks)
+    entries = read_labels(sccp_logits, labels, weight, ignore_index, ranks)
     check_average_k(average_k, sccp_logits.shape[-1])
     log_p = _log_softmax(sccp_logits)
-    counts = (candidate_count(average_k, known.rows), candidate_count(average_k, known.batch))
-    chosen = select(_keys(log_p, known), *counts, ranks=ranks)
-    return _loss(multi_label_logits, log_p, known, chosen, alpha) * ranks
+    counts = (candidate_count(average_k, entries.rows), candidate_count(average_k, entries.batch))
+    selection = select(_keys(log_p, entries), *counts, ranks=ranks)
+    return _loss(multi_label_logits, log_p, entries, selection, alpha) * ranks
 
 
 class Recent(NamedTuple):
@@ -126,8 +126,8 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
     mean_set_size: Tensor
     """Classes per image, label included, that the last batch was taught; for the log."""
 
-    def __init__(self, *, recent_batches: int = 0, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, recent_batches: int = 0, **parameters: Any) -> None:
+        super().__init__(**parameters)
         check_parameters(recent_batches=recent_batches)
         self.recent_batches = recent_batches
         self._recent: deque[Recent] = deque(maxlen=recent_batches)
@@ -141,25 +141,25 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
     def forward(self, multi_label_logits: Tensor, sccp_logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch; shapes and errors as in :func:`two_head_average_k`."""
         ranks = world_size(self.candidates)
-        known = read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
+        entries = read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
         log_p = _log_softmax(sccp_logits)
         check_average_k(self.average_k, sccp_logits.shape[-1])
-        chosen = self._select(_keys(log_p, known), known, ranks)
-        taught = 1 + chosen.total / known.rows
-        self.mean_set_size.copy_(torch.where(known.rows > 0, taught, self.mean_set_size))
-        loss = _loss(multi_label_logits, log_p, known, chosen, self.alpha) * ranks
-        return loss if self.reduction == "mean" else loss * known.rows
+        selection = self._select(_keys(log_p, entries), entries, ranks)
+        taught = 1 + selection.total / entries.rows
+        self.mean_set_size.copy_(torch.where(entries.rows > 0, taught, self.mean_set_size))
+        loss = _loss(multi_label_logits, log_p, entries, selection, self.alpha) * ranks
+        return loss if self.reduction == "mean" else loss * entries.rows
 
-    def _select(self, keys: Tensor, known: "LabelledEntries", ranks: int) -> Candidates:
+    def _select(self, keys: Tensor, entries: "LabelledEntries", ranks: int) -> Candidates:
         window = list(self._recent) if self.training else []
-        rows = sum((each.rows for each in window), known.rows)
-        batch = sum((each.batch for each in window), known.batch)
+        rows = sum((each.rows for each in window), entries.rows)
+        batch = sum((each.batch for each in window), entries.batch)
         counts = (candidate_count(self.average_k, rows), candidate_count(self.average_k, batch))
         recent = [each.values.to(keys) for each in window]
-        chosen = select(keys, *counts, ranks=ranks, recent=recent)
+        selection = select(keys, *counts, ranks=ranks, recent=recent)
         if self.recent_batches and self.training:
-            self._recent.append(Recent(known.rows, known.batch, chosen.sent))
-        return chosen
+            self._recent.append(Recent(entries.rows, entries.batch, selection.largest))
+        return selection
 
     def get_extra_state(self) -> dict[str, Any]:
         """The recent values, so that a resumed run continues exactly."""
@@ -198,25 +198,25 @@ def read_labels(
     if labels.is_floating_point():
         check_batch(logits, labels)
         entries = (labels.flatten() > 0).nonzero().flatten()
-        counted = torch.ones_like(entries, dtype=torch.bool)
+        is_counted = torch.ones_like(entries, dtype=torch.bool)
         shares = labels.flatten()[entries].to(working(logits).dtype)
     else:
         ignored = labels == ignore_index
         labels = check_batch(logits, labels.masked_fill(ignored, 0))
         entries = torch.arange(batch, device=labels.device) * classes + labels
-        counted = ~ignored
-        shares = counted.to(working(logits).dtype)
+        is_counted = ~ignored
+        shares = is_counted.to(working(logits).dtype)
     if weight is not None:
         shares = shares * weight.to(shares)[entries % classes]
     rows = (~ignored).sum()
     divisor = rows.to(shares.dtype) if labels.is_floating_point() else shares.sum()
-    counts = [divisor, rows, counted.sum()]
+    counts = [divisor, rows, is_counted.sum()]
     if ranks > 1:
         counts, batch = _over_ranks(counts, batch)
     divisor, rows, labelled = counts
     return LabelledEntries(
         entries=entries,
-        counted=counted,
+        counted=is_counted,
         shares=shares,
         ceiling=_below(ignored, shares)[:, None],
         divisor=divisor,
@@ -232,8 +232,8 @@ def _over_ranks(counts: Sequence[Tensor], batch: int) -> tuple[list[Tensor], int
         [*(count.double() for count in counts), counts[0].new_tensor(batch).double()]
     )
     dist.all_reduce(sums)
-    found = [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)]
-    return found, int(sums[-1])
+    sums_by_count = [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)]
+    return sums_by_count, int(sums[-1])
 
 
 def _log_softmax(sccp_logits: Tensor) -> Tensor:
@@ -245,18 +245,18 @@ def _below(left_out: Tensor, like: Tensor) -> Tensor:
     return torch.full_like(left_out, torch.inf, dtype=like.dtype).masked_fill_(left_out, -torch.inf)
 
 
-def _keys(log_p: Tensor, known: LabelledEntries) -> Tensor:
+def _keys(log_p: Tensor, entries: LabelledEntries) -> Tensor:
     """What candidates are ranked by, flat; a masked class stays above the labels' ``-inf``."""
     keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
-    torch.minimum(keys, known.ceiling, out=keys)
-    return keys.view(-1).index_fill_(0, known.entries, -torch.inf)
+    torch.minimum(keys, entries.ceiling, out=keys)
+    return keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
 
 
 def _loss(
     multi_label_logits: Tensor,
     log_p: Tensor,
-    known: LabelledEntries,
-    chosen: Candidates,
+    entries: LabelledEntries,
+    selection: Candidates,
     alpha: float,
 ) -> Tensor:
     """This rank's share of the four terms, each divided by its count over all ranks."""
@@ -266,39 +266,39 @@ def _loss(
             f"and {tuple(log_p.shape)}"
         )
     scores = working(multi_label_logits)
-    taught = with_gradient(scores, *_multi_label(scores, known, chosen, alpha))
-    proposed = log_p.flatten().index_select(0, known.entries).masked_fill(~known.counted, 0)
-    return taught - (known.shares * proposed).sum() / known.divisor.clamp_min(TINY)
+    taught = with_gradient(scores, *_multi_label(scores, entries, selection, alpha))
+    proposed = log_p.flatten().index_select(0, entries.entries).masked_fill(~entries.counted, 0)
+    return taught - (entries.shares * proposed).sum() / entries.divisor.clamp_min(TINY)
 
 
 @torch.no_grad()
 def _multi_label(
-    scores: Tensor, known: LabelledEntries, chosen: Candidates, alpha: float
+    scores: Tensor, entries: LabelledEntries, selection: Candidates, alpha: float
 ) -> tuple[Tensor, Tensor]:
     """The three terms of the multi-label head with their gradient, in one pass over the scores.
 
     Negatives are what is left when labels, candidates and ignored rows are set to ``-inf``,
     where the softplus and its slope are 0: exact, unlike a sum over all minus those few.
     """
-    kept, dtype = chosen.kept, scores.dtype
-    rest = scores.contiguous().minimum(known.ceiling)
+    mask, dtype = selection.mask, scores.dtype
+    rest = scores.contiguous().minimum(entries.ceiling)
     flat = rest.view(-1)
-    at_label = flat[known.entries].masked_fill_(~known.counted, 0)
-    at_chosen = flat[chosen.indices]
-    label_share = known.shares / known.divisor.clamp_min(TINY)
-    chosen_share = kept * (alpha / chosen.total.clamp_min(1).to(dtype))
-    negative_share = alpha / (known.unlabelled - chosen.total).clamp_min(1).to(dtype)
+    at_label = flat[entries.entries].masked_fill_(~entries.counted, 0)
+    at_chosen = flat[selection.indices]
+    label_share = entries.shares / entries.divisor.clamp_min(TINY)
+    chosen_share = mask * (alpha / selection.total.clamp_min(1).to(dtype))
+    negative_share = alpha / (entries.unlabelled - selection.total).clamp_min(1).to(dtype)
     # what was not chosen is written back as it was, and may be a label: labels come after it
-    flat.index_copy_(0, chosen.indices, at_chosen.masked_fill(kept, -torch.inf))
-    flat.index_fill_(0, known.entries, -torch.inf)
-    at_chosen.masked_fill_(~kept, 0)
+    flat.index_copy_(0, selection.indices, at_chosen.masked_fill(mask, -torch.inf))
+    flat.index_fill_(0, entries.entries, -torch.inf)
+    at_chosen.masked_fill_(~mask, 0)
     positives = (label_share * _softplus(-at_label)).sum()
     positives += (chosen_share * _softplus(-at_chosen)).sum()
     negatives = _softplus(rest).sum()
     gradient = rest.sigmoid_().mul_(negative_share)
     slope = -chosen_share * torch.sigmoid(-at_chosen)
-    flat.index_copy_(0, chosen.indices, torch.where(kept, slope, flat[chosen.indices]))
-    flat.index_copy_(0, known.entries, -label_share * torch.sigmoid(-at_label))
+    flat.index_copy_(0, selection.indices, torch.where(mask, slope, flat[selection.indices]))
+    flat.index_copy_(0, entries.entries, -label_share * torch.sigmoid(-at_label))
     return positives + negative_share * negatives, gradient
 
 

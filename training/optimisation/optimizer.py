@@ -17,7 +17,7 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
     it. Biases and normalisation weights (all tensors of one dimension), class tokens, position
     embeddings and bias tables are not decayed unless ``decay_all``. With ``layer_decay`` the last
     block of the backbone has that share of the rate of the head, the block below it that share of
-    its, and so on.
+    its, and so on. On a GPU a step is one kernel.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     below, bare = dict[str, int](), set[str]()
@@ -36,14 +36,24 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
         {"params": members, "weight_decay": decay, "multiplier": multiplier}
         for (decay, multiplier), members in groups.items()
     ]
+    on_gpu = all(each.device.type == "cuda" for group in described for each in group["params"])
+    fused = True if on_gpu else None  # None leaves the CPU to torch's usual code
     if config.name == "adamw":
-        return torch.optim.AdamW(described, lr=config.learning_rate)
+        return torch.optim.AdamW(described, lr=config.learning_rate, fused=fused)
     return torch.optim.SGD(
         described,
         lr=config.learning_rate,
         momentum=config.momentum or 0.0,
         nesterov=bool(config.nesterov),
+        fused=fused,
     )
+
+
+def restore(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load the ``state_dict`` of an optimiser that may have been on another kind of device."""
+    for group, ours in zip(state["param_groups"], optimiser.param_groups, strict=True):
+        group["fused"] = ours["fused"]  # it decides where the moments go
+    optimiser.load_state_dict(state)
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
@@ -81,8 +91,8 @@ def rate_share(schedule: ScheduleConfig, *, step: int, steps_per_epoch: int, epo
             passed = sum(step >= round(at * steps_per_epoch) for at in schedule.milestones)
             return float(schedule.factor**passed)
         case "cosine":
-            left = max(1, epochs * steps_per_epoch - warmup)
-            done = min(1.0, (step - warmup) / left)
-            return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * done)) / 2
+            falling_steps = max(1, epochs * steps_per_epoch - warmup)
+            progress = min(1.0, (step - warmup) / falling_steps)
+            return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * progress)) / 2
         case _:
             return 1.0

@@ -1,39 +1,55 @@
 """The average of the weights over the steps, validated and kept in place of the last ones."""
 
-from typing import TypeAlias
+import copy
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
-
-Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
 
 
-def averaged(network: nn.Module, decay: float) -> AveragedModel:
-    """A copy of ``network`` whose weights are an exponential moving average of its own.
+class WeightAverage(nn.Module):
+    """A copy of a network whose weights are an exponential moving average of its own.
 
-    ``update_parameters(network)`` after each step: the first copies the weights, the one after
-    ``t`` others keeps the share ``min(decay, (1 + t) / (10 + t))`` of the average, so that a short
-    run forgets where it began. The statistics of batch norm are averaged too: they belong to the
-    weights. Counters are copied.
+    The statistics of batch norm are averaged too: they belong to the weights. Counters are copied.
+    ``torch.optim.swa_utils.AveragedModel`` computes the same, but sends the number of steps to the
+    device and waits for it, at every step; here that number stays on the host.
 
     Args:
         network: What is trained.
         decay: Share of the average that a late step keeps, in (0, 1).
     """
 
-    @torch.no_grad()
-    def update(average: Tensors, current: Tensors, _: Tensor | int) -> None:
-        if torch.is_floating_point(average[0]):
-            # counted on the host: a GPU would have to finish its work before it tells the number
-            kept = share_kept(decay, int(model.n_averaged))
-            torch._foreach_lerp_(average, current, 1 - kept)
-        else:
-            for ours, theirs in zip(average, current, strict=True):
-                ours.copy_(theirs)
+    n_averaged: Tensor
 
-    model = AveragedModel(network, multi_avg_fn=update, use_buffers=True)
-    return model
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        super().__init__()
+        self.module, self.decay = copy.deepcopy(network), decay
+        self.register_buffer("n_averaged", torch.tensor(0))
+
+    @torch.no_grad()
+    def update_parameters(self, network: nn.Module) -> None:
+        """Add the weights of ``network`` after a step.
+
+        The first time they are copied; the step after ``t`` others keeps the share
+        ``min(decay, (1 + t) / (10 + t))`` of the average, so that a short run forgets where it
+        began.
+        """
+        steps = int(self.n_averaged)
+        ours, theirs = list[Tensor](), list[Tensor]()
+        for average, current in zip(_tensors(self.module), _tensors(network), strict=True):
+            if steps and average.is_floating_point():
+                ours.append(average)
+                theirs.append(current)
+            else:
+                average.copy_(current)
+        if ours:
+            torch._foreach_lerp_(ours, theirs, 1 - share_kept(self.decay, steps))
+        self.n_averaged += 1
+
+
+def _tensors(network: nn.Module) -> chain[Tensor]:
+    """Parameters and buffers."""
+    return chain(network.parameters(), network.buffers())
 
 
 def share_kept(decay: float, steps: int) -> float:

@@ -47,8 +47,8 @@ def recipes_command(
 def plain(name: str, recipe: Recipe) -> dict[str, Any]:
     """A recipe for JSON, with what is counted and estimated of a row."""
     cost = cost_of(recipe)
-    counted = {} if cost is None else {**asdict(cost), "estimated_gpu_hours": cost.gpu_hours}
-    return {"name": name, **asdict(recipe), "example": recipe.example, "work": counted or None}
+    work = {} if cost is None else {**asdict(cost), "estimated_gpu_hours": cost.gpu_hours}
+    return {"name": name, **asdict(recipe), "example": recipe.example, "work": work or None}
 
 
 def heading(recipe: Recipe) -> str:
@@ -67,11 +67,11 @@ def in_print(recipe: Recipe) -> str:
     Such as ``top-5 94.34 (sd 0.09) [B], 94.24 [N]; top-1 76.68 (sd 0.38) [B], 76.56 [N]``.
     """
     papers = {figure.paper for figure in recipe.printed} | {*re.findall(r"\[\w]", recipe.source)}
-    found = dict[str, list[str]]()
+    values = dict[str, list[str]]()
     for figure in recipe.printed:
         owner = f" {figure.paper}" if len(papers) > 1 else ""
-        found.setdefault(figure.name, []).append(figure.value + owner)
-    return "; ".join(f"{name} {', '.join(values)}" for name, values in found.items())
+        values.setdefault(figure.name, []).append(figure.value + owner)
+    return "; ".join(f"{name} {', '.join(each)}" for name, each in values.items())
 
 
 def hours_of(recipe: Recipe) -> str:

@@ -1,4 +1,4 @@
-"""What a recipe holds, and what the recipes of the papers share."""
+"""What a recipe holds: settings under a name, and what a paper says of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,9 +59,7 @@ class Recipe:
     source: str = ""  # paper, table and row, such as "[A] table 1, row AVG-5"
     printed: tuple[Printed, ...] = ()
     departures: tuple[str, ...] = ()  # from print, or what is ours where print is silent
-    gpu_hours: float | None = (
-        None  # of a run, by print; `florilege.training.recipes.cost` estimates others
-    )
+    gpu_hours: float | None = None  # of a run, by print; `recipes.cost` estimates others
     cost: str = ""  # where those come from; or what a run costs without a GPU
 
     @property
@@ -78,73 +76,3 @@ class Recipe:
     def example(self) -> str:
         """What ``--data`` may look like; the options may be left out."""
         return f"{self.data}:{self.options}" if self.options else self.data
-
-
-CIFAR_100: Final[Mapping[str, Any]] = {
-    "backbone": "densenet40_40",
-    "image_size": 32,
-    "crop_fraction": 1.0,
-    "mean": (125.3 / 255, 123.0 / 255, 113.9 / 255),
-    "std": (63.0 / 255, 62.1 / 255, 66.7 / 255),
-    "epochs": 300,
-    "batch_size": 64,
-    "precision": "fp32",
-    "optimiser": {"learning_rate": 0.1, "weight_decay": 1e-4, "decay_all": True},
-    "schedule": {"name": "step", "milestones": (150, 225), "factor": 0.1},
-    "augment": {"min_area": 1.0, "max_stretch": 1.0, "flip": 0.5, "shift": 4, "border": "black"},
-}
-"""[A] 6.2, [B] 5.1 and [N] 4.4 train alike; pictures as [B] prints, their mean as in its code."""
-
-# A random square of 224 pixels from a picture whose short side is 256.
-CROP: Final[Mapping[str, Any]] = {
-    "min_area": (224 / 256) ** 2,
-    "max_area": (224 / 256) ** 2,
-    "max_stretch": 1.0,
-}
-
-PLANTNET: Final[Mapping[str, Any]] = {
-    "weights": "pretrained",
-    "image_size": 224,
-    "crop_fraction": 224 / 256,
-    "epochs": 30,
-    "batch_size": 32,
-    "precision": "fp32",
-    "optimiser": {"learning_rate": 0.002, "weight_decay": 1e-4, "decay_all": True},
-    "augment": {**CROP, "flip": 0.0},
-}
-"""[A] 6.3 and [N] 4.5, but for the schedule; pictures as in the code of [N] and Pl@ntNet-300K."""
-
-# What any row departs in.
-VAL_CIFAR: Final = "val is 5,000 pictures, 50 of each class, always the same ones, for every seed"
-DECAY: Final = (
-    "weight decay reaches biases and normalisation weights, as in torch's SGD; print is silent"
-)
-CROP_ONCE: Final = "the crop and its resizing are one step, at fractions of a pixel"
-SCORES: Final = (
-    "the scores that are compared are softmax or sigmoid, whichever is better on val; print takes "
-    "the softmax"
-)
-_PER_SAMPLE: Final = (
-    "noise is drawn for each picture, as in the code of [N]; in print a batch shares it"
-)
-_SCALED: Final = (
-    "the scale multiplies margin and scores alike, as in the code of the losses' papers; in print "
-    "the scores alone"
-)
-OF_LOSS: Final[Mapping[str, tuple[str, ...]]] = {
-    "focal": ("the loss is (1 - p)^gamma CE; the formula of [N] table 1 is a misprint",),
-    "imbalanced_noised_top_k": (_PER_SAMPLE, _SCALED),
-    "ldam": (_SCALED,),
-    "noised_top_k": (_PER_SAMPLE,),
-    "role": (
-        "the loss is divided by the batch, in the code that print builds on by the classes too",
-        "the estimates move by 0.016 of their own picture's gradient: what the network's first "
-        "rate of 0.1 comes to with batches of 64 and a momentum of 0.9. In print they follow its "
-        "optimiser, at one times its rate, which falls",
-    ),
-    "two_head_average_k": (
-        "the label is no negative and every sum is divided by the number of its terms; in eq. 14 "
-        "the label is among the negatives",
-    ),
-}
-"""What any row of a loss departs in; docs/losses.md has the whole list."""

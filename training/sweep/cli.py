@@ -96,36 +96,36 @@ def _plan(
     """All runs with their settings, each of them checked."""
     first, points = flags.get("seed") or 0, points_of(over)
     numbers = range(first, first + seeds)
-    given = {**flags, "recipe": recipe}
+    settings = {**flags, "recipe": recipe}
 
     def config_of(point: Point, seed: int) -> Any:
-        config = resolve({**given, "seed": seed}, overrides=[*overrides, *point.overrides])
-        kept = config.features or str(out / "features")  # one folder for all runs
-        return config.model_copy(update={"features": kept}) if config.freeze else config
+        config = resolve({**settings, "seed": seed}, overrides=[*overrides, *point.overrides])
+        features = config.features or str(out / "features")  # one folder for all runs
+        return config.model_copy(update={"features": features}) if config.freeze else config
 
     return Plan(points, numbers, [config_of(point, seed) for point in points for seed in numbers])
 
 
 def _print(record: Record, plan: Plan) -> None:
-    count = len(record.asked["seeds"])
+    count = len(record.request["seeds"])
     if count == 1:
         warn("one seed: there is no interval, and nothing says what another seed would give")
     over = (
         "means of 3 seeds with 95 % intervals".replace("3", str(count)) if count > 1 else "1 seed"
     )
-    chosen = record.chosen()
+    best_runs = record.chosen()
     table = new_table(("setting", "val", ""), words=("setting", ""))
     for runs in record.of_points():
-        found = record.validated(runs)
-        mark = "chosen" if runs == chosen else "" if found else "failed"
-        table.add_row(str(Point(changes=runs[0].changes)), str(found or "-"), mark)
+        mean = record.validated(runs)
+        mark = "chosen" if runs == best_runs else "" if mean else "failed"
+        table.add_row(str(Point(changes=runs[0].changes)), str(mean or "-"), mark)
     print_table(table, f"{record.metric} on val, %, {over}")
-    if not chosen:
+    if not best_runs:
         return
     typer.echo()
     _print_test(record, over)
     folders = [run.run for run in plan.runs]
-    _print_beside(record, plan.configs[folders.index(chosen[0].run)])
+    _print_beside(record, plan.configs[folders.index(best_runs[0].run)])
 
 
 def _print_test(record: Record, over: str) -> None:
@@ -148,13 +148,13 @@ def _print_test(record: Record, over: str) -> None:
 
 def _print_beside(record: Record, config: TrainConfig) -> None:
     """What was printed for the recipe, and in what the runs are not as in print."""
-    found, tested = [], record.tested()
+    comparisons, tested = [], record.tested()
     for figure in RECIPES[config.recipe].printed:
         rule, name = _OF[figure.metric]
         here = tested[rule].get(float(figure.k), {}).get(name)
         if here is not None:
-            found.append(f"{figure.source}: {figure} in print, {here} here")
-    if found and (changes := otherwise(config, record.learned_from)):
+            comparisons.append(f"{figure.source}: {figure} in print, {here} here")
+    if comparisons and (changes := otherwise(config, record.learned_from)):
         tell(f"not as in print, so levels cannot be compared: {', '.join(changes)}")
-    for line in found:
+    for line in comparisons:
         tell(line)

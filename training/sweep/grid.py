@@ -31,8 +31,8 @@ class Point:
 
     def __str__(self) -> str:
         """In words, such as ``loss.epsilon=0.1, epochs=3``."""
-        told = (f"{name}={_plain(value)}" for name, value in self.changes.items())
-        return ", ".join(told) or "as it is"
+        changes = (f"{name}={_plain(value)}" for name, value in self.changes.items())
+        return ", ".join(changes) or "as it is"
 
 
 def points_of(over: Sequence[str]) -> list[Point]:

@@ -67,15 +67,15 @@ def tested(run: Path, bundle: Path, *, head: str, score_kind: str) -> list[dict[
     )
     evaluation = evaluate_bundle(bundle, config.data, device=device)
     rows = []
-    for found in evaluation.rules:
-        name, k = asked(found.point)
-        if found.point.rule in RULES and name == "k":
-            figures = {key: found.row.figures("evaluate")[key] for key in FIGURES}
-            rows.append({"rule": found.point.rule, "k": k, **figures})
+    for result in evaluation.rules:
+        name, k = asked(result.point)
+        if result.point.rule in RULES and name == "k":
+            figures = {key: result.row.figures("evaluate")[key] for key in FIGURES}
+            rows.append({"rule": result.point.rule, "k": k, **figures})
     return rows
 
 
 def sizes(config: TrainConfig, *, classes: int) -> list[float]:
     """The K of a calibration and that of the run, as far as there are classes; ascending."""
-    wanted = {*DEFAULT_KS, float(config.validation.k)}
-    return sorted(min(k, classes - 1.0) for k in wanted if k < classes or k == config.validation.k)
+    ks = {*DEFAULT_KS, float(config.validation.k)}
+    return sorted(min(k, classes - 1.0) for k in ks if k < classes or k == config.validation.k)

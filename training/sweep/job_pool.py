@@ -33,23 +33,23 @@ class Job:
         try:
             return train_run(self.config, self.folder, resume=True, say=self._say)
         except Exception as error:  # out of memory, for one, is a plain RuntimeError
-            known = isinstance(error, FlorilegeError)
-            return str(error) if known else f"{type(error).__name__}: {error}"
+            foreseen = isinstance(error, FlorilegeError)
+            return str(error) if foreseen else f"{type(error).__name__}: {error}"
 
     def _say(self, line: str) -> None:
         say(f"[{self.name}] {line}")
 
 
-def devices(wanted: str) -> list[str]:
+def devices(device: str) -> list[str]:
     """The GPUs by number; a single nameless device where there are none or ``cpu`` is wanted.
 
     Raises:
         UsageError: ``wanted`` is ``cuda``, and there is no GPU.
     """
-    if not choose(wanted, "fp32").on_gpu or torch.cuda.device_count() == 1:
+    if not choose(device, "fp32").on_gpu or torch.cuda.device_count() == 1:
         return [""]
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return shown.split(",") if shown else [str(i) for i in range(torch.cuda.device_count())]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
 
 
 def outcomes(jobs: Sequence[Job], on: Sequence[str]) -> Iterator[tuple[Job, TrainResult | str]]:
@@ -74,8 +74,8 @@ def outcomes(jobs: Sequence[Job], on: Sequence[str]) -> Iterator[tuple[Job, Trai
             while waiting and len(running) < len(on):  # no queue: it would outlive a Ctrl-C
                 job = waiting.popleft()
                 running[pool.submit(job)] = job
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
                 try:
                     yield running.pop(future), future.result()
                 except BrokenProcessPool as error:

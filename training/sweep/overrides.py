@@ -21,13 +21,17 @@ def otherwise(config: TrainConfig, learned_from: int) -> list[str]:
     the seed and what a resumed run may change do not, apart from the number of epochs.
     """
     place, _ = parse_options(config.data)
-    asked = _values(resolve({"recipe": config.recipe, "data": place}))
-    found = _values(config)
-    names = dict.fromkeys([*found, *asked])
-    changes = [f"{name}={found.get(name)}" for name in names if found.get(name) != asked.get(name)]
+    recipe_values = _values(resolve({"recipe": config.recipe, "data": place}))
+    values = _values(config)
+    names = dict.fromkeys([*values, *recipe_values])
+    changes = [
+        f"{name}={values.get(name)}"
+        for name in names
+        if values.get(name) != recipe_values.get(name)
+    ]
     cost = cost_of(RECIPES[config.recipe])
-    if cost is not None and (printed := cost.pictures // asked["epochs"]) != learned_from:
-        changes.append(f"{learned_from:,} photos to learn from instead of {printed:,}")
+    if cost is not None and (photos := cost.pictures // recipe_values["epochs"]) != learned_from:
+        changes.append(f"{learned_from:,} photos to learn from instead of {photos:,}")
     return changes
 
 

@@ -17,7 +17,7 @@ from florilege.training.sweep.grid import Point
 from florilege.training.sweep.held_out import check_runtime, tested
 from florilege.training.sweep.job_pool import Job, devices, outcomes
 from florilege.training.sweep.sweep_plot import accuracy_over_k
-from florilege.training.sweep.sweep_record import Record, RunRecord, asked_of
+from florilege.training.sweep.sweep_record import Record, RunRecord, request_of
 from florilege.training.train import TrainResult
 
 PICTURE: Final = "curves.png"
@@ -25,7 +25,7 @@ PICTURE: Final = "curves.png"
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is asked of a sweep.
+    """Everything that a sweep is to do.
 
     Args:
         points: The grid.
@@ -69,10 +69,10 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
     dataset = open_data(first, ["train", "val", "test"])  # before hours of training
     for config in plan.configs[:: len(plan.seeds)]:
         objective_of(config, dataset)  # a parameter that a loss lacks is noticed now
-    asked = asked_of(first, plan.points, plan.seeds)
+    request = request_of(first, plan.points, plan.seeds)
     fresh = Record(
         recipe=first.recipe,
-        asked=asked,
+        request=request,
         metric=str(first.validation.chosen_by),
         learned_from=len(dataset.split("train")),
         runs=plan.runs,
@@ -82,7 +82,7 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
         for note in notes:
             say(note)
         record = Record.read(folder) or fresh
-        record.check_same(asked)
+        record.check_same(request)
         record.write(folder)
         _train(record, plan, folder)
         _test(record, folder)
@@ -168,10 +168,10 @@ def _note(run: RunRecord, outcome: TrainResult | str) -> None:
 
 def _test(record: Record, folder: Path) -> None:
     """Measure the seeds of the chosen setting on test, and draw the curves."""
-    runs, drawn = record.chosen(), (folder / PICTURE).exists()
+    runs, picture_is_current = record.chosen(), (folder / PICTURE).exists()
     for run in runs:
         if run.test is None:
-            drawn = False
+            picture_is_current = False
             say(f"on test: {run}")
             assert run.head is not None  # it has ended after at least one epoch
             assert run.score_kind is not None
@@ -179,7 +179,7 @@ def _test(record: Record, folder: Path) -> None:
             bundle.parent.mkdir(exist_ok=True)
             run.test = tested(folder / run.run, bundle, head=run.head, score_kind=run.score_kind)
             record.write(folder)
-    if runs and not drawn:
+    if runs and not picture_is_current:
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
         title = f"{record.recipe}: {Point(changes=runs[0].changes)}, {seeds}"
         try:

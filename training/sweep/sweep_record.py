@@ -20,7 +20,7 @@ from florilege.training.sweep.grid import Point
 
 FILE: Final = "results.json"
 OWN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
-"""Settings of a run that are no part of what was asked of a sweep."""
+"""Settings of a run that are no part of the request to a sweep."""
 
 
 @dataclass(kw_only=True)
@@ -67,7 +67,7 @@ class Record:
     """A sweep."""
 
     recipe: str
-    asked: dict[str, Any]  # over, seeds and the settings that all runs share
+    request: dict[str, Any]  # over, seeds and the settings that all runs share
     metric: str  # that chooses, such as "average-5 accuracy"
     learned_from: int  # photos of train
     runs: list[RunRecord] = field(default_factory=list)
@@ -79,10 +79,10 @@ class Record:
 
     def of_points(self) -> list[list[RunRecord]]:
         """The runs of each setting, in the order of the grid."""
-        found: dict[str, list[RunRecord]] = {}
+        by_changes: dict[str, list[RunRecord]] = {}
         for run in self.runs:
-            found.setdefault(json.dumps(run.changes), []).append(run)
-        return list(found.values())
+            by_changes.setdefault(json.dumps(run.changes), []).append(run)
+        return list(by_changes.values())
 
     def validated(self, runs: Sequence[RunRecord]) -> Mean | None:
         """What val says of a setting; None where one of its seeds has failed."""
@@ -95,35 +95,35 @@ class Record:
         A setting with a failed run is not chosen; empty where each has one.
         """
         means = [(self.validated(runs), runs) for runs in self.of_points()]
-        known = [(found.mean, runs) for found, runs in means if found is not None]
-        return max(known, key=lambda item: item[0])[1] if known else []
+        complete = [(mean.mean, runs) for mean, runs in means if mean is not None]
+        return max(complete, key=lambda item: item[0])[1] if complete else []
 
     def tested(self) -> dict[str, dict[float, dict[str, Mean]]]:
         """Means of the chosen setting on test: by rule, K and figure; empty before that."""
-        found: dict[str, dict[float, dict[str, list[float]]]] = {}
+        values: dict[str, dict[float, dict[str, list[float]]]] = {}
         runs = self.chosen()
         if not runs or any(run.test is None for run in runs):
             return {}
         for row in (row for run in runs for row in run.test or ()):
-            figures = found.setdefault(row["rule"], {}).setdefault(row["k"], {})
+            figures = values.setdefault(row["rule"], {}).setdefault(row["k"], {})
             for name in FIGURES:
                 figures.setdefault(name, []).append(row[name])
         return {
             rule: {
-                k: {name: Mean.of(values) for name, values in figures.items()}
+                k: {name: Mean.of(by_seed) for name, by_seed in figures.items()}
                 for k, figures in by_k.items()
             }
-            for rule, by_k in found.items()
+            for rule, by_k in values.items()
         }
 
     def to_plain(self) -> dict[str, Any]:
         """For JSON: the record, and what follows from it."""
-        chosen = self.chosen()
+        best_runs = self.chosen()
         settings = [
             {
                 "changes": runs[0].changes,
-                "val": None if (found := self.validated(runs)) is None else asdict(found),
-                "chosen": runs == chosen,
+                "val": None if (val := self.validated(runs)) is None else asdict(val),
+                "chosen": runs == best_runs,
             }
             for runs in self.of_points()
         ]
@@ -132,7 +132,8 @@ class Record:
             for rule, by_k in self.tested().items()
             for k, figures in by_k.items()
         ]
-        return {**asdict(self), "settings": settings, "test": test}
+        plain = {"asked" if key == "request" else key: value for key, value in asdict(self).items()}
+        return {**plain, "settings": settings, "test": test}
 
     def write(self, folder: Path) -> None:
         """Write ``results.json``.
@@ -157,36 +158,38 @@ class Record:
         try:
             plain = json.loads(path.read_bytes())
             runs = [RunRecord(**run) for run in plain["runs"]]
-            return cls(**{name: plain[name] for name in _FACTS}, runs=runs)
+            facts = {name: plain[name] for name in ("recipe", "metric", "learned_from")}
+            return cls(request=plain["asked"], **facts, runs=runs)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise BundleError(f"{path} is damaged: {error!r}") from error
 
-    def check_same(self, asked: Mapping[str, Any]) -> None:
-        """Refuse to go on with a sweep that something else was asked of.
+    def check_same(self, request: Mapping[str, Any]) -> None:
+        """Refuse to continue a sweep that began with another request.
 
         Raises:
             UsageError: The message names what differs.
         """
-        keys = dict.fromkeys([*self.asked, *asked])
-        changed = [key for key in keys if self.asked.get(key) != asked.get(key)]
+        keys = dict.fromkeys([*self.request, *request])
+        changed = [key for key in keys if self.request.get(key) != request.get(key)]
         if changed:
-            told = "; ".join(
-                f"{key} was {self.asked.get(key)!r}, now {asked.get(key)!r}" for key in changed
+            differences = "; ".join(
+                f"{key} was {self.request.get(key)!r}, now {request.get(key)!r}" for key in changed
             )
             raise UsageError(
-                f"a resumed sweep keeps its settings, but {told}. Leave that out, or sweep into "
-                "another --out"
+                f"a resumed sweep keeps its settings, but {differences}. Leave that out, or sweep "
+                "into another --out"
             )
 
 
-_FACTS: Final = ("recipe", "asked", "metric", "learned_from")
 FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 
 
-def asked_of(config: TrainConfig, points: Sequence[Point], seeds: Sequence[int]) -> dict[str, Any]:
-    """What is asked of a sweep, for JSON: the grid, the seeds and the settings of all runs."""
+def request_of(
+    config: TrainConfig, points: Sequence[Point], seeds: Sequence[int]
+) -> dict[str, Any]:
+    """What a sweep is to do, for JSON: the grid, the seeds and the settings of all runs."""
     settings = {key: value for key, value in config.to_plain().items() if key not in OWN}
     facts = {"over": list(map(str, points)), "seeds": list(seeds), **settings}
     plain: dict[str, Any] = json.loads(json.dumps(facts))  # as it will be read again

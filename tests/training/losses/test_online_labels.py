@@ -130,7 +130,7 @@ def test_a_row_whose_step_is_not_finite_is_left_out_and_the_others_move(dtype: s
     unlabelled = torch.arange(CLASSES) != LABELS[1]
     assert stored(loss)[0, unlabelled].equal(start[0, unlabelled])
     assert loss.estimates is not None
-    assert loss.estimates.seen.nonzero().flatten().tolist() == [7, 11]
+    assert loss.estimates.is_observed.nonzero().flatten().tolist() == [7, 11]
 
 
 @pytest.mark.parametrize("upstream", [1.0, 1024.0])
@@ -153,7 +153,7 @@ def test_the_step_is_that_of_each_image_alone_whatever_the_scale_of_the_loss(
 def test_the_module_has_the_value_and_slope_of_the_function() -> None:
     loss = Role(rows=ROWS, classes=CLASSES, average_k=2)
     assert loss.estimates is not None
-    loss.estimates.seen.fill_(True)
+    loss.estimates.is_observed.fill_(True)
     theta = stored(loss)[INDEX].double()
     ours, theirs = logits().requires_grad_(), logits().requires_grad_()
     value = loss(ours, LABELS, INDEX)
@@ -186,7 +186,7 @@ def test_ignored_rows_keep_their_estimates() -> None:
     loss(logits().requires_grad_(), labels, INDEX).backward()
     assert (stored(loss) != start).any(1).nonzero().flatten().tolist() == [7, 11]
     assert loss.estimates is not None
-    assert loss.estimates.seen.nonzero().flatten().tolist() == [7, 11]
+    assert loss.estimates.is_observed.nonzero().flatten().tolist() == [7, 11]
 
 
 def test_estimates_start_between_40_and_60_percent_and_labels_at_99_5() -> None:

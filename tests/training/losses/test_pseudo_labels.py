@@ -29,7 +29,7 @@ def by_hand(keys: Sequence[float], count: int) -> list[int]:
 
 def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -> list[int]:
     found = select(keys, torch.tensor(count), count if at_most is None else at_most, **given)
-    indices: list[int] = found.indices[found.kept].tolist()
+    indices: list[int] = found.indices[found.mask].tolist()
     return indices
 
 

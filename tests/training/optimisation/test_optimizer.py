@@ -9,7 +9,7 @@ from torch import nn
 
 from florilege.models.backbones import build
 from florilege.training.config import OptimiserConfig, ScheduleConfig
-from florilege.training.optimisation.optimizer import make_optimiser, rate_share, set_rate
+from florilege.training.optimisation.optimizer import make_optimiser, rate_share, restore, set_rate
 
 
 def _settings(config: OptimiserConfig) -> dict[str, tuple[float, float]]:
@@ -208,3 +208,17 @@ def test_a_warm_up_longer_than_the_run_only_rises() -> None:
     schedule = ScheduleConfig(name="cosine", warmup_epochs=5)
     found = _shares(schedule, steps=2, epochs=2)
     assert found == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_a_checkpoint_of_a_gpu_is_resumed_on_a_cpu_by_the_code_for_that() -> None:
+    config = OptimiserConfig.model_validate({"name": "adamw"})
+    network = nn.Linear(2, 2)
+    optimiser = make_optimiser(network, config)
+    network(torch.ones(1, 2)).sum().backward()
+    optimiser.step()
+    state = optimiser.state_dict()
+    state["param_groups"][0]["fused"] = True  # as on a GPU
+    resumed = make_optimiser(network, config)
+    restore(resumed, state)
+    assert [group["fused"] for group in resumed.param_groups] == [None] * 2
+    assert torch.equal(resumed.state_dict()["state"][0]["exp_avg"], state["state"][0]["exp_avg"])

@@ -1,7 +1,8 @@
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
-from florilege.training.optimisation.weight_average import averaged, share_kept
+from florilege.training.optimisation.weight_average import WeightAverage, share_kept
 
 
 def _network() -> nn.Sequential:
@@ -11,7 +12,7 @@ def _network() -> nn.Sequential:
 
 def test_the_average_is_that_of_a_plain_loop() -> None:
     network, decay = _network(), 0.7
-    average = averaged(network, decay)
+    average = WeightAverage(network, decay)
     expected: dict[str, torch.Tensor] = {}
     for step in range(30):
         with torch.no_grad():
@@ -30,9 +31,32 @@ def test_the_average_is_that_of_a_plain_loop() -> None:
             torch.testing.assert_close(value.double(), expected[key], rtol=1e-5, atol=1e-6)
 
 
+def test_it_has_the_bits_and_the_state_of_torchs_own() -> None:
+    network, decay = _network(), 0.9
+    average = WeightAverage(network, decay)
+
+    def update(ours: list[torch.Tensor], theirs: list[torch.Tensor], steps: torch.Tensor) -> None:
+        if ours[0].is_floating_point():
+            torch._foreach_lerp_(ours, theirs, 1 - share_kept(decay, int(steps)))
+        else:
+            torch._foreach_copy_(ours, theirs)
+
+    torchs = AveragedModel(network, multi_avg_fn=update, use_buffers=True)  # type: ignore[arg-type]  # lists alone
+    for _ in range(20):
+        network(torch.randn(8, 3)).sum().backward()
+        with torch.no_grad():
+            for value in network.parameters():
+                value.add_(torch.randn(value.shape))
+        average.update_parameters(network)
+        torchs.update_parameters(network)
+    assert list(average.state_dict()) == list(torchs.state_dict())  # checkpoints hold either
+    for key, value in torchs.state_dict().items():
+        assert torch.equal(average.state_dict()[key], value), key
+
+
 def test_statistics_of_batch_norm_are_averaged_and_counters_copied() -> None:
     network = _network()
-    average = averaged(network, 0.5)
+    average = WeightAverage(network, 0.5)
     for _ in range(40):
         network(torch.randn(8, 3))
         average.update_parameters(network)
@@ -43,7 +67,7 @@ def test_statistics_of_batch_norm_are_averaged_and_counters_copied() -> None:
 
 def test_the_first_step_is_copied_and_what_stays_fixed_stays_the_same() -> None:
     network = _network()
-    average = averaged(network, 0.99)
+    average = WeightAverage(network, 0.99)
     network.state_dict()["0.weight"].add_(1)
     for _ in range(5):
         average.update_parameters(network)

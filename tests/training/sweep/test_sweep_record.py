@@ -22,7 +22,7 @@ def _record(*accuracies: list[float | None]) -> Record:
         for seed, value in enumerate(values)
     ]
     return Record(
-        recipe="default", asked={}, metric="average-3 accuracy", learned_from=9, runs=runs
+        recipe="default", request={}, metric="average-3 accuracy", learned_from=9, runs=runs
     )
 
 
