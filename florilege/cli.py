@@ -57,8 +57,8 @@ VERBS = {
 }
 OURS = "florilege"
 GROUPS = ("data", "bundle")  # verbs that have verbs of their own
-OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
-STOPPED = {  # what is said after Ctrl-C
+_OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
+_STOPPED = {  # what is said after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
     "predict": "stopped\n",  # it says itself what is kept
     "demo": "stopped; repeat the command to continue\n",
@@ -117,7 +117,7 @@ class LazyVerbs(TyperGroup):
             raise usage_exit(error) from error
         except KeyboardInterrupt as error:
             others = "stopped; each file is complete or as it was\n"
-            sys.stderr.write(STOPPED.get(str(ctx.invoked_subcommand), others))
+            sys.stderr.write(_STOPPED.get(str(ctx.invoked_subcommand), others))
             raise typer.Exit(130) from error
         except Exception as error:
             sys.stderr.write(error_message(error, in_full=ctx.params.get("traceback", False)))
@@ -142,7 +142,7 @@ def _load(verb: str, module: str) -> Any:
     if all(parameter.name != "config" for parameter in command.params):
         command.params.extend(config_option().params[:1])
     _complete(command, verb)
-    if verb in OPEN_RUNS:
+    if verb in _OPEN_RUNS:
         accept_runs(command)
     return command
 
@@ -172,8 +172,8 @@ def _missing(verb: str, module: str) -> str:
     return f"`florilege {verb}` needs {module}: {install_hint(extra)}"
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"florilege {importlib.metadata.version('florilege')}")
         raise typer.Exit
 

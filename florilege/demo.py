@@ -81,12 +81,12 @@ def _demo_table(bundle: Path, data: str) -> None:
     table = new_table(headings)
     table.padding = (0, 3, 0, 0)
     table.columns[3].style = "bold"
-    for point, found, _ in evaluation.rules:
-        if point.rule == "average_k" and found.value in (2.0, 3.0, 5.0):
-            k, hits = found.value, found.hit_rate or 0.0
+    for point, measurement, _ in evaluation.rules:
+        if point.rule == "average_k" and measurement.value in (2.0, 3.0, 5.0):
+            k, hits = measurement.value, measurement.hit_rate or 0.0
             best = bayes_average_k_accuracy(k)
             rates = (f"{rate:.3f}" for rate in (bayes_top_k_accuracy(int(k)), best, hits))
-            table.add_row(f"{k:g}", *rates, f"{100 * (best - hits):.1f}", f"{found.size:.2f}")
+            table.add_row(f"{k:g}", *rates, f"{100 * (best - hits):.1f}", f"{measurement.size:.2f}")
     print_table(table, f"{evaluation.rows:,} fresh pictures of 85 species")
     typer.echo(
         "best: the hit rate that knowing P(species | picture) exactly would give.\n"

@@ -51,5 +51,5 @@ def first(names: Sequence[str], limit: int = 5) -> str:
         >>> first(["a", "b", "c"], limit=2)
         "'a', 'b' and 1 more"
     """
-    shown = ", ".join(repr(name) for name in names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+    listed = ", ".join(repr(name) for name in names[:limit])
+    return listed if len(names) <= limit else f"{listed} and {len(names) - limit} more"

@@ -19,8 +19,8 @@ FILE = "feedback.sqlite3"
 JSON_LINES = "feedback-*.jsonl"  # of earlier versions
 NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
-ANSWER_ID = re.compile("[0-9a-f]{32}")
-RESERVED_PAGES = 64
+_ANSWER_ID = re.compile("[0-9a-f]{32}")
+_RESERVED_PAGES = 64
 """Room beyond the bound for feedback that takes consent back."""
 
 SCHEMA = """
@@ -109,7 +109,7 @@ class FeedbackStore:
         with self._db:
             if not feedback["consent"]:
                 delete = "DELETE FROM photos WHERE answer_id = ?"
-                reserve = RESERVED_PAGES * self._db.execute(delete, (answer["id"],)).rowcount
+                reserve = _RESERVED_PAGES * self._db.execute(delete, (answer["id"],)).rowcount
             self._db.execute(f"PRAGMA max_page_count = {self._max_pages + reserve}")
             self._insert("INSERT OR IGNORE INTO answers", answer)
             for number, jpeg in enumerate(photos, start=1):
@@ -194,7 +194,7 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
         members = json.loads(row.pop("members"))
     except (ValueError, TypeError) as error:
         raise sqlite3.DataError(f"the set of answer {row['answer_id']!r} is no JSON") from error
-    if not isinstance(row["class_id"], str) or not ANSWER_ID.fullmatch(str(row["answer_id"])):
+    if not isinstance(row["class_id"], str) or not _ANSWER_ID.fullmatch(str(row["answer_id"])):
         raise sqlite3.DataError(f"answer {row['answer_id']!r} is not one of a server")
     class_id = None if row["class_id"] == NOT_AN_ORGANISM else row["class_id"]
     return {**row, "class_id": class_id, "set": members}

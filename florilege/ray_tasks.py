@@ -63,8 +63,8 @@ def demand_ray() -> ModuleType:
         import ray.data
     except ImportError as error:
         raise UsageError(f"Ray cannot be imported ({error}): {install_hint('ray')}") from error
-    found: ModuleType = ray
-    return found
+    module: ModuleType = ray
+    return module
 
 
 def spread(
@@ -87,33 +87,33 @@ def spread(
         portions = _portions(items, number)
         if not portions:
             return
-        asked = ray.data.from_items(portions, override_num_blocks=len(portions))
-        asked.context.execution_options.preserve_order = True
-        asked.context.enable_progress_bars = False
-        begun = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Begun).remote()
-        done = asked.map_batches(
+        dataset = ray.data.from_items(portions, override_num_blocks=len(portions))
+        dataset.context.execution_options.preserve_order = True
+        dataset.context.enable_progress_bars = False
+        attempts = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Attempts).remote()
+        mapped = dataset.map_batches(
             _Worker,
-            fn_constructor_args=(ray.put(open_work), begun, threads, str(Path.cwd())),
+            fn_constructor_args=(ray.put(open_work), attempts, threads, str(Path.cwd())),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=number),
             num_cpus=threads,
             num_gpus=1 if workers.gpu else None,
         )
-        blocks = done.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0)
+        blocks = mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0)
         try:
-            with closing(iter(blocks)) as found:  # Ray Data ends before Ray does
-                for results in chain.from_iterable(each["results"] for each in found):
-                    yield from _read(results)
+            with closing(iter(blocks)) as batches:  # Ray Data ends before Ray does
+                for content in chain.from_iterable(each["results"] for each in batches):
+                    yield from _unpickle(content)
         except ray.exceptions.RayError as error:
             raise FlorilegeError(f"Ray cannot go on: {_reason(error)}") from error
 
 
-def _read(results: bytes) -> list[Any]:
-    """What a worker made of a portion; raises what that raised."""
-    found: list[Any] | Exception = pickle.loads(results)
-    if isinstance(found, Exception):
-        raise found
-    return found
+def _unpickle(content: bytes) -> list[Any]:
+    """The results of a portion; raises what its worker raised."""
+    results: list[Any] | Exception = pickle.loads(content)
+    if isinstance(results, Exception):
+        raise results
+    return results
 
 
 def _portions(items: Sequence[Any], workers: int) -> list[dict[str, Any]]:
@@ -124,22 +124,22 @@ def _portions(items: Sequence[Any], workers: int) -> list[dict[str, Any]]:
     ]
 
 
-class _Begun:
-    """How often each portion was begun, kept outside the workers: they die without a word."""
+class _Attempts:
+    """How often each portion was begun, counted outside the workers: they die without a word."""
 
     def __init__(self) -> None:
-        self._times = Counter[int]()
+        self._counts = Counter[int]()
 
-    def again(self, first: int) -> int:
-        self._times[first] += 1
-        return self._times[first]
+    def count(self, first: int) -> int:
+        self._counts[first] += 1
+        return self._counts[first]
 
 
 class _Worker(Generic[Item, Result]):
     """One process: it opens its work once, and then takes portions of the items."""
 
-    def __init__(self, opener: Any, begun: Any, threads: int, folder: str) -> None:
-        self.ray, self.opener, self.begun, self.threads = demand_ray(), opener, begun, threads
+    def __init__(self, opener: Any, attempts: Any, threads: int, folder: str) -> None:
+        self.ray, self.opener, self.attempts, self.threads = demand_ray(), opener, attempts, threads
         with suppress(OSError):  # so that relative paths mean what they mean to the command
             os.chdir(folder)
 
@@ -150,17 +150,17 @@ class _Worker(Generic[Item, Result]):
 
     def __call__(self, portion: dict[str, Any]) -> dict[str, list[bytes]]:
         first, items = int(portion["first"][0]), pickle.loads(portion["items"][0])
-        found: list[Result] | Exception
+        results: list[Result] | Exception
         try:
-            if self.ray.get(self.begun.again.remote(first)) > ATTEMPTS:
+            if self.ray.get(self.attempts.count.remote(first)) > ATTEMPTS:
                 raise FlorilegeError(
                     f"{ATTEMPTS} workers died while they had items {first + 1:,} to "
                     f"{first + len(items):,}: is one of these to blame, or is memory short?"
                 )
-            found = list(in_order(self.work, items, threads=self.threads))
+            results = list(in_order(self.work, items, threads=self.threads))
         except Exception as error:  # whatever it is, the command raises it
-            found = error
-        return {"results": [pickle.dumps(found)]}
+            results = error
+        return {"results": [pickle.dumps(results)]}
 
 
 @contextmanager

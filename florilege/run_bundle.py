@@ -14,12 +14,12 @@ def accept_runs(command: Any) -> None:
     original = command.callback
 
     def callback(**arguments: Any) -> Any:
-        return original(**arguments | {"bundle": bundle_of(Path(arguments["bundle"]))})
+        return original(**arguments | {"bundle": _bundle_of(Path(arguments["bundle"]))})
 
     command.callback = callback
 
 
-def bundle_of(path: Path) -> Path:
+def _bundle_of(path: Path) -> Path:
     """The bundle to open: ``path`` itself, or the one made from it if it is a run folder.
 
     Raises:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-LEAST_LIKE = 60  # of 100: words with a letter exchanged, missing or doubled are above
-MUCH_BETTER = 15  # a name is left out if another is that much more like the word
-SHORT = 4  # letters
+_LEAST_LIKE = 60  # of 100: words with a letter exchanged, missing or doubled are above
+_MUCH_BETTER = 15  # a name is left out if another is that much more like the word
+_SHORT = 4  # letters
 
 
-def nearest(word: str, known: Iterable[str], most: int = 3) -> list[str]:
+def nearest(word: str, known_names: Iterable[str], most: int = 3) -> list[str]:
     """The known names that a word is closest to, best first; none if none is close.
 
     Where none is close but some hold the word, the shortest of these. Capitals make no
@@ -24,26 +24,26 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> list[str]:
     from rapidfuzz.process import extract
     from rapidfuzz.utils import default_process as plain
 
-    names, typed = list(known), plain(word)
+    names, typed = list(known_names), plain(word)
     matches = extract(
-        typed, names, scorer=ratio, processor=plain, score_cutoff=LEAST_LIKE, limit=most
+        typed, names, scorer=ratio, processor=plain, score_cutoff=_LEAST_LIKE, limit=most
     )
-    near = [name for name, score, _ in matches if score >= matches[0][1] - MUCH_BETTER]
-    if len(typed) <= SHORT:  # gpu is not cpu
+    near = [name for name, score, _ in matches if score >= matches[0][1] - _MUCH_BETTER]
+    if len(typed) <= _SHORT:  # gpu is not cpu
         near = [name for name in near if plain(name)[:1] == typed[:1]]
-    if near or len(typed) < SHORT:
+    if near or len(typed) < _SHORT:
         return near
     return sorted((name for name in names if typed in plain(name)), key=len)[:most]
 
 
-def meant(word: str, known: Iterable[str], most: int = 3) -> str:
+def meant(word: str, known_names: Iterable[str], most: int = 3) -> str:
     """The end of an error message: what the word may have meant, or nothing.
 
     Example:
         >>> meant("softmx", ["softmax", "sigmoid"])
         '; did you mean softmax?'
     """
-    return did_you_mean(nearest(word, known, most))
+    return did_you_mean(nearest(word, known_names, most))
 
 
 def did_you_mean(names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from florilege.files import write_atomic
 
 Table = Mapping[str, Sequence[str]]
 SUFFIXES = (".csv", ".parquet")
-DELIMITERS = ",;\t"
+_DELIMITERS = ",;\t"
 
 
 def read_table(path: Path) -> Table:
@@ -59,7 +59,7 @@ def _read_csv(path: Path) -> Table:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header_line = next(filter(str.strip, file), "")
-            delimiter = max(DELIMITERS, key=header_line.count)
+            delimiter = max(_DELIMITERS, key=header_line.count)
             file.seek(0)
             rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row]
     except csv.Error as error:

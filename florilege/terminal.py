@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-UNBOUNDED = 10_000  # columns: a table is as wide as it is
+_UNBOUNDED = 10_000  # columns: a table is as wide as it is
 
 
 def say(line: str) -> None:
@@ -71,7 +71,7 @@ def print_table(table: Table, title: str = "") -> None:
 
     Tables are made to fit 80 columns; a wider one the terminal breaks.
     """
-    console = Console(width=UNBOUNDED)
+    console = Console(width=_UNBOUNDED)
     if title:
         console.print(Text(title, "italic"))
     console.print(table)

@@ -28,12 +28,12 @@ from florilege.models.heads import output_names
 from florilege.models.onnx_graph import without_origins
 from florilege.models.session import FEATURES
 
-OPSET: Final = 20
+_OPSET: Final = 20
 MOST_BYTES: Final = 2**31 - 2**24  # of weights in one protobuf file, leaving room for the graph
-PARITY_BATCHES: Final = (1, 2, 5)
+_PARITY_BATCHES: Final = (1, 2, 5)
 RELATIVE_TOLERANCE: Final = 1e-4
 ABSOLUTE_TOLERANCE: Final = 1e-4
-ROUNDINGS: Final = 4  # times torch's own error, if a network is too ill-conditioned for the above
+_ROUNDINGS: Final = 4  # times torch's own error, if a network is too ill-conditioned for the above
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.Model
             input_names=["image"],
             output_names=[*output_names(head).values(), FEATURES],
             dynamic_shapes={"image": {0: torch.export.Dim("batch", min=1)}},
-            opset_version=OPSET,
+            opset_version=_OPSET,
             dynamo=True,
             verbose=False,
         )
@@ -197,7 +197,7 @@ def _calm() -> Iterator[None]:
 def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Parity:
     """Run the ONNX file ``content`` and torch on the same pictures, in batches of 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    batches = [_hard_pictures(count, image_size) for count in PARITY_BATCHES]
+    batches = [_hard_pictures(count, image_size) for count in _PARITY_BATCHES]
     ours = [_outputs(pictures, batch) for batch in batches]
     parity = _parity(ours, [session.run(None, {"image": batch}) for batch in batches])
     if parity.holds:
@@ -206,7 +206,7 @@ def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Pa
     own = _parity([_outputs(exact, batch) for batch in batches], ours)
 
     def widened(tolerance: float, rounding: float) -> float:
-        return min(tolerance + ROUNDINGS * rounding, 100 * tolerance)  # beyond, nothing is checked
+        return min(tolerance + _ROUNDINGS * rounding, 100 * tolerance)  # beyond, nothing is checked
 
     return replace(
         parity,
@@ -231,7 +231,7 @@ def _parity(ours: list[list[np.ndarray]], theirs: list[list[np.ndarray]]) -> Par
         tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * largest,
         max_feature_difference=apart,
         feature_tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * longest,
-        pictures=sum(PARITY_BATCHES),
+        pictures=sum(_PARITY_BATCHES),
     )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 PHOTOS: Final = "photos.npz"
 """Name of the file in a run folder and in a bundle."""
-HASH_BYTES: Final = 8
+_HASH_BYTES: Final = 8
 
 
 class Overlap(NamedTuple):
@@ -28,7 +28,7 @@ class Overlap(NamedTuple):
 
 def photo_hash(content: bytes) -> bytes:
     """The first eight bytes of the SHA-256 of a photo."""
-    return hashlib.sha256(content).digest()[:HASH_BYTES]
+    return hashlib.sha256(content).digest()[:_HASH_BYTES]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -99,5 +99,5 @@ class PhotoHashes:
 
 
 def _numbers(photos: Iterable[bytes], *, unique: bool = True) -> NDArray[np.uint64]:
-    hashes = np.frombuffer(b"".join(photo[:HASH_BYTES] for photo in photos), dtype="<u8")
+    hashes = np.frombuffer(b"".join(photo[:_HASH_BYTES] for photo in photos), dtype="<u8")
     return np.unique(hashes) if unique else hashes

@@ -38,9 +38,9 @@ BERRIES: dict[str, Colour] = {
 GREEN: Colour = (62, 138, 46)
 CREAM: Colour = (244, 238, 190)
 CRIMSON: Colour = (186, 22, 58)
-GOLD: Colour = (232, 170, 36)
-BROWN: Colour = (122, 72, 30)
-EDGE = 0.72  # lightness of the edge of a petal
+_GOLD: Colour = (232, 170, 36)
+_BROWN: Colour = (122, 72, 30)
+_EDGE = 0.72  # lightness of the edge of a petal
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def _petals(brush: Brush, x: float, y: float, radius: float, fill: Colour, name:
     angles = start + (np.arange(count) + 0.12 * jitter[:, 0]) * (2 * np.pi / count)
     lengths = radius * (0.95 + 0.05 * jitter[:, 1])
     for angle, length in zip(angles, lengths, strict=True):
-        brush.polygon(petal @ _turn(angle) * length + (x, y), fill, _shade(fill, EDGE))
-    brush.disc(x, y, eye * radius, BROWN)
-    brush.disc(x, y, 0.78 * eye * radius, GOLD)
+        brush.polygon(petal @ _turn(angle) * length + (x, y), fill, _shade(fill, _EDGE))
+    brush.disc(x, y, eye * radius, _BROWN)
+    brush.disc(x, y, 0.78 * eye * radius, _GOLD)
 
 
 def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> None:
@@ -127,9 +127,9 @@ def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> None
     place = _placing(x, y, _turn(brush.chance.uniform(-0.9, 0.9)) * radius)
     body, mouth, ribs, cap = bell_shape()
     brush.polygon(place(mouth), _shade(fill, 0.62))
-    brush.polygon(place(body), fill, _shade(fill, EDGE))
+    brush.polygon(place(body), fill, _shade(fill, _EDGE))
     for rib in ribs:
-        brush.line(place(rib), _shade(fill, EDGE), 2)
+        brush.line(place(rib), _shade(fill, _EDGE), 2)
     brush.polygon(place(cap), _shade(GREEN, 0.8))
 
 
@@ -137,9 +137,9 @@ def _trumpet(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> N
     """One wavy disc with a deep throat."""
     place = _placing(x, y, _turn(brush.chance.uniform(0, 2 * np.pi)) * radius)
     rim, rays = trumpet_shape()
-    brush.polygon(place(rim), fill, _shade(fill, EDGE))
+    brush.polygon(place(rim), fill, _shade(fill, _EDGE))
     for ray in rays:
-        brush.line(place(ray), _shade(fill, EDGE), 2)
+        brush.line(place(ray), _shade(fill, _EDGE), 2)
     brush.disc(x, y, 0.36 * radius, _shade(fill, 0.42))
     brush.disc(x, y, 0.13 * radius, CREAM)
 
@@ -192,7 +192,7 @@ def bell_shape() -> tuple[Points, Points, list[Points], Points]:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class _Leaf:
     """The outlines of a leaf that points right, in the unit circle."""
 
     blades: tuple[Points, ...]
@@ -202,7 +202,7 @@ class Leaf:
 
 
 @cache
-def leaf_shapes() -> dict[str, Leaf]:
+def leaf_shapes() -> dict[str, _Leaf]:
     """Leaves by the name of their form, in the unit circle."""
     return {
         "ovate": _simple(_blade(-0.75, 1.0, 0.46, 0.62), 0.46, 0.66),
@@ -213,7 +213,7 @@ def leaf_shapes() -> dict[str, Leaf]:
     }
 
 
-def _simple(blade: Points, half: float, inner: float) -> Leaf:
+def _simple(blade: Points, half: float, inner: float) -> _Leaf:
     """One blade with side veins and spots that fit its half width."""
     veins = [np.array([[-1.0, 0.0], [0.85, 0.0]])]
     veins += [
@@ -221,10 +221,10 @@ def _simple(blade: Points, half: float, inner: float) -> Leaf:
         for x, s in product((-0.45, -0.1, 0.25), (-1, 1))
     ]
     spots = [[x, s * 0.48 * half] for x, s in product((-0.4, -0.05, 0.3), (-1, 1))]
-    return Leaf((blade,), tuple(veins), np.array([*spots, [0.62, 0.0]]), inner)
+    return _Leaf((blade,), tuple(veins), np.array([*spots, [0.62, 0.0]]), inner)
 
 
-def _heart() -> Leaf:
+def _heart() -> _Leaf:
     t = np.linspace(0, 2 * np.pi, 33)[:-1]
     x = 13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)
     y = 16 * np.sin(t) ** 3
@@ -234,10 +234,10 @@ def _heart() -> Leaf:
     veins += [np.array([[-0.3, 0.0], [x, s * y]]) for (x, y), s in product(ends, (-1, 1))]
     spots = ((-0.45, 0.38), (-0.1, 0.6), (0.0, 0.24), (0.38, 0.26))
     spots_of_both_sides = np.array([[x, s * y] for (x, y), s in product(spots, (-1, 1))])
-    return Leaf((blade,), tuple(veins), spots_of_both_sides, 0.7)
+    return _Leaf((blade,), tuple(veins), spots_of_both_sides, 0.7)
 
 
-def _lobed() -> Leaf:
+def _lobed() -> _Leaf:
     t = np.linspace(-np.pi, np.pi, 71)[:-1]
     radius = 0.62 + 0.38 * np.cos(5.6 * t) * np.exp(-((t / 2.6) ** 4))
     radius *= 1 - 0.45 * np.exp(-((np.abs(t) - np.pi) ** 2) * 6)
@@ -245,10 +245,10 @@ def _lobed() -> Leaf:
     lobes = 2 * np.pi / 5.6 * np.array([-2, -1, 0, 1, 2])
     veins = [np.outer([-0.1, 0.82], [np.cos(a), np.sin(a)]) for a in lobes]
     spots = [*_points(0.6 * np.cos(lobes), 0.6 * np.sin(lobes)), [-0.12, 0.2], [-0.12, -0.2]]
-    return Leaf((blade,), (np.array([[-1.0, 0.0], [0.0, 0.0]]), *veins), np.array(spots), 0.7)
+    return _Leaf((blade,), (np.array([[-1.0, 0.0], [0.0, 0.0]]), *veins), np.array(spots), 0.7)
 
 
-def _pinnate() -> Leaf:
+def _pinnate() -> _Leaf:
     leaflet = _blade(0.0, 0.62, 0.19, 0.8)
     blades, middles = [leaflet @ _turn(0.0) + (0.38, 0.0)], [[0.62, 0.0]]
     veins = [np.array([[-1.0, 0.0], [0.85, 0.0]])]
@@ -257,7 +257,7 @@ def _pinnate() -> Leaf:
         blades.append(leaflet @ _turn(angle) + (x, 0.0))
         middles.append([x + 0.36 * c, 0.36 * s])
         veins.append(np.array([[x, 0.0], [x + 0.45 * c, 0.45 * s]]))
-    return Leaf(tuple(blades), tuple(veins), np.array(middles), 0.6)
+    return _Leaf(tuple(blades), tuple(veins), np.array(middles), 0.6)
 
 
 def _blade(start: float, end: float, half: float, skew: float) -> Points:

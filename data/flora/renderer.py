@@ -20,15 +20,15 @@ NOISE = 3.5  # standard deviation, of 255
 RADII = (10.2, 10.2, 6.4)  # flower, leaf, fruit: pixels from the centre to the outermost point
 # Fewer organs are drawn larger: range of sizes by how many are visible.
 SIZES = {1: (1.1, 1.6), 2: (0.95, 1.2), 3: (0.9, 1.05)}
-CORNERS = np.array([[12.0, 12.0], [36.0, 12.0], [12.0, 36.0], [36.0, 36.0]])
+_CORNERS = np.array([[12.0, 12.0], [36.0, 12.0], [12.0, 36.0], [36.0, 36.0]])
 
 # Out-of-focus surroundings: muted, of middle lightness, so that white and black both stand out.
-GROUNDS = np.array(
+_GROUNDS = np.array(
     [[134, 156, 92], [184, 166, 116], [124, 156, 172], [160, 138, 114], [154, 176, 132]],
     dtype=np.float64,
 )
-FEW = np.full(len(GROUNDS), 0.6)  # below 1, so that some grounds prevail in a picture
-ALL = np.ones(len(GROUNDS))
+FEW = np.full(len(_GROUNDS), 0.6)  # below 1, so that some grounds prevail in a picture
+ALL = np.ones(len(_GROUNDS))
 
 _ACROSS = np.linspace(-1.0, 1.0, SIDE, dtype=np.float32)
 _T = np.linspace(0.0, 1.0, 9)
@@ -60,7 +60,7 @@ def draw(observed: Sequence[int], chance: np.random.Generator) -> NDArray[np.uin
 def background(chance: np.random.Generator) -> Image.Image:
     """Soft spots in the colours of the ground, ``SIDE * SCALE`` pixels square."""
     mix = 0.6 * chance.dirichlet(FEW) + 0.4 * chance.dirichlet(ALL, size=(3, 3))
-    spots = mix @ GROUNDS + chance.normal(0.0, 5.0, size=(3, 3, 1))
+    spots = mix @ _GROUNDS + chance.normal(0.0, 5.0, size=(3, 3, 1))
     small = Image.fromarray(spots.clip(0, 255).astype(np.uint8))
     fine = small.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     return fine.resize((SIDE * SCALE, SIDE * SCALE), Image.Resampling.NEAREST)
@@ -82,7 +82,7 @@ def organ_places(visible: Sequence[int], chance: np.random.Generator) -> list[li
     if apart.any():
         positions = centres[int(np.argmax(apart))]
     else:
-        positions = CORNERS[chance.permutation(4)[: len(visible)]]
+        positions = _CORNERS[chance.permutation(4)[: len(visible)]]
         radii = np.minimum(radii, 11.5)
     placed: list[list[float]] = (SCALE * np.column_stack([positions, radii])).tolist()
     return placed

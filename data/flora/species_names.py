@@ -9,10 +9,10 @@ from functools import cache
 from florilege.data.flora.species import GENERA, Genus
 from florilege.models.classes import ClassInfo, ClassTable
 
-TYPE_SPECIES = ("prima", "common {}", "{} ordinaire")
+_TYPE_SPECIES = ("prima", "common {}", "{} ordinaire")
 
 # "<organ> <value>" -> epithet, English name, French name; {} is the genus in lower case
-DIFFERENCES = {
+_DIFFERENCES = {
     "flower white": ("albiflora", "white-flowered {}", "{} à fleurs blanches"),
     "flower yellow": ("luteiflora", "yellow-flowered {}", "{} à fleurs jaunes"),
     "flower red": ("rubriflora", "red-flowered {}", "{} à fleurs rouges"),
@@ -48,7 +48,7 @@ def flora_classes() -> ClassTable:
         tuple(
             _species(genus, names)
             for genus in GENERA
-            for names in (TYPE_SPECIES, *(DIFFERENCES[variant] for variant in genus.variants))
+            for names in (_TYPE_SPECIES, *(_DIFFERENCES[variant] for variant in genus.variants))
         )
     )
 

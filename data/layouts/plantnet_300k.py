@@ -29,7 +29,7 @@ PLACE: Final = "Pl@ntNet-300K version 1.1 is at Zenodo, DOI 10.5281/zenodo.56457
 
 METADATA_2: Final = "plantnet300K_metadata.csv"
 SPECIES_2: Final = "species_metadata.csv"
-PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.10419064"
+_PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.10419064"
 
 
 class _Photo(NamedTuple):
@@ -137,7 +137,7 @@ def _photo_1(name: str, entry: Mapping[str, Any]) -> _Photo:
 
 
 def _read_2(root: Path, source: str) -> _Tables:
-    _demand(root, source, (METADATA_2, SPECIES_2), PLACE_2)
+    _demand(root, source, (METADATA_2, SPECIES_2), _PLACE_2)
     table = _table(root / METADATA_2, ("species_id", "PN_observation_id", "split", "PN_hash"))
     columns = (table[name] for name in ("PN_hash", "species_id", "PN_observation_id", "split"))
     photos = {
@@ -158,7 +158,7 @@ def _read_2(root: Path, source: str) -> _Tables:
         )
         for class_id, name in _distinct_names(short, full).items()
     }
-    return _Tables(photos, class_infos, (METADATA_2, SPECIES_2), PLACE_2)
+    return _Tables(photos, class_infos, (METADATA_2, SPECIES_2), _PLACE_2)
 
 
 def _demand(root: Path, source: str, tables: Iterable[str], place: str) -> None:
