@@ -82,7 +82,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder while the block runs.
 
     The lock is on the file ``.lock`` inside, which names this process. It ends when this process

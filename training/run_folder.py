@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from florilege.errors import BundleError, DataError, UsageError
-from florilege.files import LOCK, held
+from florilege.files import LOCK, folder_lock
 from florilege.models.backbones.provenance import RECORD, Provenance
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
@@ -88,7 +88,7 @@ class RunFolder:
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(held(self.path))
+                stack.enter_context(folder_lock(self.path))
             except OSError as error:
                 raise UsageError(f"cannot create {self.path}: {error.strerror}") from error
             yield

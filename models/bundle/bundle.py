@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from florilege.errors import BundleError
-from florilege.files import held
+from florilege.files import folder_lock
 from florilege.models.bundle import staging
 from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, check_file_name, sha256_of
 from florilege.models.classes import ClassTable
@@ -173,7 +173,7 @@ def reserved(path: str | Path) -> Iterator[None]:
     with ExitStack() as stack:
         if (folder / MANIFEST).exists():
             with staging.failures_named(folder):
-                stack.enter_context(held(folder))
+                stack.enter_context(folder_lock(folder))
         yield
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from florilege import files
 from florilege.errors import UsageError
-from florilege.files import LOCK, check_writable, held, write_atomic
+from florilege.files import LOCK, check_writable, folder_lock, write_atomic
 
 
 def test_the_content_is_replaced(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_folder_that_cannot_be_synchronised_holds_the_new_file(
 HOLD = """
 import sys
 from pathlib import Path
-from florilege.files import held
-with held(Path(sys.argv[1])):
+from florilege.files import folder_lock
+with folder_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -120,13 +120,13 @@ def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path: Pat
         for _ in range(2):
             with (
                 pytest.raises(UsageError, match=rf"process \({other.pid}\) writes into {tmp_path}"),
-                held(tmp_path),
+                folder_lock(tmp_path),
             ):
                 pytest.fail("both hold it")
         assert other.stdin is not None
         other.stdin.close()
         other.wait()
-        with held(tmp_path):
+        with folder_lock(tmp_path):
             assert (tmp_path / LOCK).exists()
     assert not list(tmp_path.iterdir())
 
@@ -135,13 +135,13 @@ def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
     with holder(tmp_path) as other:
         other.kill()
     assert (tmp_path / LOCK).exists()
-    with held(tmp_path):
+    with folder_lock(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
 
 
 def test_a_failure_frees_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), held(tmp_path):
+    with pytest.raises(KeyError), folder_lock(tmp_path):
         raise KeyError
     assert not list(tmp_path.iterdir())
 
@@ -160,6 +160,6 @@ def test_a_file_that_its_holder_removes_between_opening_and_locking_is_no_lock(
         return handle
 
     monkeypatch.setattr(Path, "open", removed_once)
-    with held(tmp_path):
+    with folder_lock(tmp_path):
         assert len(opened) == 2
         assert path.exists()

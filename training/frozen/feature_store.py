@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from florilege.data.dataset import Split
 from florilege.errors import BundleError, UsageError
-from florilege.files import held
+from florilege.files import folder_lock
 from florilege.models.images import Preprocess
 
 ID_BYTES: Final = 16
@@ -72,7 +72,7 @@ class FeatureStore:
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(held(self.folder))
+                stack.enter_context(folder_lock(self.folder))
             except OSError as error:
                 raise UsageError(
                     f"cannot keep features in {self.folder}: {error.strerror}; name another folder "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from florilege.errors import FlorilegeError, SomeInputsFailed, UsageError
-from florilege.files import held
+from florilege.files import folder_lock
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
 from florilege.training.network import objective_of
@@ -121,7 +121,7 @@ def _reserved(folder: Path, *, resume: bool) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(held(folder))
+            stack.enter_context(folder_lock(folder))
             empty = all(entry.name.startswith(".") for entry in folder.iterdir())
         except OSError as error:
             raise UsageError(f"cannot use {folder} for a sweep: {error.strerror}") from error
