@@ -67,7 +67,7 @@ def predict(
 ) -> None:
     """Print the prediction set of each photo, as the server would answer it.
 
-    With -o the file is there once it is complete; what is interrupted goes on with --resume.
+    With -o the file appears once it is complete; --resume continues an interrupted run.
     """
     check_outputs(batch)
     observations, skipped = find_photos(paths, _stdin(), batch.group_by)

@@ -104,7 +104,7 @@ class Engine:
     def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
         """Answer with another bundle from now on; what is being answered keeps the old one.
 
-        Its ``listeners`` are opened once the old ones have heard all that is theirs.
+        Its ``listeners`` are opened after the old ones have processed every queued answer.
         """
         old, self.pipeline = self.pipeline, pipeline
         retiring = asyncio.create_task(_retire(old, set(self._running)))

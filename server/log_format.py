@@ -1,4 +1,4 @@
-"""What the server says on stderr: a line each, as text for people or as JSON for machines.
+"""What the server logs to stderr: a line each, as text for people or as JSON for machines.
 
 Lines about a request hold its id, route, method, status and time: no address, no file name, no
 query and no key.

@@ -134,7 +134,7 @@ class BodyTooLarge(Problem):
 
 
 class ImageTooLarge(Problem):
-    """More pixels than allowed, told by the header alone."""
+    """More pixels than allowed, by the header alone."""
 
     status, code, title = 413, "image_too_large", "The photo has too many pixels"
 

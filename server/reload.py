@@ -29,9 +29,9 @@ Fingerprint = tuple[int, int, int] | None
 
 
 class Reloader:
-    """Opens bundle, lists and keys again when told to: by SIGHUP, or where a file of them changed.
+    """Opens bundle, lists and keys again: on SIGHUP, or when a file of them has changed.
 
-    One change follows another, however often it is told. A bundle or list that cannot be served,
+    Changes follow one another, however many are requested. A bundle or list that cannot be served,
     or keys that cannot be read, change nothing.
     """
 
@@ -108,7 +108,7 @@ class Reloader:
         except FlorilegeError as error:
             outcome = "refused"
             log.error("%s %s stays: %s", old.model.name, old.model.version, error)
-        except Exception:  # whatever it is, the old bundle goes on
+        except Exception:  # whatever it is, the old bundle stays
             outcome = "refused"
             log.exception(
                 "%s %s stays: another cannot be opened", old.model.name, old.model.version

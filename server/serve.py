@@ -1,4 +1,4 @@
-"""Running the application until it is told to stop, and stopping without losing an answer."""
+"""Running the application until it has to stop, and stopping without losing an answer."""
 
 import asyncio
 import logging

@@ -40,7 +40,7 @@ class Settings(settings.FlagSettings):
     max_body_bytes: Count = 32 * MEBIBYTE
     """Largest request body, checked before it is read and while it arrives."""
     max_pixels: Count = MAX_PIXELS
-    """Most pixels of one photo, told from its header."""
+    """Most pixels of one photo, read from its header."""
     max_decoding_pixels: Count = MAX_DECODING_PIXELS
     """Most pixels decoded at once, in all threads together; the next photo waits."""
     max_images: Count = MAX_IMAGES
@@ -48,7 +48,7 @@ class Settings(settings.FlagSettings):
     upload_deadline_s: Seconds = 20.0
     """Seconds an upload may take."""
     max_held_bytes: Count = 256 * MEBIBYTE
-    """Bytes of all uploads held at once."""
+    """Bytes of all uploads in memory at once."""
     queue_limit: int | None = Field(default=None, ge=1)
     """Photos waiting or worked on; by default a second of work, measured at start, 16 to 300."""
     queue_timeout_s: Seconds = 10.0
@@ -87,18 +87,18 @@ class Settings(settings.FlagSettings):
     watch: bool = True
     """Compare photos with those of the validation, to notice drift."""
     watch_state: Path | None = None
-    """File that keeps what the watch saw over restarts."""
+    """File that keeps the state of the watch over restarts."""
 
     reload_every_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Seconds between looks at whether BUNDLE, a list or the keys have changed; 0: only SIGHUP."""
+    """Seconds between checks whether BUNDLE, a list or the keys have changed; 0: only SIGHUP."""
     keys_file: Path | None = None
-    """File of keys that may ask; without it nobody needs one."""
+    """File of keys; without it requests need none."""
     log_format: LogFormat = "text"
     """How lines on stderr look: for people, or one JSON object each."""
     log_level: LogLevel = "info"
-    """What is said on stderr: this and everything worse."""
+    """What is logged to stderr: this and everything worse."""
     access_log: bool = False
-    """Say a line for each request."""
+    """Log a line for each request."""
 
     @model_validator(mode="after")
     def _state_needs_watch(self) -> Self:

@@ -55,7 +55,7 @@ def answer(
         query: What to answer.
         record: The calibration of the bundle.
         rejection: What `judge` says about the photos.
-        taxa: What each output stands for.
+        taxa: The classes of the outputs.
         model: Which model this is.
         answer_id: Its id.
         restriction: The classes that are scored; None for all.
@@ -81,19 +81,10 @@ def answer(
     members = _best_first(ranked, inside)
     others = _best_first(ranked, ~inside) if "scores" in query.include else []
     listed = [*members, *others][: query.max_results]
-    marginals = None
-    if "marginals" in query.include:
-        marginals = _marginals(point, served, len(members))
     prediction = Answer(
         id=answer_id,
         model=model,
-        query=Query.of(
-            point,
-            images=photos,
-            lang=query.languages[0],
-            list=None if restriction is None else restriction.list_name,
-            only=None if restriction is None else restriction.only,
-        ),
+        query=_resolved_query(point, query, photos, restriction),
         set=_set_info(
             point,
             query,
@@ -102,7 +93,15 @@ def answer(
             truncated=len(listed) < len(members),
         ),
         best_match=infos[members[0]].scientific_name if members else None,
-        results=_results(taxa, infos, listed, point.compare(scores), inside, marginals, query),
+        results=_results(
+            taxa,
+            infos,
+            listed,
+            point.compare(scores),
+            inside,
+            _marginals(point, query, served, len(members)),
+            query,
+        ),
         rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
         warnings=[
@@ -114,6 +113,16 @@ def answer(
         listed_inside, inside = inside, np.zeros(len(classes), dtype=np.bool_)
         inside[restriction.classes] = listed_inside
     return prediction, inside
+
+
+def _resolved_query(
+    point: OperatingPoint, query: LocalizedQuery, photos: int, restriction: Restriction | None
+) -> Query:
+    """What was asked, with every default filled in."""
+    list_name, only = None, None
+    if restriction is not None:
+        list_name, only = restriction.list_name, restriction.only
+    return Query.of(point, images=photos, lang=query.languages[0], list=list_name, only=only)
 
 
 def _set_info(
@@ -272,8 +281,12 @@ def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
     return []
 
 
-def _marginals(point: OperatingPoint, logits: NDArray[np.float32], size: int) -> Floats:
-    """Mean over the photos; k is the set size asked for, rounded, as marginals need a whole k."""
+def _marginals(
+    point: OperatingPoint, query: LocalizedQuery, logits: NDArray[np.float32], size: int
+) -> Floats | None:
+    """Mean over the photos, where asked for; k is the set size asked for, rounded to a whole k."""
+    if "marginals" not in query.include:
+        return None
     k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])
     mean: Floats = top_k_marginals(point.scaled(logits), k).mean(axis=0)
     return mean

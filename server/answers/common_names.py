@@ -63,7 +63,7 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
 
 
 def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
-    """What a class stands for, named in the first of a `fallback_chain` that has any name."""
+    """The taxon of a class, named in the first of a `fallback_chain` that has any name."""
     return _taxon_in(item, _language_of(item, languages))
 
 

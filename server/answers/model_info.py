@@ -1,5 +1,6 @@
 """The model card: what the server says about the model."""
 
+from collections.abc import Iterator
 from typing import get_args
 
 from florilege.calibration.guarantees import Guarantee
@@ -66,11 +67,6 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLi
     points = _points(record, rule)
     promises = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
     several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
-    of_lists = {
-        name: _points(record, rule, list_name=each.calibrated_as)
-        for name, each in sorted(lists.by_name.items())
-        if each.calibrated_as is not None
-    }
     return RuleInfo.of(
         points[0],
         small_classes=record.small_classes if RULES[rule].by_class else None,
@@ -79,12 +75,16 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLi
         several=[
             SeveralPhotos.of(each[0].table, points=_described(each)) for each in several if each
         ],
-        lists=[
-            ListedClasses(list=name, points=_described(each))
-            for name, each in of_lists.items()
-            if each
-        ],
+        lists=list(_of_lists(record, rule, lists)),
     )
+
+
+def _of_lists(record: CalibrationRecord, rule: Rule, lists: ClassLists) -> Iterator[ListedClasses]:
+    for name, each in sorted(lists.by_name.items()):
+        if each.calibrated_as is not None:
+            points = _points(record, rule, list_name=each.calibrated_as)
+            if points:
+                yield ListedClasses(list=name, points=_described(points))
 
 
 def _points(

@@ -56,7 +56,7 @@ class Outcome:
     answer: Answer
     inside: NDArray[np.bool_]  # which classes are in its set, also beyond max_results; (classes,)
     logits: NDArray[np.float32]  # of the served head, (photos, classes), whatever was asked
-    classes: ClassTable  # what each output stands for
+    classes: ClassTable  # of the outputs
     restricted: bool  # whether only some classes were scored
 
 

@@ -1,7 +1,7 @@
-"""An answer told in the shape of the Pl@ntNet API, version 2, for apps that were written for it.
+"""An answer in the shape of the Pl@ntNet API, version 2, for apps that were written for it.
 
 The fields are those that https://my.plantnet.org/doc/api/identify shows and apps read; what is
-ours stands under `florilege` and in `inSet`, which they ignore.
+ours is under `florilege` and in `inSet`, which they ignore.
 """
 
 from typing import Any, Final

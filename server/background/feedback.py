@@ -228,11 +228,14 @@ class Feedback:
             "photos": stored_photos + len(photos) if body.consent else 0,
         }
         self.store.add(answer, row, photos)
-        if outcome is not None:
-            self._photos_counted.labels(outcome).inc()
-        hit = "hit" if row["in_set"] else "miss"  # a species that is not listed is neither
-        self._counted.labels(class_id if class_id in WORDS else hit).inc()
+        self._count(row, outcome)
         return _receipt(row)
+
+    def _count(self, row: Row, photos_outcome: str | None) -> None:
+        if photos_outcome is not None:
+            self._photos_counted.labels(photos_outcome).inc()
+        hit = "hit" if row["in_set"] else "miss"  # a species that is not listed is neither
+        self._counted.labels(row["class_id"] if row["class_id"] in WORDS else hit).inc()
 
     def _answer(self, body: FeedbackBody, key: str, pipeline: Pipeline) -> tuple[Row, list[str]]:
         """The row of the answer that ``body`` is about, and the class ids of its set."""

@@ -144,7 +144,7 @@ async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> b
 
 
 async def _find_images(body: bytes, content_type: str, most: int, find: Find) -> list[bytes]:
-    images = [body] if body else []  # whatever the header says, the type is told by the bytes
+    images = [body] if body else []  # the bytes decide the type, whatever the header says
     if content_type.lower().startswith("multipart/form-data"):
         if len(body) > PARSED_ON_THE_LOOP:
             images = await asyncio.to_thread(find, body, content_type)

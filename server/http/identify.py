@@ -1,4 +1,4 @@
-"""From a request with photos to its answer, in whatever shape that is then told."""
+"""From a request with photos to its answer, whatever shape it is sent in."""
 
 import asyncio
 from collections.abc import Callable

@@ -55,14 +55,9 @@ def describe(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, summary=app.summary, routes=app.routes
     )
     examples = json.loads(EXAMPLES.read_bytes())
-    schemes = dict[str, Any]()
-    for path, operations in document["paths"].items():
+    for operations in document["paths"].values():
         for operation in operations.values():
             _correct(operation["responses"], examples.get(operation["operationId"], {}))
-            if app.state.keys is not None and path.startswith(("/v1/", "/v2/")):
-                schemes_here = KEYS if path.startswith("/v1/") else {**KEY_IN_ADDRESS, **KEYS}
-                operation["security"] = [{name: []} for name in schemes_here]
-                schemes |= schemes_here
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -70,8 +65,19 @@ def describe(app: FastAPI) -> dict[str, Any]:
         {each.code for each in Problem.__subclasses__() if each.__module__ == Problem.__module__}
     )
     if app.state.keys is not None:
-        document["components"]["securitySchemes"] = schemes
+        _add_keys(document)
     return document
+
+
+def _add_keys(document: dict[str, Any]) -> None:
+    used = dict[str, Any]()
+    for path, operations in document["paths"].items():
+        if path.startswith(("/v1/", "/v2/")):
+            schemes = KEYS if path.startswith("/v1/") else {**KEY_IN_ADDRESS, **KEYS}
+            used |= schemes
+            for operation in operations.values():
+                operation["security"] = [{name: []} for name in schemes]
+    document["components"]["securitySchemes"] = used
 
 
 def _correct(responses: dict[str, Any], examples: dict[str, Any]) -> None:

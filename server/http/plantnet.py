@@ -115,7 +115,7 @@ class _SpeciesParameters(BaseModel):
 
 
 class _InTheirShape(APIRoute):
-    """A route whose problems are told as `PlantNetError`."""
+    """A route whose problems are sent as `PlantNetError`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

@@ -64,7 +64,7 @@ def predict_batch(
     query: LocalizedQuery,
     batch: BatchSettings,
 ) -> None:
-    """Answer all observations, and say on stderr what came of them.
+    """Answer all observations, and print a summary to stderr.
 
     Raises:
         UsageError: The bundle is not calibrated for ``query``, or there is an interrupted run which
@@ -75,7 +75,7 @@ def predict_batch(
     _check_calibrated(pipeline, query)
     dimensions = 0 if batch.embeddings is None else _dimensions(pipeline)
     with ExitStack() as stack:
-        output, embeddings, tally = None, None, Tally()
+        output, tally = None, Tally()
         if batch.output is not None and batch.form != "table":
             options = _options(pipeline, observations, query, batch)
             output = stack.enter_context(_resumable(batch, options))
@@ -86,24 +86,39 @@ def predict_batch(
         finished = tally.finished
         if finished:
             say(f"resuming after {finished:,} of {len(observations):,}")
-        if batch.embeddings is not None:
-            embeddings = Embeddings(batch.embeddings, observations, dimensions, finished)
-            stack.enter_context(closing(embeddings))
-            if output is None:  # nobody can continue these
-                stack.callback(embeddings.part.unlink, missing_ok=True)
-            tally.failed = embeddings.count_failed()
-        predictions = _predictions(pipeline, observations[finished:], query, batch)
-        noted = _noted(stack.enter_context(closing(predictions)), embeddings, tally)
-        if output is None:
-            _print(noted, batch)
-        else:
-            for one in noted:
-                output.add(formats.json_text(formats.line_of(one)))
-        if embeddings is not None:
-            embeddings.finish()
+        with (
+            _embeddings(batch, observations, dimensions, tally) as embeddings,
+            closing(_predictions(pipeline, observations[finished:], query, batch)) as predictions,
+        ):
+            noted = _noted(predictions, embeddings, tally)
+            if output is None:
+                _print(noted, batch)
+            else:
+                for one in noted:
+                    output.add(formats.json_text(formats.line_of(one)))
         if output is not None:
             output.finish()
     _summarise(tally, observations, batch, resumed=finished > 0)
+
+
+@contextmanager
+def _embeddings(
+    batch: BatchSettings, observations: Sequence[Observation], dimensions: int, tally: Tally
+) -> Iterator[Embeddings | None]:
+    """The file of features, finished when the block ends without an error."""
+    if batch.embeddings is None:
+        yield None
+        return
+    with closing(
+        Embeddings(batch.embeddings, observations, dimensions, tally.finished)
+    ) as embeddings:
+        tally.failed = embeddings.count_failed()
+        try:
+            yield embeddings
+            embeddings.finish()
+        finally:
+            if batch.output is None or batch.form == "table":  # nobody can continue these
+                embeddings.part.unlink(missing_ok=True)
 
 
 def _check_calibrated(pipeline: Pipeline, query: LocalizedQuery) -> None:

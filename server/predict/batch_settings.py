@@ -1,4 +1,4 @@
-"""How ``florilege predict`` goes through many photos, and where what it finds goes."""
+"""How ``florilege predict`` answers many photos, and where it writes."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -27,7 +27,7 @@ class BatchSettings(FlagSettings):
     output: Annotated[Path | None, Flag(short="-o")] = None
     """File to write instead of stdout; complete once it is there."""
     resume: bool = False
-    """Go on with the output of an interrupted run, or start if there is none."""
+    """Continue an interrupted run, or start if there is none."""
     group_by: Annotated[str | None, Flag(metavar="folder|COLUMN")] = None
     """Photos of one plant: in the same folder, or with the same value in this manifest column."""
     embeddings: Path | None = None
@@ -43,7 +43,7 @@ class BatchSettings(FlagSettings):
 
     @property
     def form(self) -> Format:
-        """The format, told by the output where none is given."""
+        """The format; where none is given, that of the output's ending."""
         ending = "" if self.output is None else self.output.suffix.lower()
         return self.format or ENDINGS.get(ending, "table")
 

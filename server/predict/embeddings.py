@@ -40,9 +40,8 @@ class Embeddings:
         self.output, self.observations = output, observations
         self.part = output.with_name(f"{output.name}.part")
         self.paths = output.with_name(f"{output.name}.paths.csv")
-        photos, before = (
-            sum(len(one.photos) for one in some) for some in (observations, observations[:finished])
-        )
+        photos = sum(len(one.photos) for one in observations)
+        before = sum(len(one.photos) for one in observations[:finished])
         self._file: BinaryIO | None = None
         head = _head((photos, dimensions))
         self._rows, self._dimensions, self._head_size = before, dimensions, len(head)

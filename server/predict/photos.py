@@ -40,7 +40,7 @@ def find_photos(
 
     What ends in ``.csv`` or ``.parquet`` is a manifest: each row names a photo in the column
     ``path``, relative to the manifest's folder. Any other file named outright is taken for a
-    photo, whatever its ending: the type is told by the bytes. ``group_by`` makes one observation
+    photo, whatever its ending: the bytes decide the type. ``group_by`` makes one observation
     of the photos in the same folder (the word ``folder``), or of the rows of a manifest that have
     the same value in this column; a row whose cell is empty stays alone.
 
@@ -65,11 +65,9 @@ def find_photos(
                 "give a CSV or Parquet file with it, or group by folder"
             )
         elif os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for names too long
-            for file in _files_below(path):
-                if file.suffix.lower() in ENDINGS:
-                    photos.append(_Photo(file))
-                else:
-                    skipped.append(file)
+            pictures, others = _files_below(path)
+            photos.extend(map(_Photo, pictures))
+            skipped.extend(others)
         else:
             photos.append(_Photo(path))
     if group_by == FOLDER:
@@ -93,20 +91,22 @@ def _grouped(photos: Iterable[_Photo]) -> list[Observation]:
 def _rows(manifest: Path, column: str | None) -> Iterator[_Photo]:
     """The photos of a manifest."""
     table = read_table(manifest)
-    for name in ["path"] if column is None else ["path", column]:
-        if name not in table:
-            names = ", ".join(table) or "none"
-            raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {names}")
-    empty = list[str]()
-    for row, path in enumerate(table["path"], start=1):
-        if not path.strip():
-            empty.append(f"row {row}")
+    _check_columns(manifest, table, ["path"] if column is None else ["path", column])
+    empty = [f"row {row}" for row, path in enumerate(table["path"], 1) if not path.strip()]
     if empty:
         raise DataError(f"{display_path(manifest)}: empty paths: {first(empty)}")
     groups = [""] * len(table["path"]) if column is None else table[column]
     for path, group in zip(table["path"], groups, strict=True):
         value = group.strip() or None
         yield _Photo(manifest.parent / path.strip(), value and (manifest, value), value)
+
+
+def _check_columns(manifest: Path, table: Iterable[str], required: Iterable[str]) -> None:
+    columns = list(table)
+    for name in required:
+        if name not in columns:
+            names = ", ".join(columns) or "none"
+            raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {names}")
 
 
 def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:
@@ -117,9 +117,11 @@ def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:
             yield Path(word)
 
 
-def _files_below(folder: Path) -> list[Path]:
-    """All files below, without hidden ones."""
-    files = (file for file in folder.rglob("*") if file.is_file())
-    return sorted(
-        file for file in files if not any(p.startswith(".") for p in file.relative_to(folder).parts)
-    )
+def _files_below(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files below, without hidden ones: those named like pictures, and the others."""
+    pictures, others = list[Path](), list[Path]()
+    for file in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.is_file() and not hidden:
+            (pictures if file.suffix.lower() in ENDINGS else others).append(file)
+    return pictures, others

@@ -26,7 +26,7 @@ Convert = Callable[[Iterator[Line], BinaryIO], None]
 
 @dataclass
 class Tally:
-    """What came of the observations so far."""
+    """How many observations were answered so far."""
 
     finished: int = 0
     answered: int = 0
@@ -96,7 +96,7 @@ class _RunFile:
         self._append(options)
 
     def finish(self, totals: Tally) -> None:
-        """Add what came of the run."""
+        """Add the totals."""
         if self.totals is None:
             self._append(asdict(totals))
 
