@@ -18,7 +18,7 @@ from florilege.server.http.body import UploadBudget
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.error_handlers import on_http_exception, on_invalid_query, on_problem
 from florilege.server.http.middleware import RequestMiddleware
-from florilege.server.http.openapi import describe
+from florilege.server.http.openapi import openapi_document
 from florilege.server.http.plantnet import plantnet_router, status_router
 from florilege.server.http.rates import RateCounter
 from florilege.server.http.tracing import open_traces
@@ -98,7 +98,7 @@ def create_app(settings: Settings) -> FastAPI:
                 *("RateLimit", "RateLimit-Policy"),
             ],
         )
-    app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]  # FastAPI's own way
+    app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]  # FastAPI's own way
     app.add_middleware(
         RequestMiddleware, metrics=metrics, access_log=settings.access_log, traces=traces
     )

@@ -23,7 +23,7 @@ from florilege.server.problems import Draining, Loading, Overloaded, QueueTimeou
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
-FEWEST, MOST = 16, 300
+MIN_QUEUE, MAX_QUEUE = 16, 300
 """Bounds of a queue sized by measurement."""
 UNFAMILIAR = "unfamiliar"
 """Reason under which rejected photos are counted."""
@@ -79,7 +79,7 @@ class Engine:
         self.metrics = metrics
         self.state = State.LOADING
         self.threads = settings.threads or cores() + pipeline.session.max_batch
-        self.queue_limit = settings.queue_limit or FEWEST
+        self.queue_limit = settings.queue_limit or MIN_QUEUE
         self._running = set[asyncio.Future[Outcome]]()
         self._retiring = set[asyncio.Task[None]]()
         self.depth = 0  # photos submitted and not finished
@@ -96,7 +96,7 @@ class Engine:
         self.service_s = await loop.run_in_executor(self._pool, warm_up, self.pipeline)
         if self.settings.queue_limit is None:
             a_second_of_work = round(self.threads / self.service_s)
-            self.queue_limit = min(MOST, max(FEWEST, a_second_of_work))
+            self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, a_second_of_work))
         self._say_what_is_served()
         self.publisher.start()
         self.state = State.READY

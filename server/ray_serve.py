@@ -10,11 +10,11 @@ from typing import Any, Final
 from florilege.errors import UsageError
 from florilege.ray_tasks import demand_ray
 from florilege.server.app import create_app
-from florilege.server.engine import MOST
+from florilege.server.engine import MAX_QUEUE
 from florilege.server.log_format import log_to_stderr
 from florilege.server.settings import Settings
 
-ONE_EACH: Final = ("feedback_store", "watch_state")
+SINGLE_WRITER: Final = ("feedback_store", "watch_state")
 """Settings that name what one process alone may write."""
 
 
@@ -33,7 +33,7 @@ def application(arguments: dict[str, Any]) -> Any:
 
     values: dict[str, Any] = {"threads": 1, **arguments}
     settings = Settings(**values)
-    if shared := [name for name in ONE_EACH if getattr(settings, name) is not None]:
+    if shared := [name for name in SINGLE_WRITER if getattr(settings, name) is not None]:
         raise UsageError(
             f"{', '.join(shared)}: each process needs its own, and replicas of Ray Serve would "
             "share it; leave it out, or run `florilege serve`"
@@ -46,7 +46,7 @@ def application(arguments: dict[str, Any]) -> Any:
     deployment = serve.deployment(
         serve.ingress(build)(),
         name="florilege",
-        max_ongoing_requests=2 * MOST,  # the engine's own queue says when it is full
+        max_ongoing_requests=2 * MAX_QUEUE,  # the engine's own queue says when it is full
         ray_actor_options={"num_cpus": settings.threads},
     )
     return deployment.bind()

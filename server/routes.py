@@ -20,7 +20,7 @@ from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.dependencies import PHOTO, BundleInfoOf, EngineOf, form_of_photos
 from florilege.server.http.etag import CachedResponse
 from florilege.server.http.identify import answer_request, render
-from florilege.server.http.openapi import OF_ALL, refusals
+from florilege.server.http.openapi import COMMON_PROBLEMS, problem_responses
 from florilege.server.http.query_parameters import (
     ClassesQuery,
     ClassQuery,
@@ -63,8 +63,8 @@ from florilege.server.schemas import (
 )
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-MOST_FEEDBACK_BYTES = 8192
-MOST_OF_A_KEY = 200
+MAX_FEEDBACK_BYTES = 8192
+MAX_IDEMPOTENCY_KEY_LENGTH = 200
 
 PHOTOS: dict[str, Any] = {
     "requestBody": {
@@ -87,7 +87,7 @@ FEEDBACK: dict[str, Any] = {
             "in": "header",
             "required": False,
             "description": "Any word of the caller's; the same again stores nothing twice.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": MOST_OF_A_KEY},
+            "schema": {"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY_LENGTH},
         }
     ],
 }
@@ -113,10 +113,10 @@ class IdentifyRoute(APIRoute):
 
 guarded = [Depends(guard) for guard in GUARDS]
 identify_router = APIRouter(
-    route_class=IdentifyRoute, dependencies=guarded, responses=refusals(*OF_ALL)
+    route_class=IdentifyRoute, dependencies=guarded, responses=problem_responses(*COMMON_PROBLEMS)
 )
-router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
-feedback_router = APIRouter(dependencies=guarded, responses=refusals(*OF_ALL))
+router = APIRouter(dependencies=guarded, responses=problem_responses(*COMMON_PROBLEMS))
+feedback_router = APIRouter(dependencies=guarded, responses=problem_responses(*COMMON_PROBLEMS))
 operations = APIRouter()
 
 
@@ -124,8 +124,8 @@ operations = APIRouter()
     "/v1/identify",
     response_model=Answer,
     openapi_extra=PHOTOS,
-    responses=refusals(
-        *OF_ALL,
+    responses=problem_responses(
+        *COMMON_PROBLEMS,
         *(MalformedRequest, UploadTooSlow, BodyTooLarge, ImageTooLarge, UnsupportedImageType),
         *(ImageUnreadable, WrongNumberOfImages, NotCalibratedFor, UnknownList, UnknownClass),
         *(Overloaded, QueueTimeout, Loading, Draining),
@@ -177,7 +177,7 @@ async def classes(
 @router.get(
     "/v1/classes/{class_id:path}",
     response_model=ClassEntry,
-    responses=refusals(ClassNotFound),
+    responses=problem_responses(ClassNotFound),
 )
 async def one_class(
     request: Request, class_id: str, about: BundleInfoOf, query: Annotated[ClassQuery, Query()]
@@ -196,7 +196,7 @@ async def one_class(
     response_class=Response,
     responses={
         200: {"content": {"image/jpeg": {"schema": PHOTO}}},
-        **refusals(ClassNotFound, ThumbnailNotFound),
+        **problem_responses(ClassNotFound, ThumbnailNotFound),
     },
 )
 async def thumbnail(
@@ -226,8 +226,8 @@ def _chain(request: Request, lang: str | None) -> list[str]:
     status_code=202,
     response_model=FeedbackReceipt,
     openapi_extra=FEEDBACK,
-    responses=refusals(
-        *OF_ALL,
+    responses=problem_responses(
+        *COMMON_PROBLEMS,
         *(MalformedRequest, AnswerNotFound, ClassNotFound, UploadTooSlow, BodyTooLarge),
         *(IdempotencyKeyReused, FeedbackNotStored),
     ),
@@ -249,13 +249,15 @@ async def feedback(
     rate = parse(engine.settings.feedback_rate)
     request.app.state.feedback_rates.count(rate, client_of(request))
     idempotency_key = request.headers.get("idempotency-key")
-    if idempotency_key is not None and not 0 < len(idempotency_key) <= MOST_OF_A_KEY:
-        raise InvalidParameter(f"Idempotency-Key may have 1 to {MOST_OF_A_KEY} characters")
+    if idempotency_key is not None and not 0 < len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
+        raise InvalidParameter(
+            f"Idempotency-Key may have 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters"
+        )
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise MalformedRequest("send feedback as Content-Type: application/json")
     deadline_s = engine.settings.upload_deadline_s
     body = await read_body(
-        request.receive, request.headers, limit=MOST_FEEDBACK_BYTES, deadline_s=deadline_s
+        request.receive, request.headers, limit=MAX_FEEDBACK_BYTES, deadline_s=deadline_s
     )
     try:
         feedback_body = FeedbackBody.model_validate_json(body)
@@ -287,7 +289,7 @@ async def livez() -> Health:
     return Health(status="alive")
 
 
-@operations.get("/readyz", responses=refusals(Loading, Draining))
+@operations.get("/readyz", responses=problem_responses(Loading, Draining))
 async def readyz(engine: EngineOf) -> Health:
     """Return 200 once the model is loaded, verified and warm, 503 while starting or stopping."""
     engine.check_ready()

@@ -10,7 +10,7 @@ from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.schemas import CommonName, Taxon, ThumbnailInfo
 
 FALLBACK = "en"
-MOST_LANGUAGES = 30
+MAX_LANGUAGES = 30
 MAX_TAG_LENGTH = 35
 LANGUAGES_KEPT: Final = 8
 """Of which what is made for each class is remembered."""
@@ -20,7 +20,7 @@ LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 def _accepted_languages(header: str) -> list[str]:
     """The languages of an ``Accept-Language`` header, the most wanted first.
 
-    What cannot be read is left out, and what comes after `MOST_LANGUAGES`: a strange header is no
+    What cannot be read is left out, and what comes after `MAX_LANGUAGES`: a strange header is no
     reason to refuse a photo.
 
     Example:
@@ -28,7 +28,7 @@ def _accepted_languages(header: str) -> list[str]:
         ['fr-CH', 'fr', 'en']
     """
     weighted = []
-    for position, entry in enumerate(header.split(",", MOST_LANGUAGES)[:MOST_LANGUAGES]):
+    for position, entry in enumerate(header.split(",", MAX_LANGUAGES)[:MAX_LANGUAGES]):
         tag, _, parameter = (part.strip() for part in entry.partition(";"))
         weight = _weight(parameter)
         if len(tag) <= MAX_TAG_LENGTH and LANGUAGE_TAG.fullmatch(tag) and weight > 0:

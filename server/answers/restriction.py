@@ -19,7 +19,7 @@ from florilege.suggestions import nearest
 
 log = logging.getLogger("florilege.server")
 
-MOST_UNKNOWN = 10
+MAX_UNKNOWN_LISTED = 10
 """Words that name no class are repeated up to this many."""
 NEAR_NAMES_FOR = 3
 """Near names are looked for, which takes a few milliseconds each, for this many of them."""
@@ -134,7 +134,7 @@ class ClassLists:
                 unknown.append(word)
         if unknown:
             names = [*self.table.ids, *self._group_names]
-            listed = unknown[:MOST_UNKNOWN]
+            listed = unknown[:MAX_UNKNOWN_LISTED]
             near = dict.fromkeys(
                 each for word in listed[:NEAR_NAMES_FOR] for each in nearest(word[:80], names)
             )

@@ -20,7 +20,7 @@ from florilege.server.prometheus import Metrics
 log = logging.getLogger("florilege.server")
 
 ROWS_AT_ONCE = 64
-REMEMBERED = 10_000
+MAX_RECENT_PHOTOS = 10_000
 """Photos that are recognised when they come again; the least recent is forgotten."""
 SAVE_EVERY_S = 60.0
 
@@ -99,7 +99,7 @@ class DriftWatch:
                 fresh.append(row)
             self._recent.pop(key, None)
             self._recent[key] = None  # now the most recent
-            if len(self._recent) > REMEMBERED:
+            if len(self._recent) > MAX_RECENT_PHOTOS:
                 del self._recent[next(iter(self._recent))]
         return logits[fresh]
 

@@ -38,11 +38,11 @@ from florilege.server.settings import Settings
 log = logging.getLogger("florilege.server")
 T = TypeVar("T")
 
-WORDS = (NOT_LISTED, NOT_AN_ORGANISM)
+SPECIAL_CLASSES = (NOT_LISTED, NOT_AN_ORGANISM)
 """What may be said instead of the id of a class."""
 QUERY = ("images", "rule", "k", "coverage", "guarantee", "list")  # what is stored of it
-MOST_ANSWERS = 10_000
-SIDE = 2048  # pixels of the longer side of a photo: more than any network of ours looks at
+MAX_ANSWERS = 10_000
+MAX_SIDE = 2048  # pixels of the longer side of a photo: more than any network of ours looks at
 QUALITY = 90
 
 
@@ -148,7 +148,7 @@ class Feedback:
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
         self.store, self.settings = store, settings
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
-        self.answers: _RecentItems[_RecentAnswer] = _RecentItems(MOST_ANSWERS)
+        self.answers: _RecentItems[_RecentAnswer] = _RecentItems(MAX_ANSWERS)
         self.photos: _RecentItems[Sequence[bytes]] = _RecentItems(
             settings.feedback_photos_held_bytes, _size
         )
@@ -235,7 +235,7 @@ class Feedback:
         if photos_outcome is not None:
             self._photos_counted.labels(photos_outcome).inc()
         hit = "hit" if row["in_set"] else "miss"  # a species that is not listed is neither
-        self._counted.labels(row["class_id"] if row["class_id"] in WORDS else hit).inc()
+        self._counted.labels(row["class_id"] if row["class_id"] in SPECIAL_CLASSES else hit).inc()
 
     def _answer(self, body: FeedbackBody, key: str, pipeline: Pipeline) -> tuple[Row, list[str]]:
         """The row of the answer that ``body`` is about, and the class ids of its set."""
@@ -248,10 +248,13 @@ class Feedback:
             )
         members = json.loads(answer["members"])
         classes = pipeline.bundle.classes if recent is None else recent.classes
-        if body.class_id not in (*WORDS, *members) and body.class_id not in classes.index_of:
+        if (
+            body.class_id not in (*SPECIAL_CLASSES, *members)
+            and body.class_id not in classes.index_of
+        ):
             raise ClassNotFound(
                 f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; also possible "
-                f"are {WORDS[0]} and {WORDS[1]}"
+                f"are {SPECIAL_CLASSES[0]} and {SPECIAL_CLASSES[1]}"
             )
         return answer, members
 
@@ -271,8 +274,8 @@ class Feedback:
 def _plain(photo: bytes, pipeline: Pipeline) -> bytes:
     """A plain JPEG of a photo, decoded within the budget of pixels."""
     header, most = read_header(photo), pipeline.max_pixels
-    with pipeline.budget.hold(pixels_to_hold(header, least=2 * SIDE, max_pixels=most)):
-        return plain_jpeg(header, side=SIDE, quality=QUALITY, max_pixels=most)
+    with pipeline.budget.hold(pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)):
+        return plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
 
 
 def _receipt(row: Row) -> FeedbackReceipt:

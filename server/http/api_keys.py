@@ -16,7 +16,7 @@ from florilege.server.problems import KeyMissing, KeyUnknown
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
-HOW: Final = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+KEY_HINT: Final = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class ApiKeys:
         """As `check`, with a key that may be empty for none."""
         if not key_text:
             raise KeyMissing(
-                f"this server answers only those with a key: {HOW}",
+                f"this server answers only those with a key: {KEY_HINT}",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         key = self._by_hash.get(hashlib.sha256(key_text).hexdigest())
         if key is None:
-            raise KeyUnknown(f"this key is wrong or no longer valid; {HOW}")
+            raise KeyUnknown(f"this key is wrong or no longer valid; {KEY_HINT}")
         if key.rate is None:
             return _Admission(key.name, {})
         return _Admission(key.name, self._rates.count(key.rate, key.name))

@@ -25,9 +25,9 @@ from florilege.server.settings import Settings
 PARSED_ON_THE_LOOP = 256 * 1024
 """Larger forms are parsed in a thread: 4 MB take about a millisecond, too long for the loop."""
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 
-Find = Callable[[bytes, str], list[bytes]]
+FindPhotos = Callable[[bytes, str], list[bytes]]
 """Takes the photos from a form: its bytes and Content-Type."""
 
 
@@ -54,7 +54,7 @@ async def read_images(
     headers: Mapping[str, str],
     settings: Settings,
     upload_budget: UploadBudget,
-    find: Find = images_of_form,
+    find: FindPhotos = images_of_form,
 ) -> AsyncIterator[list[bytes]]:
     """Read the body and yield its photos; their bytes count as held until the block ends.
 
@@ -114,7 +114,7 @@ def _check_declared(length: str | None, limit: int) -> None:
         return
     if not length.isdecimal():
         raise MalformedRequest(f"Content-Length must be a number, got {length[:40]!r}")
-    if len(length) > MOST_DIGITS or int(length) > limit:
+    if len(length) > MAX_DIGITS or int(length) > limit:
         raise _too_large(limit)
 
 
@@ -143,7 +143,7 @@ async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> b
             return b"".join(chunks)
 
 
-async def _find_images(body: bytes, content_type: str, most: int, find: Find) -> list[bytes]:
+async def _find_images(body: bytes, content_type: str, most: int, find: FindPhotos) -> list[bytes]:
     images = [body] if body else []  # the bytes decide the type, whatever the header says
     if content_type.lower().startswith("multipart/form-data"):
         if len(body) > PARSED_ON_THE_LOOP:

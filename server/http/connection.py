@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from florilege.server.engine import Engine
 from florilege.server.http.error_handlers import problem_response
-from florilege.server.http.middleware import LINGER_S, SAFETY, raw
+from florilege.server.http.middleware import LINGER_S, SAFETY, encode_headers
 from florilege.server.problems import HeadersTooLarge, MalformedRequest, Problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -65,7 +65,7 @@ class Connection(H11Protocol):
     def _answer(self, problem: Problem) -> None:
         request_id = uuid.uuid4().hex
         response = problem_response(problem, request_id)
-        own = raw({**SAFETY, "X-Request-Id": request_id, "Connection": "close"})
+        own = encode_headers({**SAFETY, "X-Request-Id": request_id, "Connection": "close"})
         headers = [*self.server_state.default_headers, *response.raw_headers, *own]
         reason = HTTPStatus(problem.status).phrase
         for event in (

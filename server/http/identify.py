@@ -12,7 +12,7 @@ from florilege.server.answers.pipeline import Outcome
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
-from florilege.server.http.body import Find, UploadBudget, read_images
+from florilege.server.http.body import FindPhotos, UploadBudget, read_images
 from florilege.server.http.multipart import images_of_form
 from florilege.server.schemas import Answer
 
@@ -21,7 +21,7 @@ RENDERED_ON_THE_LOOP: Final = 100
 
 
 async def answer_request(
-    request: Request, engine: Engine, query: LocalizedQuery, find: Find = images_of_form
+    request: Request, engine: Engine, query: LocalizedQuery, find: FindPhotos = images_of_form
 ) -> tuple[Answer, dict[str, str]]:
     """Answer what is asked about the photos of a request, which ``find`` takes from its form.
 

@@ -41,12 +41,12 @@ SAFETY = {
 }
 
 
-def raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """Headers as ASGI and h11 take them."""
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
-_SAFETY = raw(SAFETY)
+_SAFETY = encode_headers(SAFETY)
 
 
 def _callers_request_id(headers: Headers) -> str | None:
@@ -145,7 +145,9 @@ class _Exchange:
             own["Connection"] = "close"
         headers = list(message["headers"])
         names = {name for name, _ in headers}
-        message["headers"] = headers + [h for h in (*_SAFETY, *raw(own)) if h[0] not in names]
+        message["headers"] = headers + [
+            h for h in (*_SAFETY, *encode_headers(own)) if h[0] not in names
+        ]
 
     async def _linger(self) -> None:
         """Read on for a moment: closing on unread bytes would reset the connection, and a client

@@ -6,7 +6,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from florilege.server.problems import MalformedRequest, UnknownParameter, WrongNumberOfImages
 
 FIELD = "images"
-MOST_PARTS = 100
+MAX_PARTS = 100
 
 
 class _Parts:
@@ -20,8 +20,8 @@ class _Parts:
         self._chunks: list[bytes] = []
 
     def on_part_begin(self) -> None:
-        if len(self.parts) >= MOST_PARTS:
-            raise MalformedRequest(f"a form may have {MOST_PARTS} parts", limit=MOST_PARTS)
+        if len(self.parts) >= MAX_PARTS:
+            raise MalformedRequest(f"a form may have {MAX_PARTS} parts", limit=MAX_PARTS)
         self._headers, self._chunks = {}, []
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:

@@ -1,7 +1,7 @@
 """What `/openapi.json` says, so that clients can be generated from it.
 
-Each route names the problems it may answer with (`refusals`); FastAPI's document is then corrected
-where it says less or other than is so.
+Each route names the problems it may answer with (`problem_responses`); FastAPI's document is then
+corrected where it says less or other than is so.
 """
 
 import json
@@ -25,11 +25,11 @@ from florilege.server.problems import (
 )
 
 EXAMPLES = files("florilege.server") / "http" / "examples.json"
-OF_ALL = (
+COMMON_PROBLEMS = (
     *(UnknownParameter, InvalidParameter, KeyMissing, KeyUnknown, RateLimited),
     *(HeadersTooLarge, InternalError),
 )
-WAITING = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
+RETRY_AFTER = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
 KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -38,7 +38,7 @@ KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
 """Taken too by the routes of other services that do not start with `/v1/`."""
 
 
-def refusals(*problems: type[Problem]) -> dict[int | str, Any]:
+def problem_responses(*problems: type[Problem]) -> dict[int | str, Any]:
     """The errors of a route, by status, for FastAPI's ``responses``."""
     by_status: dict[int | str, Any] = {}
     for problem in sorted(problems, key=lambda each: each.status):
@@ -49,7 +49,7 @@ def refusals(*problems: type[Problem]) -> dict[int | str, Any]:
     return by_status
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def openapi_document(app: FastAPI) -> dict[str, Any]:
     """The document: FastAPI's, with problems as they are sent, keys and examples."""
     document = get_openapi(
         title=app.title, version=app.version, summary=app.summary, routes=app.routes
@@ -90,6 +90,6 @@ def _correct(responses: dict[str, Any], examples: dict[str, Any]) -> None:
             response["content"] = {MEDIA_TYPE: content["application/json"]}
             response["description"] = response["description"].strip()
             if status in ("429", "503"):
-                response["headers"] = {"Retry-After": WAITING}
+                response["headers"] = {"Retry-After": RETRY_AFTER}
         if status in examples:
             next(iter(response["content"].values()))["example"] = examples[status]

@@ -44,7 +44,7 @@ from florilege.server.http.identify import answer_request, render
 from florilege.server.http.multipart import FIELD, parts_of_form
 from florilege.server.problems import MalformedRequest, Problem
 
-LONGEST_ORGAN = 40
+MAX_ORGAN_LENGTH = 40
 ORGANS = {"type": "array", "items": {"type": "string"}}
 SPECIES = TypeAdapter(list[PlantNetListedSpecies])
 
@@ -184,7 +184,7 @@ async def plantnet_identify(
         parts = parts_of_form(body, content_type)
         photos = [content for name, content in parts if name == FIELD]
         hashes.extend(md5(photo, usedforsecurity=False).hexdigest() for photo in photos)
-        words = (content[:LONGEST_ORGAN] for name, content in parts if name == "organs")
+        words = (content[:MAX_ORGAN_LENGTH] for name, content in parts if name == "organs")
         organs.extend(word.decode("utf-8", "replace") for word in words)
         return photos
 

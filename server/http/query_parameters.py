@@ -13,7 +13,7 @@ from florilege.server.schemas import RequestModel
 
 REPEATED: Final = frozenset({"include", "only"})
 """Parameters that may be given more than once: of any other a value would be ignored."""
-MOST_NAMES: Final = 30
+MAX_PARAMETERS: Final = 30
 """Parameters of different names; each that does not exist would be a mistake to describe."""
 
 
@@ -48,15 +48,17 @@ async def refuse_repeated(request: Request) -> None:
     """Refuse a query that gives a parameter twice which is not of `REPEATED`.
 
     Raises:
-        InvalidParameter: It does, or it has more than `MOST_NAMES` parameters.
+        InvalidParameter: It does, or it has more than `MAX_PARAMETERS` parameters.
     """
     names: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name in names and name not in REPEATED:
             raise InvalidParameter(f"parameter `{name[:80]}`: it is given more than once")
         names.add(name)
-        if len(names) > MOST_NAMES:
-            raise InvalidParameter(f"more than {MOST_NAMES} parameters; /openapi.json lists them")
+        if len(names) > MAX_PARAMETERS:
+            raise InvalidParameter(
+                f"more than {MAX_PARAMETERS} parameters; /openapi.json lists them"
+            )
 
 
 def parse_identify_query(query: QueryParams) -> IdentifyQuery:

@@ -15,7 +15,7 @@ from florilege.extras import install_hint
 log = logging.getLogger("florilege.server")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-LEFT_OUT = frozenset({"/livez", "/readyz", "/metrics"})
+UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class RequestTracer:
@@ -40,7 +40,7 @@ class RequestTracer:
         headers: Mapping[str, str],
     ) -> None:
         """Add a request that ends now; ``stages`` are the seconds of its last parts, in order."""
-        if attributes["http.route"] in LEFT_OUT:
+        if attributes["http.route"] in UNTRACED:
             return
         end = time_ns()
         span = self._tracer.start_span(

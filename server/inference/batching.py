@@ -30,7 +30,7 @@ log = logging.getLogger("florilege.server")
 SIZES: Final = (1, 2, 4, 8, 16, 32)
 """Of batches; each is padded to the next of them."""
 LARGEST: Final = SIZES[-1]
-CLOSE: Final = 1e-3
+TOLERANCE: Final = 1e-3
 """How far logits may be from those of one photo at a time, as a share of the largest."""
 
 
@@ -173,7 +173,7 @@ def _compare(session: Session, batch: FixedBatch, seed: int) -> None:
     for head, output in session.heads.items():
         expected = np.concatenate([single[head] for single in singles])
         furthest = float(np.abs(outputs[output] - expected).max())
-        if not furthest <= CLOSE * float(np.abs(expected).max()):
+        if not furthest <= TOLERANCE * float(np.abs(expected).max()):
             raise FlorilegeError(
                 f"batches of {batch.size} give logits of head {head} up to {furthest:g} away from "
                 "those of single photos"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from florilege.models.images import Header
 
 MAX_DECODING_PIXELS = 100_000_000
-NOT_COUNTED = 50
+SMALL_SHARE = 50
 CHECK_EVERY_S = 0.5
 
 
@@ -43,7 +43,7 @@ class PixelBudget:
 
         ``check`` is called every half second while waiting; what it raises ends the wait.
         """
-        if pixels <= self.limit // NOT_COUNTED:
+        if pixels <= self.limit // SMALL_SHARE:
             yield
             return
         self._take(pixels, check)

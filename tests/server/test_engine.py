@@ -15,7 +15,7 @@ import pytest
 
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.engine import FEWEST, MOST, Engine, PendingRequest
+from florilege.server.engine import MAX_QUEUE, MIN_QUEUE, Engine, PendingRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -179,8 +179,8 @@ def test_many_at_once_are_each_answered_with_their_own_photo(running: Running) -
 @pytest.mark.parametrize(
     ("service_s", "threads", "expected"),
     [
-        *[(10.0, 2, FEWEST), (0.25, 4, FEWEST), (0.25, 5, 20)],
-        *[(0.02, 2, 100), (0.01, 3, MOST), (0.0001, 8, MOST)],
+        *[(10.0, 2, MIN_QUEUE), (0.25, 4, MIN_QUEUE), (0.25, 5, 20)],
+        *[(0.02, 2, 100), (0.01, 3, MAX_QUEUE), (0.0001, 8, MAX_QUEUE)],
     ],
 )
 def test_the_queue_holds_about_a_second_of_work(

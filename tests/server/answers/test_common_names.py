@@ -6,8 +6,8 @@ import pytest
 
 from florilege.models.classes import ClassInfo, Thumbnail
 from florilege.server.answers.common_names import (
+    MAX_LANGUAGES,
     MAX_TAG_LENGTH,
-    MOST_LANGUAGES,
     _accepted_languages,
     fallback_chain,
     taxon,
@@ -50,9 +50,9 @@ def test_accept_language_is_read_by_weight_then_order(header: str, expected: lis
 
 
 def test_no_more_languages_are_read_than_anybody_speaks() -> None:
-    tags = [f"en-{number}" for number in range(MOST_LANGUAGES + 5)]
-    assert _accepted_languages(",".join(tags)) == tags[:MOST_LANGUAGES]
-    assert _accepted_languages(",".join(tags[:MOST_LANGUAGES])) == tags[:MOST_LANGUAGES]
+    tags = [f"en-{number}" for number in range(MAX_LANGUAGES + 5)]
+    assert _accepted_languages(",".join(tags)) == tags[:MAX_LANGUAGES]
+    assert _accepted_languages(",".join(tags[:MAX_LANGUAGES])) == tags[:MAX_LANGUAGES]
 
 
 def test_the_longest_tag_is_as_long_as_allowed() -> None:

@@ -16,7 +16,12 @@ from florilege.models.class_lists import RegionList
 from florilege.server.answers.answer import answer, judge
 from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.answers.restriction import MOST_UNKNOWN, NEAR_NAMES_FOR, ClassLists, open_list
+from florilege.server.answers.restriction import (
+    MAX_UNKNOWN_LISTED,
+    NEAR_NAMES_FOR,
+    ClassLists,
+    open_list,
+)
 from florilege.server.problems import InvalidParameter, NotCalibratedFor, UnknownClass, UnknownList
 from florilege.server.schemas import Answer, Model
 from tests.server import garden
@@ -267,10 +272,10 @@ def test_unknown_words_are_named_with_those_that_look_alike(record: CalibrationR
         ask(record, logits(), only=["xyz"])
     assert unknown.value.allowed is None
     assert "and" not in unknown.value.detail
-    words = [f"unheard of {number}" for number in range(MOST_UNKNOWN + 3)]
+    words = [f"unheard of {number}" for number in range(MAX_UNKNOWN_LISTED + 3)]
     with pytest.raises(UnknownClass, match="and 3 more are unknown") as unknown:
         ask(record, logits(), only=words)
-    assert unknown.value.detail.count("unheard of") == MOST_UNKNOWN
+    assert unknown.value.detail.count("unheard of") == MAX_UNKNOWN_LISTED
     with pytest.raises(UnknownClass) as unknown:
         ask(record, logits(), only=["Roza", "Violla", "Papver", "Belis"])
     assert unknown.value.allowed == ["Rosa", "Viola", "Papaver"]

@@ -213,7 +213,7 @@ def test_a_photo_that_comes_again_counts_no_more(
     watch.close()
     assert watch.monitor.rows == 8
     assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
-    monkeypatch.setattr(drift_watch, "REMEMBERED", 4)
+    monkeypatch.setattr(drift_watch, "MAX_RECENT_PHOTOS", 4)
     watch = DriftWatch(record, metrics, None)
     for place in (0, 1, 2, 3, 0, 4, 0, 1):  # four are remembered, the least recent is forgotten
         watch.on_answer(photos[place])

@@ -21,7 +21,7 @@ from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
 from florilege.server.background.feedback import _RecentAnswer, _RecentItems
 from florilege.server.http.rates import client_of
-from florilege.server.routes import MOST_FEEDBACK_BYTES, MOST_OF_A_KEY
+from florilege.server.routes import MAX_FEEDBACK_BYTES, MAX_IDEMPOTENCY_KEY_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
@@ -161,7 +161,7 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
     (row,) = words(store)
     assert row["class_id"] == "1001"
     assert counted(client) == {next(iter(counted(client))): 1, "repeated": 1}
-    for strange in ("", "x" * (MOST_OF_A_KEY + 1)):
+    for strange in ("", "x" * (MAX_IDEMPOTENCY_KEY_LENGTH + 1)):
         response = say(client, about(answer, "1001"), **{"Idempotency-Key": strange})
         check(response, 400, "invalid_parameter")
 
@@ -205,7 +205,7 @@ def test_a_late_repetition_of_an_earlier_word_changes_nothing(
 def test_the_oldest_answers_are_forgotten_but_not_those_in_the_store(
     bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.server.background.feedback.MOST_ANSWERS", 2)
+    monkeypatch.setattr("florilege.server.background.feedback.MAX_ANSWERS", 2)
     with TestClient(create_app(Settings(bundle=bundle, feedback_store=store))) as client:
         told, silent = answered(client), answered(client)
         assert say(client, about(told, "1001")).status_code == 202
@@ -311,8 +311,11 @@ def test_what_a_database_cannot_hold_is_refused_or_kept_as_it_is(
 def test_a_key_a_note_and_a_body_may_be_as_long_as_allowed(client: TestClient) -> None:
     answer = answered(client)
     given = about(answer, "1001", note="x" * 500)
-    body = json.dumps(given).encode().ljust(MOST_FEEDBACK_BYTES)
-    assert say(client, body, **{"Idempotency-Key": "k" * MOST_OF_A_KEY}).status_code == 202
+    body = json.dumps(given).encode().ljust(MAX_FEEDBACK_BYTES)
+    assert (
+        say(client, body, **{"Idempotency-Key": "k" * MAX_IDEMPOTENCY_KEY_LENGTH}).status_code
+        == 202
+    )
     check(say(client, body + b" "), 413, "body_too_large")
 
 
@@ -343,7 +346,7 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
             b'{"request_id": "a", "class_id": "1", "note": "' + b"x" * 501 + b'"}',
             *(400, "invalid_parameter", "note"),
         ),
-        (b" " * (MOST_FEEDBACK_BYTES + 1), 413, "body_too_large", str(MOST_FEEDBACK_BYTES)),
+        (b" " * (MAX_FEEDBACK_BYTES + 1), 413, "body_too_large", str(MAX_FEEDBACK_BYTES)),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(

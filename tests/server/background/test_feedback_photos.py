@@ -159,7 +159,7 @@ def test_larger_photos_are_made_smaller(
     side: int,
     kept: tuple[int, int],
 ) -> None:
-    monkeypatch.setattr(feedback, "SIDE", side)
+    monkeypatch.setattr(feedback, "MAX_SIDE", side)
     answer = identify(client, PHOTO)
     say(client, about(answer, "1001", consent=True))
     (content,) = photos(store)

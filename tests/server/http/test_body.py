@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from florilege.server.http import body as module
-from florilege.server.http.body import MOST_DIGITS, UploadBudget, read_body, read_images
+from florilege.server.http.body import MAX_DIGITS, UploadBudget, read_body, read_images
 from florilege.server.problems import (
     BodyTooLarge,
     MalformedRequest,
@@ -100,8 +100,8 @@ def test_bodies_are_held_up_to_the_limit_and_given_back(others: int) -> None:
     [
         ("10", None),
         ("11", BodyTooLarge),
-        ("10".zfill(MOST_DIGITS), None),
-        ("10".zfill(MOST_DIGITS + 1), BodyTooLarge),  # more digits than are looked at
+        ("10".zfill(MAX_DIGITS), None),
+        ("10".zfill(MAX_DIGITS + 1), BodyTooLarge),  # more digits than are looked at
         ("9" * 10_000, BodyTooLarge),
         ("-1", MalformedRequest),
         ("٣٤", BodyTooLarge),  # digits, in Arabic: 34

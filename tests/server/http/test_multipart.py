@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florilege.server.http.multipart import MOST_PARTS, images_of_form
+from florilege.server.http.multipart import MAX_PARTS, images_of_form
 from florilege.server.problems import MalformedRequest, UnknownParameter, WrongNumberOfImages
 
 BOUNDARY = "a-boundary"
@@ -51,13 +51,13 @@ def test_a_chosen_file_without_content_is_a_photo_to_complain_about() -> None:
     assert images_of_form(form(("images", b"")), TYPE) == [b""]
 
 
-@pytest.mark.parametrize("parts", [MOST_PARTS - 1, MOST_PARTS, MOST_PARTS + 1])
+@pytest.mark.parametrize("parts", [MAX_PARTS - 1, MAX_PARTS, MAX_PARTS + 1])
 def test_a_form_may_have_a_hundred_parts(parts: int) -> None:
     body = form(*[("images", b"x")] * parts)
-    if parts <= MOST_PARTS:
+    if parts <= MAX_PARTS:
         assert images_of_form(body, TYPE) == [b"x"] * parts
     else:
-        with pytest.raises(MalformedRequest, match=f"{MOST_PARTS} parts"):
+        with pytest.raises(MalformedRequest, match=f"{MAX_PARTS} parts"):
             images_of_form(body, TYPE)
 
 
@@ -79,7 +79,7 @@ def test_a_further_field_is_refused_by_name() -> None:
         (form(("images", b"abc"))[:40], TYPE),
         (form(("images", b"abc"), boundary="other"), TYPE),
         (b"", TYPE),
-        (form(*[("images", b"")] * (MOST_PARTS + 1)), TYPE),
+        (form(*[("images", b"")] * (MAX_PARTS + 1)), TYPE),
         (form(("images", b"abc")).replace(b'name="images"; ', b""), TYPE),
         (form(("images", b"abc")), "multipart/form-data; boundary=" + "x" * 500),
     ],

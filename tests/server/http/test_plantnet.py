@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from florilege.server.answers.plantnet_schema import UNLIMITED
 from florilege.server.app import create_app
 from florilege.server.engine import State
-from florilege.server.http.plantnet import LONGEST_ORGAN
+from florilege.server.http.plantnet import MAX_ORGAN_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.asking import identify
@@ -141,9 +141,9 @@ def test_names_are_english_unless_the_address_says_otherwise(app: TestClient) ->
 
 def test_organs_that_are_missing_too_many_or_long_change_nothing(app: TestClient) -> None:
     assert ask(app, ROSE).json()["query"]["organs"] == ["auto"]
-    long = "x" * (LONGEST_ORGAN + 1)
+    long = "x" * (MAX_ORGAN_LENGTH + 1)
     told = ask(app, ROSE, organs=(long, "leaf")).json()
-    assert told["query"]["organs"] == [long[:LONGEST_ORGAN]]
+    assert told["query"]["organs"] == [long[:MAX_ORGAN_LENGTH]]
     assert told["results"] == ask(app, ROSE, organs=("leaf",)).json()["results"]
 
 

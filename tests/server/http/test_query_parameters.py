@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.app import create_app
-from florilege.server.http.query_parameters import MOST_NAMES, REPEATED, parse_identify_query
+from florilege.server.http.query_parameters import MAX_PARAMETERS, REPEATED, parse_identify_query
 from florilege.server.settings import Settings
 
 NAMES = [*IdentifyQuery.model_fields, "K", ""]
@@ -69,11 +69,11 @@ def test_a_query_with_thousands_of_mistakes_is_refused_for_one() -> None:
 
 
 def test_a_query_has_no_more_names_than_there_are_parameters(bundle: Path) -> None:
-    names = [f"x{number}=1" for number in range(MOST_NAMES + 1)]
+    names = [f"x{number}=1" for number in range(MAX_PARAMETERS + 1)]
     with TestClient(create_app(Settings(bundle=bundle, plantnet=True))) as client:
         for method, path in (("POST", "/v1/identify"), ("GET", "/v1/classes")):
             few = client.request(method, f"{path}?{'&'.join(names[:-1])}")
             many = client.request(method, f"{path}?{'&'.join(names)}")
             assert few.json()["code"] == "unknown_parameter"
             assert many.json()["code"] == "invalid_parameter"
-            assert f"more than {MOST_NAMES}" in many.json()["detail"]
+            assert f"more than {MAX_PARAMETERS}" in many.json()["detail"]

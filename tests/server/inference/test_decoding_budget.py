@@ -20,7 +20,7 @@ from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.inference import decoding_budget as module
 from florilege.server.inference.decoding_budget import (
     MAX_DECODING_PIXELS,
-    NOT_COUNTED,
+    SMALL_SHARE,
     PixelBudget,
     pixels_to_hold,
 )
@@ -104,7 +104,7 @@ def test_what_exceeds_the_budget_by_itself_goes_alone() -> None:
 
 
 def test_a_fiftieth_of_the_budget_is_not_counted_and_never_waits() -> None:
-    budget = PixelBudget(2 * NOT_COUNTED)
+    budget = PixelBudget(2 * SMALL_SHARE)
     with (
         budget.hold(budget.limit),
         budget.hold(2, fail),
