@@ -20,7 +20,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from florilege import cli
-from tests.server.process import ServeProcess
+from tests.server.server_process import ServeProcess
 from tests.write_commands import verbs
 
 ROOT = Path(__file__).parents[1]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.server_thread import Running
 
 HERE = Path(__file__).parent
 PYTHON_GENERATOR = "openapi-python-client==0.29.1"

@@ -28,7 +28,7 @@ from florilege_client import (
     Unreachable,
 )
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.server_thread import Running
 from tests.server.write_golden import EXAMPLES
 
 ROOT = Path(__file__).parents[2]

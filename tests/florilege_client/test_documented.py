@@ -7,7 +7,7 @@ import pytest
 
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.server_thread import Running
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from florilege.server.app import create_app
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.server_thread import Running
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running, wait_for
+from tests.server.server_thread import Running, wait_for
 
 PHOTO = garden.photo(0)
 FORM = {"Content-Type": "multipart/form-data; boundary=x"}

@@ -17,7 +17,7 @@ from florilege.server import problems
 from florilege.server.app import create_app
 from florilege.server.problems import Problem
 from florilege.server.settings import Settings
-from tests.server.running import Running
+from tests.server.server_thread import Running
 from tests.server.write_golden import EXAMPLES, examples
 
 EXAMPLES_A_ROUTE = int(os.environ.get("FLORILEGE_FUZZ", "20"))  # `make fuzz` takes more

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from florilege.server.cli import app
 from florilege.server.doctor import examine
-from tests.server.process import ROOT
+from tests.server.server_process import ROOT
 
 
 def test_doctor_prints_one_json_object() -> None:

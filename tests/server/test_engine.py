@@ -19,9 +19,9 @@ from florilege.server.engine import MAX_QUEUE, MIN_QUEUE, Engine, PendingRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.counted import value
 from tests.server.gate import Gate
-from tests.server.running import Running, wait_for
+from tests.server.metric_values import value
+from tests.server.server_thread import Running, wait_for
 
 PHOTO = garden.photo(0)
 

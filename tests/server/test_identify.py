@@ -11,7 +11,7 @@ from florilege.server.answers import pipeline
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
 from tests.server import garden
-from tests.server.asking import identify
+from tests.server.identify_request import identify
 
 VIOLET = garden.photo(5, blur=0.5, other=6)
 KEYS = {"id", "model", "query", "set", "best_match", "results", "rollup", "rejection", "warnings"}

@@ -22,8 +22,8 @@ from florilege.server.app import create_app
 from florilege.server.cli import app
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.asking import identify
-from tests.server.background.stored import words
+from tests.server.background.feedback_rows import words
+from tests.server.identify_request import identify
 
 HEATH = ("1002", "1004", "1007", "1008", "1012")
 VIOLET = garden.photo(5, blur=0.5, other=6)

@@ -12,7 +12,7 @@ from florilege.server.app import create_app
 from florilege.server.log_format import _JsonFormatter, _TextFormatter
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.process import ServeProcess
+from tests.server.server_process import ServeProcess
 from tests.server.test_serve import ask
 
 

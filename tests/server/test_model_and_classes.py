@@ -24,7 +24,7 @@ from florilege.server.http.bundle_info import LISTS_KEPT
 from florilege.server.schemas import Rule
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.server_thread import Running
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "http.md"

@@ -13,7 +13,7 @@ from florilege.errors import UsageError
 from florilege.ray_tasks import demand_ray
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.server_thread import Running
 
 pytest.importorskip("ray.serve", reason="the extra `ray` is not installed")
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]

@@ -19,7 +19,7 @@ from florilege.server.app import create_app
 from florilege.server.cli import app
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.asking import identify
+from tests.server.identify_request import identify
 
 
 @pytest.fixture(scope="module")

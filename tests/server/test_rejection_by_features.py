@@ -25,7 +25,7 @@ from florilege.server.app import create_app
 from florilege.server.cli import app
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.asking import identify
+from tests.server.identify_request import identify
 
 MINT = garden.encoded(garden.pixels(np.array([0.35, 0.98, 0.65])))
 """A colour that lies in a direction where no flower is."""

@@ -19,12 +19,12 @@ from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.background.stored import words
-from tests.server.counted import value
+from tests.server.background.feedback_rows import words
 from tests.server.gate import Gate
 from tests.server.http.test_api_keys import bearer, line
-from tests.server.process import ServeProcess
-from tests.server.running import Running, wait_for
+from tests.server.metric_values import value
+from tests.server.server_process import ServeProcess
+from tests.server.server_thread import Running, wait_for
 from tests.server.test_serve import ask, metrics
 
 PHOTO = garden.photo(0)

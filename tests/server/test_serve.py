@@ -21,8 +21,8 @@ from florilege.server.app import create_app
 from florilege.server.serve import bind, make_server
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.process import ROOT, ServeProcess
-from tests.server.running import wait_for
+from tests.server.server_process import ROOT, ServeProcess
+from tests.server.server_thread import wait_for
 
 PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=900), "JPEG", quality=95)
 

@@ -15,7 +15,7 @@ from florilege.server.app import create_app
 from florilege.server.http.identify import RENDERED_ON_THE_LOOP
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.server_thread import Running
 
 ROSE = garden.photo(0)
 

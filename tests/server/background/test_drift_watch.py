@@ -23,7 +23,7 @@ from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.counted import value
+from tests.server.metric_values import value
 
 
 @pytest.fixture(scope="module")

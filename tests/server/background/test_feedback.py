@@ -24,9 +24,9 @@ from florilege.server.http.rates import client_of
 from florilege.server.routes import MAX_FEEDBACK_BYTES, MAX_IDEMPOTENCY_KEY_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.asking import identify
-from tests.server.background.stored import rows, words
+from tests.server.background.feedback_rows import rows, words
 from tests.server.http.test_api_keys import bearer, line
+from tests.server.identify_request import identify
 from tests.server.test_problems import check
 
 VIOLET = garden.photo(5, blur=0.5, other=6)

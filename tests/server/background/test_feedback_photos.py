@@ -20,11 +20,11 @@ from florilege.server.app import create_app
 from florilege.server.background import feedback
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.asking import identify
-from tests.server.background.stored import photos, rows, words
+from tests.server.background.feedback_rows import photos, rows, words
 from tests.server.background.test_feedback import about, say
-from tests.server.counted import value
-from tests.server.running import Running, wait_for
+from tests.server.identify_request import identify
+from tests.server.metric_values import value
+from tests.server.server_thread import Running, wait_for
 from tests.server.test_problems import check
 from tests.server.test_reload import recalibrated
 

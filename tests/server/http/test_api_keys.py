@@ -81,7 +81,7 @@ def test_a_key_above_its_rate_waits_while_another_goes_on(bundle: Path, keys_fil
 def test_a_refusal_before_the_upload_is_read_closes_the_connection(
     bundle: Path, keys_file: Path
 ) -> None:
-    from tests.server.running import Running
+    from tests.server.server_thread import Running
 
     with Running(Settings(bundle=bundle, keys_file=keys_file)) as running:
         connection = running.connection()

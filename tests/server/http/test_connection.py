@@ -13,8 +13,8 @@ import pytest
 from florilege.server.http.connection import MANY_CHUNKS, MAX_HEAD_BYTES, SMALL_CHUNK_BYTES
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.counted import value
-from tests.server.running import Running, wait_for
+from tests.server.metric_values import value
+from tests.server.server_thread import Running, wait_for
 
 PHOTO = garden.photo(0)
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"

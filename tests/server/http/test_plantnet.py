@@ -18,9 +18,9 @@ from florilege.server.engine import State
 from florilege.server.http.plantnet import MAX_ORGAN_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.asking import identify
 from tests.server.http.test_api_keys import line
-from tests.server.running import Running
+from tests.server.identify_request import identify
+from tests.server.server_thread import Running
 
 ROSE, POPPY = garden.photo(0), garden.photo(3)
 

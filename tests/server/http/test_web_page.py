@@ -15,8 +15,8 @@ import pytest
 
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.background.stored import photos, words
-from tests.server.running import Running, wait_for
+from tests.server.background.feedback_rows import photos, words
+from tests.server.server_thread import Running, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import (

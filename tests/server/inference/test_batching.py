@@ -33,7 +33,7 @@ from florilege.server.prometheus import Metrics
 from florilege.server.reload import pipeline_of
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.running import Running
+from tests.server.server_thread import Running
 from tests.server.test_serve import ask
 
 MOST = 1_000_000

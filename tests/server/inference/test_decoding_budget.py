@@ -26,7 +26,7 @@ from florilege.server.inference.decoding_budget import (
 )
 from florilege.server.problems import QueueTimeout
 from florilege.server.settings import Settings
-from tests.server.running import Running, wait_for
+from tests.server.server_thread import Running, wait_for
 
 
 def picture(width: int, height: int, kind: str = "PNG", **options: Any) -> bytes:

@@ -27,9 +27,9 @@ from florilege.server.app import create_app
 from florilege.server.cli import app
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.asking import identify
-from tests.server.background.stored import words
-from tests.server.running import Running
+from tests.server.background.feedback_rows import words
+from tests.server.identify_request import identify
+from tests.server.server_thread import Running
 
 ASKED: list[dict[str, Any]] = [
     {"rule": "average_k", "k": 3, "guarantee": "mean"},
