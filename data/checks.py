@@ -230,8 +230,7 @@ def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
 
 def _split_observations(listing: Listing) -> list[Finding]:
     """Observations whose photos are in several splits."""
-    columns = {name: each.observations for name, each in listing.splits.items() if name in SPLITS}
-    plants_of = {name: columns[name] or () for name in SPLITS if columns.get(name) is not None}
+    plants_of = dict(_observations(listing))
     splits_of = defaultdict[str, dict[str, None]](dict)
     for name, plants in plants_of.items():
         for plant in plants:
@@ -248,6 +247,14 @@ def _split_observations(listing: Listing) -> list[Finding]:
     )
     items = [f"{plant}: {', '.join(names)}" for plant, names in leaks.items()]
     return _finding("observation_across_splits", message, items)
+
+
+def _observations(listing: Listing) -> Iterator[tuple[str, Sequence[str]]]:
+    """Those of each split that has them, one per picture."""
+    for name in SPLITS:
+        records = listing.splits.get(name)
+        if records is not None and records.observations is not None:
+            yield name, records.observations
 
 
 def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:

@@ -60,10 +60,7 @@ def class_groups(listing: Listing) -> dict[str, str]:
             f"{listing.source}: a class belongs to one group, but {first(several)} "
             f"{'has' if len(several) == 1 else 'have'} several; keep one in the column 'group'"
         )
-    if listing.groups:
-        group_of = {name: "".join(listing.groups.get(name, ())) for name in ids}
-    else:
-        group_of = {name: _genus(listing.class_infos.get(name), name) for name in ids}
+    group_of = {name: _group(listing, name) for name in ids}
     if bare := [name for name in ids if not group_of[name]]:
         raise DataError(
             f"{listing.source}: noise stays within groups of classes, and no group is known for "
@@ -77,6 +74,13 @@ def class_groups(listing: Listing) -> dict[str, str]:
             "give groups of several classes"
         )
     return group_of
+
+
+def _group(listing: Listing, class_id: str) -> str:
+    """The group the source gives, or the genus where it gives none to any class; may be empty."""
+    if listing.groups:
+        return "".join(listing.groups.get(class_id, ()))
+    return _genus(listing.class_infos.get(class_id), class_id)
 
 
 def _genus(info: ClassInfo | None, class_id: str) -> str:

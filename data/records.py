@@ -75,16 +75,21 @@ def assemble(
         raise DataError(f"{listing.source} has {classes_text}; a classifier needs at least 2")
     names = _split_names(listing, splits)
     if classes is None and "train" in names and listing.order is None:
-        for name, ids in missing_in_train(listing).items():  # they could never be learnt
-            raise DataError(
-                f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
-                f"picture in train: {first(ids)}; add training pictures or take these out of {name}"
-            )
+        _demand_training_pictures(listing)
     where = "the class table" if classes is None else "the model's class table"
     parts = {name: _split(listing, name, table, where) for name in names}
     return Dataset(
         source=listing.source, classes=table, splits=parts, thumbnails=listing.thumbnails
     )
+
+
+def _demand_training_pictures(listing: Listing) -> None:
+    """Refuse classes of val and test that could never be learnt."""
+    for name, ids in missing_in_train(listing).items():
+        raise DataError(
+            f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
+            f"picture in train: {first(ids)}; add training pictures or take these out of {name}"
+        )
 
 
 def class_table(listing: Listing) -> ClassTable:

@@ -85,15 +85,15 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
     """
     flora = is_flora(source)
     base, _, tail = source.partition(":") if flora else source.rpartition(":")
-    if not flora and (not base or not _OPTIONS.fullmatch(tail) or Path(source).exists()):
+    if not flora and not (base and _OPTIONS.fullmatch(tail) and not Path(source).exists()):
         return source, TrainingOptions()
     values: dict[str, float] = {}
     others: list[str] = []
     for option in tail.split(","):
-        name, _, text = (part.strip() for part in option.partition("="))
+        name, _, text = map(str.strip, option.partition("="))
+        if name in values:
+            raise DataError(f"{source}: {name} is given twice")
         if name in _VALUES:
-            if name in values:
-                raise DataError(f"{source}: {name} is given twice")
             values[name] = _read(source, name, text)
         elif flora:
             others.append(option)

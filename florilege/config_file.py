@@ -16,21 +16,26 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
     """Let a YAML file of flag names and values rank between the environment and the defaults."""
     if path is None:
         return
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
-    if not isinstance(content or {}, dict):
-        raise UsageError(f"--config {path} must hold lines `flag: value`, see the README")
+    content = _read_yaml(path)
     parameters = {parameter.name: parameter for parameter in ctx.command.params if parameter.name}
     del parameters["config"]
-    typed = {str(name).replace("-", "_"): value for name, value in (content or {}).items()}
+    typed = {str(name).replace("-", "_"): value for name, value in content.items()}
     names = current_keys(ctx.command_path.partition(" ")[2], typed)
     if unknown := sorted(set(names) - set(parameters)):
         allowed = ", ".join(sorted(parameters))
         near = meant(unknown[0], parameters)
         raise UsageError(f"--config {path} has {', '.join(unknown)}; allowed are {allowed}{near}")
     ctx.default_map = {name: _flag_value(parameters[name], value) for name, value in names.items()}
+
+
+def _read_yaml(path: Path) -> dict[Any, Any]:
+    try:
+        content = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"--config {path} must hold lines `flag: value`, see the README")
+    return content
 
 
 def _flag_value(parameter: Any, value: Any) -> Any:

@@ -4,7 +4,8 @@ A message says what is wrong, where, and what to do next. Any other exception, f
 cannot be used or from a bug, ends with exit code 1.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 
@@ -42,6 +43,16 @@ class SomeInputsFailed(FlorilegeError):
     """Some inputs failed, and each is listed; the others were answered."""
 
     exit_code = 6
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that are there more than once, each once, in their order.
+
+    Example:
+        >>> repeated(["b", "a", "b", "b"])
+        ['b']
+    """
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def first(names: Sequence[str], limit: int = 5) -> str:

@@ -2,13 +2,12 @@
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from florilege.errors import DataError, first
+from florilege.errors import DataError, first, repeated
 from florilege.extras import install_hint
 from florilege.files import write_atomic
 
@@ -56,16 +55,7 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def _read_csv(path: Path) -> Table:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header_line = next(filter(str.strip, file), "")
-            delimiter = max(_DELIMITERS, key=header_line.count)
-            file.seek(0)
-            rows = [row for row in csv.reader(file, delimiter=delimiter, strict=True) if row]
-    except csv.Error as error:
-        raise DataError(f"{path} is not a CSV file: {error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(_not_utf8(path)) from error
+    rows, delimiter = _read_rows(path)
     if not rows:
         raise DataError(f"{path} is empty; its first line must name the columns")
     header = [name.strip() for name in rows[0]]
@@ -78,6 +68,21 @@ def _read_csv(path: Path) -> Table:
         )
     columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
     return dict(zip(header, columns, strict=True))
+
+
+def _read_rows(path: Path) -> tuple[list[list[str]], str]:
+    """The rows of a CSV file that are not empty, and what separates their cells."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header_line = next(filter(str.strip, file), "")
+            delimiter = max(_DELIMITERS, key=header_line.count)
+            file.seek(0)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            return list(filter(None, reader)), delimiter
+    except csv.Error as error:
+        raise DataError(f"{path} is not a CSV file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(_not_utf8(path)) from error
 
 
 def _not_utf8(path: Path) -> str:
@@ -107,8 +112,7 @@ def _read_parquet(path: Path) -> Table:
 
 
 def _refuse_twice(path: Path, header: Sequence[str]) -> None:
-    twice = [name for name, count in Counter(header).items() if count > 1]
-    if twice:
+    if twice := repeated(header):
         raise DataError(f"{path}: these columns appear twice: {first(twice)}")
 
 

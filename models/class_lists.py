@@ -5,11 +5,10 @@ a comment.
 """
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from florilege.errors import DataError
+from florilege.errors import DataError, repeated
 from florilege.models.classes import ClassTable
 from florilege.suggestions import nearest
 
@@ -55,16 +54,12 @@ def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> Re
     ids = _ids(path)
     if not ids:
         raise DataError(f"{path} holds no class id: write one a line")
-    if twice := [id_ for id_, count in Counter(ids).items() if count > 1]:
+    if twice := repeated(ids):
         raise DataError(f"{path}: these class ids stand there twice: {', '.join(twice)}")
     if unknown := [id_ for id_ in ids if id_ not in classes.index_of]:
-        names = {info.scientific_name: info.id for info in classes}
-        near = [_near_names(id_, classes, names) for id_ in unknown[:NEAR_IDS_FOR]]
-        near += [""] * (len(unknown) - len(near))
-        listed = "".join(f"\n  {id_}{also}" for id_, also in zip(unknown, near, strict=True))
         raise DataError(
             f"{path}: {len(unknown)} of {len(ids)} class ids are not among the {len(classes):,} of "
-            f"the model; correct them or take them out:{listed}"
+            f"the model; correct them or take them out:{_with_near_names(unknown, classes)}"
         )
     return RegionList(name=list_name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
 
@@ -84,7 +79,7 @@ def read_lists(folder: Path, classes: ClassTable) -> tuple[RegionList, ...]:
     if not files:
         raise DataError(f"{folder} holds no list file: put one for each region there")
     lists = [read_list(file, classes) for file in files]
-    if twice := [name for name, n in Counter(each.name for each in lists).items() if n > 1]:
+    if twice := repeated(each.name for each in lists):
         raise DataError(f"{folder}: two files would be one list: {', '.join(twice)}; rename one")
     return tuple(lists)
 
@@ -101,9 +96,15 @@ def _ids(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def _near_names(id_: str, classes: ClassTable, names: dict[str, str]) -> str:
-    near = [names.get(each, each) for each in nearest(id_, [*classes.ids, *names])]
-    return f" (near: {', '.join(dict.fromkeys(near))})" if near else ""
+def _with_near_names(unknown: list[str], classes: ClassTable) -> str:
+    """A line for each unknown id, the first ones with the known ids that are near."""
+    id_of = {info.scientific_name: info.id for info in classes}
+    text = ""
+    for row, unknown_id in enumerate(unknown):
+        candidates = [*classes.ids, *id_of] if row < NEAR_IDS_FOR else []
+        near = dict.fromkeys(id_of.get(each, each) for each in nearest(unknown_id, candidates))
+        text += f"\n  {unknown_id}" + (f" (near: {', '.join(near)})" if near else "")
+    return text
 
 
 def _checked_name(name: str, path: Path) -> str:

@@ -118,8 +118,8 @@ def parse_flora(source: str) -> Flora:
             more, or is too large.
     """
     numbers: dict[str, int] = {}
-    for option in filter(None, (part.strip() for part in source.partition(":")[2].split(","))):
-        key, _, text = (part.strip() for part in option.partition("="))
+    for option in filter(None, map(str.strip, source.partition(":")[2].split(","))):
+        key, _, text = map(str.strip, option.partition("="))
         name = split_name(key) or key
         if name not in (*DEFAULT_ROWS, "seed") or name in numbers:
             near = "" if name in numbers else meant(key, (*DEFAULT_ROWS, "seed", *_OF_ANY_SOURCE))
@@ -128,13 +128,17 @@ def parse_flora(source: str) -> Flora:
                 "flora takes train=, val=, test= (pictures) and seed=, and as any source "
                 f"{'=, '.join(_OF_ANY_SOURCE)}=, each once{near}"
             )
-        if not (text.isascii() and text.isdigit()):
-            raise DataError(f"{source}: {key} must be a whole number of 0 or more, got {text!r}")
-        numbers[name] = int(text)
+        numbers[name] = _read_number(source, key, text)
         if name != "seed" and numbers[name] > MOST_PICTURES:
             raise DataError(f"{source}: {key} must be at most {MOST_PICTURES:,}, got {text}")
     seed = numbers.pop("seed", 0)
     return Flora(seed, {**DEFAULT_ROWS, **numbers})
+
+
+def _read_number(source: str, key: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise DataError(f"{source}: {key} must be a whole number of 0 or more, got {text!r}")
+    return int(text)
 
 
 def list_flora(source: str) -> Listing:

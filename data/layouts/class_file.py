@@ -64,14 +64,13 @@ def read_classes(path: Path) -> ClassFile:
 
 
 def _read(path: Path, table: Table) -> ClassFile:
-    ids = [text.strip() for text in table["class_id"]]
+    ids = list(map(str.strip, table["class_id"]))
     columns = {_as_in_manifest(name): cells for name, cells in table.items()}
-    links, pictures, authors, licences = (_cells(table, name, ids) for name in _OTHERS)
+    links, paths, authors, licences = (_cells(table, name, ids) for name in _OTHERS)
     _refuse_faults(path, ids, links)
+    pictures = {name: path.parent / cell for name, cell in paths.items() if cell}
     thumbnails = {
-        name: Thumbnail(author=authors[name], licence=licences[name])
-        for name, picture in pictures.items()
-        if picture
+        name: Thumbnail(author=authors[name], licence=licences[name]) for name in pictures
     }
     classes = {
         name: replace(info, link=links[name], thumbnail=thumbnails.get(name))
@@ -80,7 +79,7 @@ def _read(path: Path, table: Table) -> ClassFile:
     return ClassFile(
         classes=classes,
         groups=class_groups(columns, ids),
-        thumbnails={name: path.parent / cell for name, cell in pictures.items() if cell},
+        thumbnails=pictures,
         ignored=[name for name in table if not _is_read(_as_in_manifest(name))],
     )
 

@@ -7,15 +7,15 @@ observations.
 """
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from florilege.data.dataset import SPLITS, FileReader
 from florilege.data.layouts.published_lists import demand_photos, read_json, with_class_file
 from florilege.data.records import Listing, Records, refuse
-from florilege.errors import DataError, first
+from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassInfo
 
 PLACE: Final = (
@@ -75,12 +75,7 @@ def list_inaturalist(
         assert isinstance(content, dict)  # it begins with a brace
         if "annotations" not in content or (split == "test" and not content["annotations"]):
             continue
-        try:
-            records[split] = _records(content, root, path)
-            infos = _class_infos(content, root / _CATEGORIES)
-        except (KeyError, TypeError, AttributeError) as error:
-            lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise DataError(f"{path} is not a list of iNaturalist: {lacks}; {PLACE}") from error
+        records[split], infos = _read_list(content, root, path)
         contrary = [
             name for name, info in infos.items() if class_infos.setdefault(name, info) != info
         ]
@@ -109,25 +104,37 @@ def _split_of(path: Path) -> str | None:
         return name["split"] if _BEGINNING.match(file.read(200)) else None
 
 
+def _read_list(
+    content: Mapping[str, Any], root: Path, path: Path
+) -> tuple[Records, dict[str, ClassInfo]]:
+    """The photos of a list and the species they show."""
+    try:
+        return _records(content, root, path), _class_infos(content, root / _CATEGORIES)
+    except (KeyError, TypeError, AttributeError) as error:
+        lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{path} is not a list of iNaturalist: {lacks}; {PLACE}") from error
+
+
 def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
+    category_of = _categories(content["annotations"], path)
+    photos = [(str(each["file_name"]), category_of.get(each["id"])) for each in content["images"]]
+    bare = [name for name, class_id in photos if class_id is None]
+    refuse(str(path), "photos without an annotation", bare)
+    names, class_ids = [name for name, _ in photos], [class_id or "" for _, class_id in photos]
+    refuse(str(path), "photos listed twice", repeated(names))
+    return Records(class_ids=class_ids, names=names, read=FileReader(root, names))
+
+
+def _categories(annotations: Iterable[Mapping[str, Any]], path: Path) -> dict[Any, str]:
+    """The category of each photo by its id."""
     category_of: dict[Any, str] = {}
     contrary = []
-    for each in content["annotations"]:
+    for each in annotations:
         category = str(each["category_id"])
         if category_of.setdefault(each["image_id"], category) != category:
             contrary.append(str(each["image_id"]))
     refuse(str(path), "photos with several categories", contrary)
-    photos = [(str(each["file_name"]), category_of.get(each["id"])) for each in content["images"]]
-    bare = [name for name, class_id in photos if class_id is None]
-    refuse(str(path), "photos without an annotation", bare)
-    names = [name for name, _ in photos]
-    repeated = [name for name, uses in Counter(names).items() if uses > 1]
-    refuse(str(path), "photos listed twice", repeated)
-    return Records(
-        class_ids=[class_id for _, class_id in photos if class_id is not None],
-        names=names,
-        read=FileReader(root, names),
-    )
+    return category_of
 
 
 def _class_infos(content: Mapping[str, Any], names: Path) -> dict[str, ClassInfo]:

@@ -7,14 +7,14 @@ separated by ``|``). Others are ignored.
 """
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from florilege.data.dataset import SPLITS, FileReader, split_name
 from florilege.data.records import Listing, Records, missing_photos, refuse
-from florilege.errors import DataError, first
+from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassInfo
 from florilege.suggestions import meant
 from florilege.tables import SUFFIXES, Table, read_table
@@ -91,8 +91,7 @@ def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     refuse(source, "empty paths", [f"row {row}" for row, path in enumerate(paths, 1) if not path])
     unlabelled = [path for path, class_id in zip(paths, class_ids, strict=True) if not class_id]
     refuse(source, "empty class ids", unlabelled)
-    counts = Counter(map(os.path.normpath, paths))
-    refuse(source, "paths given twice", [path for path, count in counts.items() if count > 1])
+    refuse(source, "paths given twice", repeated(map(os.path.normpath, paths)))
     return paths, class_ids
 
 

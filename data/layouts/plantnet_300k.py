@@ -78,11 +78,9 @@ def list_plantnet(root: Path, source: str) -> Listing:
         DataError: There are no photos, a table is missing or damaged: which, and where the data set
             is to be had.
     """
-    second = any((root / name).is_file() for name in (METADATA_2, SPECIES_2))
-    first = (root / METADATA).is_file() or not second
-    tables = _read_1(root, source) if first else _read_2(root, source)
+    tables = _read_2(root, source) if _is_version_2(root) else _read_1(root, source)
     places = (root / "images", root / "images" / "images", root)
-    folder = next((each for each in places if is_folder_dataset(each)), None)
+    folder = next(filter(is_folder_dataset, places), None)
     if folder is None:
         raise DataError(
             f"{source} has {tables.files[0]} but no folder 'images' with photos in train, val and "
@@ -101,6 +99,11 @@ def list_plantnet(root: Path, source: str) -> Listing:
         published=tables.place,
     )
     return with_class_file(listing, root)
+
+
+def _is_version_2(root: Path) -> bool:
+    second = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
+    return second and not (root / METADATA).is_file()
 
 
 def _with_observations(records: Records, photos: Mapping[str, _Photo]) -> Records:

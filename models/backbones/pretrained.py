@@ -95,15 +95,16 @@ def _from_hub(name: str, own: Mapping[str, Any]) -> tuple[Path, str]:
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    repository, _, revision = own["hf_hub_id"].partition("@")
-    files = [own["hf_hub_filename"]] if own.get("hf_hub_filename") else list(_FILES)
-    at = f"https://huggingface.co/{repository}/resolve/{revision or 'main'}"
-    cached = (try_to_load_from_cache(repository, each, revision=revision or None) for each in files)
+    repository, _, tag = own["hf_hub_id"].partition("@")
+    revision, own_file = tag or None, own.get("hf_hub_filename")
+    files = [own_file] if own_file else list(_FILES)
+    at = f"https://huggingface.co/{repository}/resolve/{tag or 'main'}"
+    cached = (try_to_load_from_cache(repository, each, revision=revision) for each in files)
     if not any(isinstance(each, str) for each in cached):
         _announce(name, f"{at}/{files[0]}")
     for file in files:
         try:
-            path = hf_hub_download(repository, file, revision=revision or None)
+            path = hf_hub_download(repository, file, revision=revision)
         except LocalEntryNotFoundError as error:  # no network
             raise _unreachable(name, error, f"{at}/{file}") from error
         except EntryNotFoundError:

@@ -150,13 +150,7 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
             or of another shape.
     """
     expected = network.state_dict()
-    problems = [
-        f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
-        for key, value in expected.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    problems += [f"{key} is missing" for key in expected if key not in state]
-    problems += [f"{key} is not known" for key in state if key not in expected]
+    problems = _differences(expected, state)
     if problems:
         details = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
         raise BundleError(
@@ -164,6 +158,18 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
         )
     for key, value in expected.items():  # load_state_dict may want metadata that no file keeps
         value.copy_(state[key])
+
+
+def _differences(expected: State, state: State) -> list[str]:
+    """What keeps a state from fitting, a few words for each weight."""
+    problems = [
+        f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
+        for key, value in expected.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    problems += [f"{key} is missing" for key in expected if key not in state]
+    problems += [f"{key} is not known" for key in state if key not in expected]
+    return problems
 
 
 def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | None = None) -> str:
@@ -218,14 +224,11 @@ def _last_layer(
     expected: State, state: State, theirs: Sequence[str] | None, ours: Sequence[str] | None
 ) -> tuple[dict[str, Tensor], str]:
     """The head of ``expected`` with the rows that ``state`` has for it, and a note for the user."""
-    head = {key: value.clone() for key, value in expected.items() if key.startswith("head.")}
+    head = {key: value.clone() for key, value in _head_of(expected).items()}
     layers = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
-    source = {key: value for key, value in state.items() if key.startswith("head.")}
+    source = _head_of(state)
     first = next(iter(layers))
-    if source.keys() != head.keys() or any(
-        source[key].shape != (*source[first].shape[:1], *value.shape[1:])
-        for key, value in layers.items()
-    ):
+    if source.keys() != head.keys() or not _same_kind(layers, source):
         return head, "the last layer starts fresh: the file has none of this kind"
     rows, classes = len(source[first]), len(head[first])
     if ours is None or theirs is None or len(theirs) != rows:
@@ -235,6 +238,16 @@ def _last_layer(
     for key, value in layers.items():
         value[list(source_row)] = source[key][list(source_row.values())].to(value)
     return head, note
+
+
+def _head_of(state: State) -> State:
+    return {key: value for key, value in state.items() if key.startswith("head.")}
+
+
+def _same_kind(layers: State, source: State) -> bool:
+    """Whether all of ``source`` has one number of rows, and each row is as long as ours."""
+    rows = source[next(iter(layers))].shape[:1]
+    return all(source[key].shape == (*rows, *value.shape[1:]) for key, value in layers.items())
 
 
 def _rows_in_order(rows: int, classes: int) -> tuple[dict[int, int], str]:

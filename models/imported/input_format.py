@@ -94,10 +94,9 @@ def infer_input_format(graph: Graph, description: Description) -> InputFormat:
         raise _refusal(graph, "it has to be a batch of pictures, with four axes")
     layout = _layout(graph, shape, description)
     size = description.size if layout is None else _size(graph, shape[_SIDES[layout]], description)
-    needed: dict[str, object] = {"layout": layout, "size": size}
-    if number_type != "uint8":
-        needed |= {name: getattr(description, name) for name in _SCALING}
-    open_keys = [name for name, value in needed.items() if value is None]
+    values = description.model_dump() | {"layout": layout, "size": size}
+    needed = ("layout", "size", *(() if number_type == "uint8" else _SCALING))
+    open_keys = [key for key in needed if values[key] is None]
     if layout is None or size is None or open_keys:
         raise UsageError(_question(graph, open_keys))
     return InputFormat(
@@ -126,12 +125,12 @@ def _type(graph: Graph, description: Description) -> Type:
 
 def _layout(graph: Graph, shape: list[int | None], description: Description) -> Layout | None:
     """The layout the file names, or the only one that the shape allows; None if either may be."""
-    fits: list[Layout] = [layout for layout, axis in _AXIS.items() if shape[axis] in (3, None)]
-    if not fits or (description.layout and description.layout not in fits):
+    channels = {layout: shape[axis] for layout, axis in _AXIS.items() if shape[axis] in (3, None)}
+    if not channels or (description.layout and description.layout not in channels):
         pictures = f"as {description.layout}" if description.layout else "in colour"
         raise _refusal(graph, f"pictures {pictures} have three channels, and it does not fit them")
-    sure = [layout for layout in fits if shape[_AXIS[layout]] == 3]
-    likely = sure or fits
+    sure = [layout for layout, count in channels.items() if count == 3]
+    likely = sure or list(channels)
     return description.layout or (likely[0] if len(likely) == 1 else None)
 
 

@@ -132,14 +132,12 @@ def _kind(
     sums, in_range = rows.sum(axis=1), rows.min() >= 0
     shares = bool(in_range and rows.shape[1] > 1 and np.abs(sums - 1).max() < slack)
     likely = "probabilities" if link or shares else "logits"
-    if declared is None:
-        if likely == "logits" and in_range and rows.max() <= 1:
-            raise UsageError(
-                f"`{output}` holds numbers from 0 to 1 that do not sum to one: say what they are "
-                'in the file given with --preprocess, {"kind": "logits"} or {"kind": '
-                '"probabilities"}'
-            )
-    elif declared != likely:
+    if declared is None and likely == "logits" and in_range and rows.max() <= 1:
+        raise UsageError(
+            f"`{output}` holds numbers from 0 to 1 that do not sum to one: say what they are in "
+            'the file given with --preprocess, {"kind": "logits"} or {"kind": "probabilities"}'
+        )
+    if declared not in (None, likely):
         fault = (
             'logits, but these are probabilities: leave out "kind"'
             if declared == "logits"

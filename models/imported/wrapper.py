@@ -169,10 +169,11 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
     shapes = {tensor.name: tensor for tensor in graph.initializer}
     weights = set(shapes)
     shapes |= {node.output[0]: _value(node) for node in graph.node if node.op_type == "Constant"}
-    for node in graph.node:
-        if node.op_type != "Reshape" or node.input[0] in weights or node.input[1] not in shapes:
+    reshapes = [node for node in graph.node if node.op_type == "Reshape"]
+    for node in reshapes:
+        tensor = shapes.get(node.input[1])
+        if tensor is None or node.input[0] in weights:
             continue
-        tensor = shapes[node.input[1]]
         sides = numpy_helper.to_array(tensor)
         if sides.size > 1 and sides[0] in (0, batch):
             shape = np.array([0, *sides[1:]], np.int64)
