@@ -33,8 +33,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.data.dataset import split_name
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
-from florilege.errors import GateFailed, UsageError
-from florilege.extras import install_hint
+from florilege.errors import GateFailed, UsageError, install_hint
 from florilege.files import check_writable, files_beside, write_atomic
 from florilege.models.bundle import open_bundle
 from florilege.ray_tasks import Workers, demand_ray

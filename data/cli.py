@@ -44,7 +44,7 @@ MOST_ITEMS = 20  # of a warning; errors are listed in full
 
 
 @app.command("check")
-def check_command(
+def _check_command(
     source: Source,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object with everything, nothing left out.")
@@ -67,7 +67,7 @@ def check_command(
 
 
 @app.command("split")
-def split_command(
+def _split_command(
     context: typer.Context,
     source: Annotated[
         str,
@@ -108,7 +108,7 @@ def split_command(
 
 
 @app.command("import-feedback")
-def import_feedback_command(
+def _import_feedback_command(
     store: Annotated[
         Path, typer.Argument(metavar="STORE", help="Folder of serve --feedback-store.")
     ],
@@ -142,7 +142,7 @@ def import_feedback_command(
 
 
 @app.command("convert-feedback", hidden=True)  # for one version
-def convert_feedback_command(
+def _convert_feedback_command(
     store: Annotated[
         Path, typer.Argument(metavar="STORE", help="Folder of an older serve --feedback-store.")
     ],

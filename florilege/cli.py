@@ -16,8 +16,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from florilege.config_file import config_option
 from florilege.demo import demo
 from florilege.error_messages import error_message, usage_exit
-from florilege.errors import FlorilegeError, UsageError
-from florilege.extras import install_hint
+from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.renames import accept_old_flags, current_command, variable
 from florilege.run_bundle import accept_runs
@@ -70,7 +69,7 @@ _STOPPED = {  # what is said after Ctrl-C
 ClickException = cast(type[Exception], typer.BadParameter.mro()[2])
 
 
-class LazyVerbs(TyperGroup):
+class _LazyVerbs(TyperGroup):
     """The verbs by name; a package is imported only when one of its verbs is called."""
 
     def __init__(self, **settings: Any) -> None:
@@ -179,7 +178,7 @@ def _show_version(requested: bool) -> None:
 
 
 app = typer.Typer(
-    cls=LazyVerbs,
+    cls=_LazyVerbs,
     name="florilege",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -6,6 +6,7 @@ cannot be used or from a bug, ends with exit code 1.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from typing import ClassVar
 
 
@@ -64,3 +65,14 @@ def first(names: Sequence[str], limit: int = 5) -> str:
     """
     listed = ", ".join(repr(name) for name in names[:limit])
     return listed if len(names) <= limit else f"{listed} and {len(names) - limit} more"
+
+
+def install_hint(extra: str) -> str:
+    """The commands that install an extra, for the end of a message; no package index has Florilege.
+
+    Example:
+        >>> install_hint("report").partition(",")[0]
+        "in a checkout pip install '.[report]'"
+    """
+    wheel = f"florilege-{version('florilege')}-py3-none-any.whl"
+    return f"in a checkout pip install '.[{extra}]', from the wheel pip install '{wheel}[{extra}]'"

@@ -13,8 +13,7 @@ from rich.table import Table
 
 from florilege.data.dataset import SPLITS, split_name
 from florilege.data.layouts.class_file import read_classes
-from florilege.errors import UsageError
-from florilege.extras import install_hint
+from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import Bundle, reserved
 from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.classes import ClassTable
@@ -29,7 +28,7 @@ MOST_PICTURES: Final = 10  # with their best class, in the table for people
 
 
 @app.command("import")
-def import_command(
+def _import_command(
     model: Annotated[
         str,
         typer.Argument(

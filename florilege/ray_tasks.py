@@ -21,8 +21,7 @@ from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
 
 from florilege.cores import cores, in_order
-from florilege.errors import FlorilegeError, UsageError
-from florilege.extras import install_hint
+from florilege.errors import FlorilegeError, UsageError, install_hint
 
 AT_ONCE: Final = 64  # items a worker is given at most: what is done again if it dies
 TURNS: Final = 8  # that each worker gets at least, if there are enough items: all end together

@@ -5,8 +5,7 @@ from typing import Any
 
 import yaml
 
-from florilege.errors import UsageError
-from florilege.extras import install_hint
+from florilege.errors import UsageError, install_hint
 
 
 def accept_runs(command: Any) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from florilege.errors import DataError, first, repeated
-from florilege.extras import install_hint
+from florilege.errors import DataError, first, install_hint, repeated
 from florilege.files import write_atomic
 
 Table = Mapping[str, Sequence[str]]

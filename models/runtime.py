@@ -5,8 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Final
 
-from florilege.errors import UsageError
-from florilege.extras import install_hint
+from florilege.errors import UsageError, install_hint
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"

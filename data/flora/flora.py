@@ -40,7 +40,7 @@ _OF_ANY_SOURCE = (
 _LABELS, _PICTURE = 0, 1  # random streams of one split
 
 
-class Sample(NamedTuple):
+class _Sample(NamedTuple):
     """What is chosen at random for the pictures of a split before any pixel is drawn."""
 
     labels: NDArray[np.int64]  # species, (rows,)
@@ -99,7 +99,7 @@ class Flora:
         """The same picture as a PNG file's bytes."""
         return encode_png(self.picture(split, row))
 
-    def _sample(self, split: str) -> Sample:
+    def _sample(self, split: str) -> _Sample:
         if split not in self.rows:
             raise ValueError(f"split must be one of {', '.join(self.rows)}, got {split!r}")
         return _sample(self.seed, split, self.rows[split])
@@ -160,7 +160,7 @@ def _records(flora: Flora, split: str) -> Records:
 
 
 @lru_cache(maxsize=32)
-def _sample(seed: int, split: str, rows: int) -> Sample:
+def _sample(seed: int, split: str, rows: int) -> _Sample:
     """Draw labels and visible traits; row ``i`` uses the ``i``-th ten numbers of its stream."""
     chance = _chance(seed, split, _LABELS).random((rows, 10))
     traits = species_traits()
@@ -181,7 +181,7 @@ def _sample(seed: int, split: str, rows: int) -> Sample:
     observed = np.stack(columns, axis=1)
     for array in (labels, observed):
         array.setflags(write=False)  # shared between callers
-    return Sample(labels, observed)
+    return _Sample(labels, observed)
 
 
 def _read(

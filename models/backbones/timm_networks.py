@@ -13,8 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from florilege.errors import BundleError, UsageError
-from florilege.extras import install_hint
+from florilege.errors import BundleError, UsageError, install_hint
 from florilege.models.backbones.layer_groups import has_normalisation
 from florilege.models.images import Preprocess
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from time import time_ns
 from typing import Any
 
-from florilege.extras import install_hint
+from florilege.errors import install_hint
 
 log = logging.getLogger("florilege.server")
 

@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from florilege.errors import UsageError
-from florilege.extras import install_hint
+from florilege.errors import UsageError, install_hint
 from florilege.server.predict.photos import display_path
 from florilege.server.predict.prediction import PHOTO_FAILED, Prediction
 from florilege.server.schemas import Answer

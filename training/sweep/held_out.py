@@ -6,7 +6,7 @@ from typing import Any
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_KS
 from florilege.calibration.calibrate.evaluate import asked, evaluate_bundle
-from florilege.extras import install_hint
+from florilege.errors import install_hint
 from florilege.models.runtime import CUDA, import_runtime
 from florilege.training.config import TrainConfig
 from florilege.training.device import choose
