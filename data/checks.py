@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from florilege.cores import in_order
 from florilege.data.dataset import SPLITS
-from florilege.data.label_noise import class_groups
+from florilege.data.label_noise import noise_groups
 from florilege.data.records import (
     Listing,
     Records,
@@ -142,7 +142,7 @@ def _noise(listing: Listing) -> Noise | None:
     train = listing.splits.get("train")
     if train is None or train.noisy_ids is None:
         return None
-    group_of = class_groups(listing)
+    group_of = noise_groups(listing)
     pairs = zip(train.class_ids, train.noisy_ids, strict=True)
     return Noise(
         labels=len(train.names),

@@ -30,9 +30,9 @@ def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> li
         seed: 0 or more.
 
     Raises:
-        DataError: See `class_groups`.
+        DataError: See `noise_groups`.
     """
-    group_of = class_groups(listing)
+    group_of = noise_groups(listing)
     members = defaultdict[str, list[str]](list)
     for class_id, group in group_of.items():
         members[group].append(class_id)
@@ -46,7 +46,7 @@ def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> li
     return [noisy_id(*row) for row in zip(train.class_ids, train.names, strict=True)]
 
 
-def class_groups(listing: Listing) -> dict[str, str]:
+def noise_groups(listing: Listing) -> dict[str, str]:
     """The group of each class that may be taught: as the source gives it, or else its genus.
 
     Raises:

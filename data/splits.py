@@ -46,11 +46,11 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
         ValueError: Shares or seed out of range.
     """
     table, groups = pictures_of(source, out)
-    return {**table, "split": assign(table["class_id"], groups, val=val, test=test, seed=seed)}
+    return {**table, "split": draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)}
 
 
 def mend_source(source: str, out: Path) -> Table:
-    """As `split_source`, but each picture stays in its split where `together` leaves it there.
+    """As `split_source`, but pictures only move where `keep_groups_together` moves them.
 
     Raises:
         DataError: As `split_source`; or there are pictures without a split.
@@ -62,16 +62,16 @@ def mend_source(source: str, out: Path) -> Table:
             f"{source}: {count_of(len(groups) - len(splits), 'picture', 'pictures')} without a "
             "split: there is nothing to keep; draw splits without --keep"
         )
-    return {**table, "split": together(splits, groups)}
+    return {**table, "split": keep_groups_together(splits, groups)}
 
 
-def together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
+def keep_groups_together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
     """The split of each picture, and ``train`` for those of a group that is in several.
 
     So val and test only lose pictures, and no group of theirs is in train.
 
     Example:
-        >>> together(["train", "val", "val", "test"], ["a", "a", "b", "c"])
+        >>> keep_groups_together(["train", "val", "val", "test"], ["a", "a", "b", "c"])
         ['train', 'train', 'val', 'test']
     """
     splits_of = defaultdict[str, set[str]](set)
@@ -81,7 +81,7 @@ def together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
     return [split if len(splits_of[group]) == 1 else "train" for split, group in pairs]
 
 
-def assign(
+def draw_splits(
     class_ids: Sequence[str], groups: Sequence[str], *, val: float, test: float, seed: int
 ) -> list[str]:
     """``train``, ``val`` or ``test`` for each picture; every class keeps a group in train.

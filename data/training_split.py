@@ -135,7 +135,7 @@ def with_options(listing: Listing, options: TrainingOptions) -> Listing:
 
     Raises:
         DataError: Noise is asked for and the classes have no groups; see
-            `florilege.data.label_noise.class_groups`.
+            `florilege.data.label_noise.noise_groups`.
     """
     train = listing.splits.get("train")
     if train is None:

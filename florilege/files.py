@@ -43,12 +43,12 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: bytes | memoryview) -> None:
-    with replaced(path) as file:
+    with atomic_writer(path) as file:
         file.write(content)
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of ``path`` if the block ends without an error."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -134,7 +134,7 @@ def export_onnx(
 
 def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
-    with _calm(), torch.no_grad():
+    with _without_warnings(), torch.no_grad():
         pictures(example)  # a network may keep what it makes on its first picture
         program = torch.onnx.export(
             pictures,
@@ -174,7 +174,7 @@ def _keep_padding(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 @contextmanager
-def _calm() -> Iterator[None]:
+def _without_warnings() -> Iterator[None]:
     """Silence the exporter, which says nothing a user could act on, and collect no garbage.
 
     Its many objects live until it ends, so a tenth of its time would go into collecting nothing.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from florilege.cores import in_order
 from florilege.data.dataset import Split
 from florilege.models.bundle import open_bundle
-from florilege.models.bundle.transfer import Packed, packed, unpacked
+from florilege.models.bundle.transfer import Packed, pack_bundle, unpacked_bundle
 from florilege.models.images import ImageError, load
 from florilege.models.runtime import CUDA
 from florilege.models.session import FEATURES, Session
@@ -39,7 +39,7 @@ def looks(
     if workers is None:
         return in_order(partial(_look, session, split, features), rows)
     gpu = session.provider == CUDA
-    opener = _Opener(packed(session.bundle), split, features, "cuda" if gpu else "cpu")
+    opener = _Opener(pack_bundle(session.bundle), split, features, "cuda" if gpu else "cpu")
     return spread(opener, rows, replace(workers, gpu=gpu))
 
 
@@ -66,6 +66,6 @@ class _Opener:
     device: str
 
     def __call__(self) -> Callable[[int], Look | str]:
-        with unpacked(self.bundle) as folder:
+        with unpacked_bundle(self.bundle) as folder:
             session = Session(open_bundle(folder), device=self.device)
         return partial(_look, session, self.split, self.features)

@@ -32,7 +32,7 @@ SPECIES_2: Final = "species_metadata.csv"
 _PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.10419064"
 
 
-class _Photo(NamedTuple):
+class _TablePhoto(NamedTuple):
     """What the tables say of one photo."""
 
     path: str  # split, species and name
@@ -42,7 +42,7 @@ class _Photo(NamedTuple):
 class _Tables(NamedTuple):
     """What the tables say."""
 
-    photos: Mapping[str, _Photo]  # by name without its ending
+    photos: Mapping[str, _TablePhoto]  # by name without its ending
     class_infos: Mapping[str, ClassInfo]
     files: tuple[str, ...]
     place: str
@@ -106,7 +106,7 @@ def _is_version_2(root: Path) -> bool:
     return second and not (root / METADATA).is_file()
 
 
-def _with_observations(records: Records, photos: Mapping[str, _Photo]) -> Records:
+def _with_observations(records: Records, photos: Mapping[str, _TablePhoto]) -> Records:
     observations = []
     for name in records.names:
         photo = photos.get(PurePath(name).stem)
@@ -131,9 +131,9 @@ def _read_1(root: Path, source: str) -> _Tables:
     return _Tables(photos, class_infos, (METADATA, names), PLACE)
 
 
-def _photo_1(name: str, entry: Mapping[str, Any]) -> _Photo:
+def _photo_1(name: str, entry: Mapping[str, Any]) -> _TablePhoto:
     observation = entry.get("obs_id")
-    return _Photo(
+    return _TablePhoto(
         path=f"{entry.get('split')}/{entry.get('species_id')}/{name}.jpg",
         observation=None if observation is None else str(observation).strip() or None,
     )
@@ -144,7 +144,7 @@ def _read_2(root: Path, source: str) -> _Tables:
     table = _table(root / METADATA_2, ("species_id", "PN_observation_id", "split", "PN_hash"))
     columns = (table[name] for name in ("PN_hash", "species_id", "PN_observation_id", "split"))
     photos = {
-        PurePath(name).stem: _Photo(
+        PurePath(name).stem: _TablePhoto(
             f"{split}/{_folder(species)}/{name}.jpg", observation.strip() or None
         )
         for name, species, observation, split in zip(*columns, strict=True)

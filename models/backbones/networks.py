@@ -235,14 +235,14 @@ def _torchvision_backbone(
 ) -> tuple[nn.Module, int, tuple[str, ...]]:
     """The torchvision network without its last layer: module, features, name of that layer."""
     network = torchvision.models.get_model(name, weights=None, **_arguments(name, image_size))
-    _let_statistics_follow(network)
+    _use_default_momentum(network)
     layer_name, features = _last_layer(network)
     parent, _, attribute = layer_name.rpartition(".")
     setattr(network.get_submodule(parent), attribute, nn.Identity())
     return network, features, (layer_name,)
 
 
-def _let_statistics_follow(network: nn.Module) -> None:
+def _use_default_momentum(network: nn.Module) -> None:
     """Give batch norms that average over thousands of steps the momentum of PyTorch.
 
     MNASNet's 0.0003 is for a week on ImageNet: its statistics still stand near their start after

@@ -135,7 +135,7 @@ def build(name: str, image_size: int | None) -> tuple[nn.Module, int, tuple[str,
     return network, features, _last_layers(network, configuration(name))
 
 
-def fitted(backbone: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def convert_state(backbone: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """``state`` as timm converts it: from its authors' names and to the picture size of ours."""
     convert = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
     if convert is None:

@@ -303,5 +303,5 @@ def _fit_timm(network: nn.Module, expected: State, state: dict[str, Tensor]) -> 
     if fits or not type(backbone).__module__.startswith("timm."):
         return state
     plain = {key.removeprefix("backbone."): value for key, value in state.items()}
-    converted = timm_networks.fitted(backbone, plain)
+    converted = timm_networks.convert_state(backbone, plain)
     return {f"backbone.{key}": value for key, value in converted.items()}

@@ -12,14 +12,14 @@ Packed = Mapping[str, bytes]
 """Content by file name, ``bundle.json`` included."""
 
 
-def packed(bundle: Bundle) -> Packed:
+def pack_bundle(bundle: Bundle) -> Packed:
     """The very files that were verified, whatever has come into the folder since."""
     files = {name: bundle.read(name) for name in bundle.manifest.files}
     return files | {MANIFEST: bundle.manifest.to_json()}
 
 
 @contextmanager
-def unpacked(files: Packed) -> Iterator[Path]:
+def unpacked_bundle(files: Packed) -> Iterator[Path]:
     """A folder with the files of a bundle, which lasts as long as the block."""
     with tempfile.TemporaryDirectory(prefix="florilege-") as name:
         folder = Path(name)

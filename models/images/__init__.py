@@ -9,7 +9,7 @@ from florilege.models.images.headers import Header as Header
 from florilege.models.images.headers import read_header as read_header
 from florilege.models.images.image_errors import DamagedImage as DamagedImage
 from florilege.models.images.image_errors import ImageError as ImageError
-from florilege.models.images.image_errors import ImageTooLarge as ImageTooLarge
+from florilege.models.images.image_errors import OversizedImage as OversizedImage
 from florilege.models.images.image_errors import UnsupportedImage as UnsupportedImage
 from florilege.models.images.jpeg import plain_jpeg as plain_jpeg
 from florilege.models.images.sniff import ACCEPTED as ACCEPTED

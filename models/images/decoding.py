@@ -19,7 +19,7 @@ from PIL import AvifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlug
 
 from florilege.errors import BundleError
 from florilege.models.images.headers import Header, orientation, read_header
-from florilege.models.images.image_errors import DamagedImage, ImageError, ImageTooLarge
+from florilege.models.images.image_errors import DamagedImage, ImageError, OversizedImage
 from florilege.models.images.sniff import Kind
 
 MAX_PIXELS: Final = 50_000_000
@@ -167,14 +167,14 @@ def _open(data: bytes | Header, least: int, max_pixels: int) -> _Picture:
     except ImageError:
         raise
     except (MemoryError, Image.DecompressionBombError) as error:  # the latter only for huge WebP
-        raise ImageTooLarge("decoding this picture needs more memory than there is") from error
+        raise OversizedImage("decoding this picture needs more memory than there is") from error
     except Exception as error:  # decoders raise almost anything on damaged input
         raise DamagedImage(f"the {header.kind} picture is damaged or cut short") from error
 
 
 def _check_pixels(width: int, height: int, max_pixels: int) -> None:
     if width * height > max_pixels:
-        raise ImageTooLarge(
+        raise OversizedImage(
             f"{width} x {height} pixels; at most {max_pixels} are taken: send a smaller picture",
             limit=max_pixels,
         )

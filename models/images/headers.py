@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from florilege.models.images.image_errors import DamagedImage, ImageTooLarge
+from florilege.models.images.image_errors import DamagedImage, OversizedImage
 from florilege.models.images.sniff import Kind, sniff
 
 MAX_BYTES: Final = 100_000_000
@@ -35,12 +35,12 @@ def read_header(data: bytes) -> Header:
     """Read the header of an encoded picture.
 
     Raises:
-        ImageTooLarge: More than 100 MB.
+        OversizedImage: More than 100 MB.
         UnsupportedImage: It is of no accepted type.
         DamagedImage: The header is cut short or contradicts itself.
     """
     if len(data) > MAX_BYTES:
-        raise ImageTooLarge(f"{len(data)} bytes; at most {MAX_BYTES} are taken", limit=MAX_BYTES)
+        raise OversizedImage(f"{len(data)} bytes; at most {MAX_BYTES} are taken", limit=MAX_BYTES)
     kind = sniff(data)
     try:
         header = _READERS[kind](data)

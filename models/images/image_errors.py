@@ -15,7 +15,7 @@ class UnsupportedImage(ImageError):
     code = "unsupported_image_type"
 
 
-class ImageTooLarge(ImageError):
+class OversizedImage(ImageError):
     """More bytes or pixels than allowed."""
 
     code = "image_too_large"

@@ -14,8 +14,13 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.errors import BundleError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.classes import ClassTable
-from florilege.models.images import MAX_PIXELS, ImageError, UnsupportedImage, read_header
-from florilege.models.images import ImageTooLarge as TooManyPixels
+from florilege.models.images import (
+    MAX_PIXELS,
+    ImageError,
+    OversizedImage,
+    UnsupportedImage,
+    read_header,
+)
 from florilege.models.runtime import CUDA
 from florilege.models.session import Outputs
 from florilege.server.answers.answer import answer, judge, operating_point
@@ -183,7 +188,7 @@ class Pipeline:
 def _image_problem(error: ImageError, number: int | None = None) -> Problem:
     """The problem to answer for an unusable photo; ``number`` says which of several it is."""
     detail = str(error) if number is None else f"photo {number}: {error}"
-    if isinstance(error, TooManyPixels):
+    if isinstance(error, OversizedImage):
         return ImageTooLarge(detail, limit=error.limit)
     if isinstance(error, UnsupportedImage):
         return UnsupportedImageType(detail)

@@ -7,7 +7,7 @@ changes no answer. Photos are read by the workers: their paths must mean the sam
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
-from florilege.models.bundle.transfer import Packed, packed, unpacked
+from florilege.models.bundle.transfer import Packed, pack_bundle, unpacked_bundle
 from florilege.models.runtime import CUDA
 from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
@@ -29,7 +29,7 @@ class _WorkerFactory:
     features: bool
 
     def __call__(self) -> Callable[[Observation], Prediction]:
-        with unpacked(self.bundle) as folder:
+        with unpacked_bundle(self.bundle) as folder:
             pipeline = replace(open_pipeline(folder, device=self.device), lists=self.lists)
         return lambda one: predict_some(pipeline, [one], self.query, self.features)[0]
 
@@ -50,7 +50,7 @@ def predict_on_ray(
     """
     gpu = pipeline.session.provider == CUDA
     opener = _WorkerFactory(
-        bundle=packed(pipeline.bundle),
+        bundle=pack_bundle(pipeline.bundle),
         lists=pipeline.lists,
         device="cuda" if gpu else "cpu",
         query=query,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from florilege.errors import UsageError
-from florilege.files import replaced
+from florilege.files import atomic_writer
 from florilege.server.predict.formats import Line, outcome_of
 
 Options = Mapping[str, Any]
@@ -235,7 +235,7 @@ class ResumableOutput:
         if self._convert is None:
             self.part.replace(self.output)
         else:
-            with self.part.open("rb") as lines, replaced(self.output) as file:
+            with self.part.open("rb") as lines, atomic_writer(self.output) as file:
                 self._convert(map(json.loads, lines), file)
             self.part.unlink()
         self.complete = True

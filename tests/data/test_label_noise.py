@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from florilege.data.label_noise import class_groups, noisy_ids
+from florilege.data.label_noise import noise_groups, noisy_ids
 from florilege.data.records import Listing, Records
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
@@ -94,20 +94,20 @@ def named(*names: str, **genus: str) -> Listing:
 
 
 def test_without_groups_the_genus_stands_for_them() -> None:
-    found = class_groups(named("Rosa canina", "Rosa_rugosa", "Acer x freemanii", "Acer campestre"))
+    found = noise_groups(named("Rosa canina", "Rosa_rugosa", "Acer x freemanii", "Acer campestre"))
     assert found == {
         "Rosa canina": "Rosa",
         "Rosa_rugosa": "Rosa",
         "Acer x freemanii": "Acer",
         "Acer campestre": "Acer",
     }
-    assert class_groups(named("1", "2", **{"1": "Rosa", "2": "Rosa"})) == {"1": "Rosa", "2": "Rosa"}
+    assert noise_groups(named("1", "2", **{"1": "Rosa", "2": "Rosa"})) == {"1": "Rosa", "2": "Rosa"}
 
 
 def test_a_class_nothing_is_known_about_may_be_named_by_its_species() -> None:
     train = records(["Rosa canina", "Rosa rugosa"])
     bare = Listing(source="s", splits={"train": train})
-    assert set(class_groups(bare).values()) == {"Rosa"}
+    assert set(noise_groups(bare).values()) == {"Rosa"}
 
 
 @pytest.mark.parametrize(
@@ -118,21 +118,21 @@ def test_classes_without_groups_are_refused_with_the_ways_to_give_them(name: str
         DataError,
         match=rf"no group is known for 1 class of 3: '{name}'; .*'group' .* classes\.csv .* genus",
     ):
-        class_groups(named("Rosa canina", "Rosa rugosa", name))
+        noise_groups(named("Rosa canina", "Rosa rugosa", name))
 
 
 def test_groups_for_some_classes_only_are_refused_even_where_the_rest_have_a_genus() -> None:
     train = records(["Rosa canina", "Rosa rugosa", "Acer rubrum"])
     some = listing(train, {"Rosa canina": ["x"], "Acer rubrum": ["x"]})
     with pytest.raises(DataError, match=r"no group is known for 1 class of 3: 'Rosa rugosa'"):
-        class_groups(some)
+        noise_groups(some)
 
 
 def test_a_class_of_two_groups_is_refused() -> None:
     with pytest.raises(DataError, match=r"belongs to one group, but 'b' has several"):
-        class_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["x", "y"]}))
+        noise_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["x", "y"]}))
 
 
 def test_groups_of_one_class_each_are_refused() -> None:
     with pytest.raises(DataError, match="every class is alone in its group"):
-        class_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["y"]}))
+        noise_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["y"]}))

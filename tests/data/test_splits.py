@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from florilege.data.hash_random import shuffled
 from florilege.data.sources import list_source, open_dataset
-from florilege.data.splits import assign, mend_source, split_source, together
+from florilege.data.splits import draw_splits, keep_groups_together, mend_source, split_source
 from florilege.errors import DataError
 from florilege.tables import write_table
 from tests.data.pictures import png, write_folder
@@ -25,7 +25,7 @@ def test_no_row_is_lost_and_no_group_is_cut(
 ) -> None:
     class_ids = [class_id for class_id, _ in rows]
     groups = [str(group) for _, group in rows]  # some hold several classes
-    splits = assign(class_ids, groups, val=val, test=test, seed=seed)
+    splits = draw_splits(class_ids, groups, val=val, test=test, seed=seed)
     assert len(splits) == len(rows)
     assert set(splits) <= {"train", "val", "test"}
     of_group = defaultdict(set)
@@ -39,7 +39,7 @@ def test_no_row_is_lost_and_no_group_is_cut(
 def test_each_class_is_cut_in_proportion() -> None:
     class_ids = ["a"] * 500 + ["b"] * 100
     groups = [str(index) for index in range(600)]
-    splits = assign(class_ids, groups, val=0.1, test=0.2, seed=0)
+    splits = draw_splits(class_ids, groups, val=0.1, test=0.2, seed=0)
     for class_id, size in (("a", 500), ("b", 100)):
         counts = Counter(s for c, s in zip(class_ids, splits, strict=True) if c == class_id)
         assert abs(counts["val"] - 0.1 * size) <= 1
@@ -49,7 +49,7 @@ def test_each_class_is_cut_in_proportion() -> None:
 def test_over_many_small_classes_the_shares_come_true() -> None:
     class_ids = [str(index // 3) for index in range(3000)]
     groups = [str(index) for index in range(3000)]
-    counts = Counter(assign(class_ids, groups, val=0.1, test=0.1, seed=0))
+    counts = Counter(draw_splits(class_ids, groups, val=0.1, test=0.1, seed=0))
     assert abs(counts["val"] - 300) < 80  # five standard deviations
     assert abs(counts["test"] - 300) < 80
 
@@ -58,7 +58,7 @@ def test_over_many_small_classes_the_shares_come_true() -> None:
 def test_over_many_classes_of_a_few_plants_the_shares_come_true(photos: int, together: int) -> None:
     class_ids = [str(row // photos) for row in range(500 * photos)]
     groups = [str(row // together) for row in range(500 * photos)]
-    counts = Counter(assign(class_ids, groups, val=0.1, test=0.1, seed=0))
+    counts = Counter(draw_splits(class_ids, groups, val=0.1, test=0.1, seed=0))
     for name in ("val", "test"):  # a class of one plant stays in train
         share = counts[name] / len(groups)
         assert share == pytest.approx(0 if photos == together else 0.1, abs=0.02)
@@ -67,7 +67,7 @@ def test_over_many_classes_of_a_few_plants_the_shares_come_true(photos: int, tog
 def test_groups_of_several_photos_still_meet_the_shares() -> None:
     rng = np.random.default_rng(0)
     groups = [f"g{index}" for index in range(200) for _ in range(int(rng.integers(1, 6)))]
-    splits = assign(["a"] * len(groups), groups, val=0.2, test=0.2, seed=1)
+    splits = draw_splits(["a"] * len(groups), groups, val=0.2, test=0.2, seed=1)
     counts = Counter(splits)
     assert abs(counts["val"] - 0.2 * len(groups)) <= 3
     assert abs(counts["test"] - 0.2 * len(groups)) <= 3
@@ -77,7 +77,7 @@ def test_a_group_of_several_classes_counts_as_its_most_frequent() -> None:
     class_ids = ["a", "b", "a", "a"] * 100 + ["b"] * 400
     groups = [str(row // 4) for row in range(800)]
     for seed in range(5):
-        splits = assign(class_ids, groups, val=0.2, test=0.2, seed=seed)
+        splits = draw_splits(class_ids, groups, val=0.2, test=0.2, seed=seed)
         assert abs(splits[:400].count("val") - 80) <= 4
         assert abs(splits[400:].count("val") - 80) <= 4
 
@@ -86,33 +86,35 @@ def test_a_class_that_only_occurs_in_groups_of_another_keeps_one_in_train() -> N
     class_ids = ["a", "a", "rare"] + ["a"] * 30
     groups = ["mixed"] * 3 + [str(row) for row in range(30)]
     for seed in range(10):
-        assert assign(class_ids, groups, val=0.45, test=0.45, seed=seed)[2] == "train"
+        assert draw_splits(class_ids, groups, val=0.45, test=0.45, seed=seed)[2] == "train"
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_first_group_drawn_of_a_class_stays_in_train(seed: int) -> None:
     groups = [f"plant {number}" for number in range(3)]
-    splits = dict(zip(groups, assign(["a"] * 3, groups, val=0.5, test=0.4, seed=seed), strict=True))
+    splits = dict(
+        zip(groups, draw_splits(["a"] * 3, groups, val=0.5, test=0.4, seed=seed), strict=True)
+    )
     assert splits[shuffled(groups, seed)[0]] == "train"
 
 
 def test_the_seed_rules_the_draw_and_the_order_of_rows_does_not() -> None:
     class_ids, groups = ["a", "b"] * 50, [str(index) for index in range(100)]
-    first = assign(class_ids, groups, val=0.2, test=0.2, seed=0)
-    assert first == assign(class_ids, groups, val=0.2, test=0.2, seed=0)
-    assert first != assign(class_ids, groups, val=0.2, test=0.2, seed=1)
-    backwards = assign(class_ids[::-1], groups[::-1], val=0.2, test=0.2, seed=0)
+    first = draw_splits(class_ids, groups, val=0.2, test=0.2, seed=0)
+    assert first == draw_splits(class_ids, groups, val=0.2, test=0.2, seed=0)
+    assert first != draw_splits(class_ids, groups, val=0.2, test=0.2, seed=1)
+    backwards = draw_splits(class_ids[::-1], groups[::-1], val=0.2, test=0.2, seed=0)
     assert backwards[::-1] == first
 
 
 def test_shares_and_seeds_out_of_range_are_refused() -> None:
     for val, test in ((-0.1, 0.1), (0.5, 0.5), (float("nan"), 0.1)):
         with pytest.raises(ValueError, match="together below 1"):
-            assign(["a"], ["x"], val=val, test=test, seed=0)
+            draw_splits(["a"], ["x"], val=val, test=test, seed=0)
     with pytest.raises(ValueError, match="seed must be 0 or more"):
-        assign(["a"], ["x"], val=0.1, test=0.1, seed=-1)
+        draw_splits(["a"], ["x"], val=0.1, test=0.1, seed=-1)
     with pytest.raises(ValueError, match="groups must have 1"):
-        assign(["a"], [], val=0.1, test=0.1, seed=0)
+        draw_splits(["a"], [], val=0.1, test=0.1, seed=0)
 
 
 def _split(source: Path, out: Path) -> list[dict[str, str]]:
@@ -168,7 +170,7 @@ def test_what_is_not_made_of_files_cannot_be_listed(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.sampled_from(["train", "val", "test"]), st.integers(0, 9))))
 def test_mending_moves_only_groups_in_several_splits(rows: list[tuple[str, int]]) -> None:
     splits, groups = [split for split, _ in rows], [str(group) for _, group in rows]
-    mended = together(splits, groups)
+    mended = keep_groups_together(splits, groups)
     for split, group, after in zip(splits, groups, mended, strict=True):
         whole = {each for each, other in zip(splits, groups, strict=True) if other == group} == {
             split

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.models.images import DamagedImage, ImageTooLarge, plain_jpeg
+from florilege.models.images import DamagedImage, OversizedImage, plain_jpeg
 
 SECRET = b"by the gate"
 
@@ -48,6 +48,6 @@ def test_what_came_with_a_picture_is_gone_and_it_stands_upright(
 def test_what_is_no_picture_or_too_large_is_refused() -> None:
     with pytest.raises(DamagedImage):
         plain_jpeg(photo("JPEG")[:-300], side=60, quality=90)
-    with pytest.raises(ImageTooLarge):
+    with pytest.raises(OversizedImage):
         plain_jpeg(photo("JPEG"), side=60, quality=90, max_pixels=60 * 40 - 1)
     assert plain_jpeg(photo("JPEG"), side=60, quality=90, max_pixels=60 * 40)
