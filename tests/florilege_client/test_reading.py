@@ -9,7 +9,7 @@ import pytest
 
 from florilege_client.answers import Answer, Measured, Query
 from florilege_client.errors import StrangeAnswer
-from florilege_client.reading import PROBLEM, SHOWN, Reply, problem, read, retry_after
+from florilege_client.reading import LONGEST_TEXT, PROBLEM, Reply, problem, read, retry_after
 from tests.server.write_golden import EXAMPLES
 
 EXAMPLE = json.loads(EXAMPLES.read_text("utf-8"))
@@ -106,8 +106,8 @@ def test_a_refusal_of_a_proxy_has_no_code(content: bytes, kind: str) -> None:
 
 
 def test_a_long_page_is_cut_and_an_empty_one_said_to_be() -> None:
-    page = b"a" * (SHOWN + 1)
-    assert problem(reply(page, 502), 0.0).detail.endswith(": " + "a" * SHOWN)
+    page = b"a" * (LONGEST_TEXT + 1)
+    assert problem(reply(page, 502), 0.0).detail.endswith(": " + "a" * LONGEST_TEXT)
     assert problem(reply(b"", 504), 0.0).detail == "Gateway Timeout, without a word"
     assert problem(reply(b"", 599), 0.0).detail == "an unknown status, without a word"
 

@@ -98,7 +98,7 @@ def feedback(
     idempotency_key: str | None,
 ) -> Call[FeedbackReceipt]:
     """Say what photos really showed; the key makes it safe to repeat."""
-    said = {
+    body = {
         "request_id": answer if isinstance(answer, str) else answer.id,
         "class_id": class_id,
         "note": note,
@@ -109,7 +109,7 @@ def feedback(
         path="/v1/feedback",
         read=lambda reply: read(reply, FeedbackReceipt),
         headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
-        json=said,
+        json=body,
     )
 
 
@@ -129,13 +129,13 @@ def _bytes(photo: Photo) -> bytes:
     return content
 
 
-def _params(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _params(query: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Query parameters; of a sequence each word, and what is None is left out."""
-    found = []
-    for name, value in given.items():
+    pairs = []
+    for name, value in query.items():
         values = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-        found += [(name, _text(each)) for each in values if each is not None]
-    return found
+        pairs += [(name, _text(each)) for each in values if each is not None]
+    return pairs
 
 
 def _text(value: object) -> str:

@@ -56,9 +56,9 @@ class _Talking:
 
     def _arguments(self, call: Call[T], step: Send) -> dict[str, Any]:
         """What `request` of httpx takes."""
-        found = call.arguments()
-        found["headers"] = {**self._headers, **found.get("headers", {})}
-        return {"url": self.base_url + call.path, "timeout": step.timeout_s, **found}
+        arguments = call.arguments()
+        arguments["headers"] = {**self._headers, **arguments.get("headers", {})}
+        return {"url": self.base_url + call.path, "timeout": step.timeout_s, **arguments}
 
 
 def _reply(response: httpx.Response) -> Reply:
@@ -66,10 +66,12 @@ def _reply(response: httpx.Response) -> Reply:
 
 
 def _unreachable(error: httpx.HTTPError, base_url: str) -> Unreachable:
-    said = str(error) or type(error).__name__
-    found = Unreachable(f"no answer from {base_url}: {said}", passing=isinstance(error, PASSING))
-    found.__cause__ = error
-    return found
+    message = str(error) or type(error).__name__
+    unreachable = Unreachable(
+        f"no answer from {base_url}: {message}", passing=isinstance(error, PASSING)
+    )
+    unreachable.__cause__ = error
+    return unreachable
 
 
 def _is_well(error: Problem) -> bool:
@@ -156,10 +158,10 @@ class Client(_Talking):
                 licence that `model().feedback_licence` names.
             idempotency_key: Any word; the same again stores nothing twice. By default a new one.
         """
-        said = calls.feedback(
+        call = calls.feedback(
             answer, class_id, note=note, consent=consent, idempotency_key=idempotency_key
         )
-        return self._ask(said)
+        return self._ask(call)
 
     def live(self) -> bool:
         """Whether the server answers at all; asked once."""
@@ -195,13 +197,13 @@ class Client(_Talking):
 
     def _ask(self, call: Call[T], retries: Retries | None = None) -> T:
         talk = self._talk(call, retries)
-        came: Reply | Unreachable | None = None
+        outcome: Reply | Unreachable | None = None
         try:
             while True:
-                step = talk.send(came)
-                came = None
+                step = talk.send(outcome)
+                outcome = None
                 if isinstance(step, Send):
-                    came = self._send(call, step)
+                    outcome = self._send(call, step)
                 else:
                     time.sleep(step.seconds)
         except StopIteration as end:
@@ -258,10 +260,10 @@ class AsyncClient(_Talking):
         idempotency_key: str | None = None,
     ) -> FeedbackReceipt:
         """As `Client.feedback`."""
-        said = calls.feedback(
+        call = calls.feedback(
             answer, class_id, note=note, consent=consent, idempotency_key=idempotency_key
         )
-        return await self._ask(said)
+        return await self._ask(call)
 
     async def live(self) -> bool:
         """As `Client.live`."""
@@ -297,13 +299,13 @@ class AsyncClient(_Talking):
 
     async def _ask(self, call: Call[T], retries: Retries | None = None) -> T:
         talk = self._talk(call, retries)
-        came: Reply | Unreachable | None = None
+        outcome: Reply | Unreachable | None = None
         try:
             while True:
-                step = talk.send(came)
-                came = None
+                step = talk.send(outcome)
+                outcome = None
                 if isinstance(step, Send):
-                    came = await self._send(call, step)
+                    outcome = await self._send(call, step)
                 else:
                     await asyncio.sleep(step.seconds)
         except StopIteration as end:

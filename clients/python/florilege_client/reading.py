@@ -16,7 +16,7 @@ T = TypeVar("T")
 Read = Callable[[Any], Any]
 
 PROBLEM = "application/problem+json"
-SHOWN = 200
+LONGEST_TEXT = 200  # characters of a refusal that is no problem document
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,24 @@ def read(reply: Reply, kind: type[T]) -> T:
         StrangeAnswer: It is none.
     """
     try:
-        found: T = _reader(cast("Any", kind))(json.loads(reply.content))
+        answer: T = _reader(cast("Any", kind))(json.loads(reply.content))
     except (ValueError, RecursionError) as error:
         raise StrangeAnswer(
             f"{reply.status}, but no {kind.__name__} of Florilege ({error}): is the address right?"
         ) from error
-    return found
+    return answer
 
 
 def problem(reply: Reply, today: float) -> Problem:
     """What a reply without success says, at ``today``, seconds of the epoch."""
-    told: Any = None
+    document: Any = None
     if reply.headers.get("content-type", "").partition(";")[0].strip() == PROBLEM:
         try:
-            told = json.loads(reply.content)
+            document = json.loads(reply.content)
         except (ValueError, RecursionError):
-            told = None
+            document = None
     wait_s = retry_after(reply.headers.get("retry-after", ""), today)
-    if not isinstance(told, dict) or "code" not in told:
+    if not isinstance(document, dict) or "code" not in document:
         return Problem(
             _of_another(reply),
             status=reply.status,
@@ -63,14 +63,14 @@ def problem(reply: Reply, today: float) -> Problem:
             retry_after=wait_s,
         )
     return Problem(
-        str(told.get("detail", "")),
+        str(document.get("detail", "")),
         status=reply.status,
-        code=str(told["code"]),
-        request_id=told.get("instance"),
-        retryable=bool(told.get("retryable")),
+        code=str(document["code"]),
+        request_id=document.get("instance"),
+        retryable=bool(document.get("retryable")),
         retry_after=wait_s,
-        limit=told.get("limit"),
-        allowed=told.get("allowed"),
+        limit=document.get("limit"),
+        allowed=document.get("allowed"),
     )
 
 
@@ -79,7 +79,7 @@ def _of_another(reply: Reply) -> str:
     if 300 <= reply.status < 400 and "location" in reply.headers:
         return f"the server is at {reply.headers['location']}: give that as its address"
     phrase = responses.get(reply.status, "an unknown status")
-    text = reply.content[:SHOWN].decode("utf-8", "replace").strip()
+    text = reply.content[:LONGEST_TEXT].decode("utf-8", "replace").strip()
     return f"{phrase}, and not from Florilege: {text}" if text else f"{phrase}, without a word"
 
 
@@ -124,26 +124,26 @@ def _reader(kind: Any) -> Read:
         case origin if origin is tuple:
             each_reader = _reader(arguments[0])
             return lambda value: tuple(each_reader(each) for each in _list(value))
-    held = _reader(arguments[1])
-    return lambda value: {name: held(each) for name, each in _object(value).items()}
+    value_reader = _reader(arguments[1])
+    return lambda value: {name: value_reader(each) for name, each in _object(value).items()}
 
 
 def _object_reader(kind: Any) -> Read:
     hints = get_type_hints(kind)
-    known = [
+    readers = [
         (each.name, each.metadata.get("json", each.name), _reader(hints[each.name]))
         for each in fields(kind)
     ]
 
     def read_object(value: Any) -> Any:
-        given = _object(value)
-        found = {}
-        for name, key, inner in known:
+        content = _object(value)
+        values = {}
+        for name, key, inner in readers:
             try:
-                found[name] = inner(given.get(key))
+                values[name] = inner(content.get(key))
             except ValueError as error:
                 raise ValueError(f"`{key}`: {error}") from None
-        return kind(**found)
+        return kind(**values)
 
     return read_object
 
@@ -157,10 +157,10 @@ def _simple(kind: type, value: Any) -> Any:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    found: dict[str, Any] = _simple(dict, value)
-    return found
+    content: dict[str, Any] = _simple(dict, value)
+    return content
 
 
 def _list(value: Any) -> list[Any]:
-    found: list[Any] = _simple(list, value)
-    return found
+    items: list[Any] = _simple(list, value)
+    return items

@@ -82,19 +82,19 @@ def conversation(
     ends = now() + retries.total_s
     tried = 0
     while True:
-        came = yield Send(min(timeout_s, max(0.001, ends - now())))
+        outcome = yield Send(min(timeout_s, max(0.001, ends - now())))
         tried += 1
-        if isinstance(came, Reply) and 200 <= came.status < 300:
-            return call.read(came)
-        assert came is not None, "a try has an outcome"
+        if isinstance(outcome, Reply) and 200 <= outcome.status < 300:
+            return call.read(outcome)
+        assert outcome is not None, "a try has an outcome"
         failure: NoAnswer
         wait_s = retries.backoff_s(tried, draw())
-        if isinstance(came, Reply):
-            failure = refused = problem(came, today())
-            wait_s += refused.retry_after or 0.0
-            passing = came.status in BUSY
+        if isinstance(outcome, Reply):
+            failure = refusal = problem(outcome, today())
+            wait_s += refusal.retry_after or 0.0
+            passing = outcome.status in BUSY
         else:
-            failure, passing = came, came.passing
+            failure, passing = outcome, outcome.passing
         if not passing or tried == retries.tries or now() + wait_s >= ends:
             raise failure
         yield Wait(wait_s)
