@@ -369,7 +369,8 @@ class Selection:
     at which they were compared.     candidates: How many pairs of head and kind were compared; 1
     where both were given.     hit_rate: Of the best pair on the rows that chose it.
     honest_hit_rate: Of a pair chosen in the same way, on rows that had no part in choosing it,
-    see :mod:`florilege.calibration.nested_cross_validation`.     honest_ci95: Its 95 % interval.
+    see :mod:`florilege.calibration.nested_cross_validation`.     honest_ci95: 95 % interval of the
+    pair that serves, whichever was chosen.
     """
 
     k: float
@@ -396,7 +397,7 @@ class ModelCard:
     default_rule: Rule
     default_k: float
     selection: Selection
-    """How head and kind of score were chosen, and the hit rate to expect on new photos."""
+    """How head and kind of score were chosen, and the hit rate to expect of them."""
     rules: tuple[RuleInfo, ...]
     lists: tuple[OfferedList, ...]
     """What `list` may name."""
