@@ -58,7 +58,7 @@ def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
     """A trained, exported and calibrated bundle; reuses what an earlier call left."""
     from florilege.calibration.calibrate.calibrate import calibrate_bundle
     from florilege.training.configuration import resolve
-    from florilege.training.export import export_run
+    from florilege.training.run_export import export_run
     from florilege.training.train import train_run
 
     bundle = out / "bundle"

@@ -27,7 +27,7 @@ def _bundle_of(path: Path) -> Path:
     if (path / "bundle.json").exists() or not (path / "config.yaml").exists():
         return path
     try:
-        from florilege.training.export import export_run
+        from florilege.training.run_export import export_run
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{path} is a run folder; export it elsewhere: florilege export {path} --out BUNDLE, "

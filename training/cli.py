@@ -16,9 +16,9 @@ from florilege.settings import Flag, FlagSettings, fields_of, flags_of
 from florilege.terminal import conclude, print_table, say, tell, warn
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.distributed import is_first
-from florilege.training.export import export_run
 from florilege.training.int8_export import PHOTOS, export_int8
+from florilege.training.loop.distributed import is_first
+from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
 from florilege.training.train import train_run
 

@@ -13,7 +13,7 @@ from florilege.models.backbones.weights import Weights, warm_start
 from florilege.models.export import MOST_BYTES
 from florilege.models.heads import CosineHead, TwoHead
 from florilege.training.config import TrainConfig
-from florilege.training.distributed import ALONE, Ranks
+from florilege.training.loop.distributed import ALONE, Ranks
 from florilege.training.losses import TwoHeadAverageK
 from florilege.training.objective import Objective, make_objective
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from florilege.errors import UsageError
 from florilege.suggestions import meant
 from florilege.training import losses
-from florilege.training.distributed import ALONE, Ranks
+from florilege.training.loop.distributed import ALONE, Ranks
 from florilege.training.losses import Loss
 
 _HEAD_SCALE: Final = 10.0

@@ -12,11 +12,11 @@ from florilege.models.backbones import Network, side_taken
 from florilege.models.backbones.weights import PRETRAINED, Weights
 from florilege.models.photo_hashes import PhotoHashes
 from florilege.models.thumbnails import pack, read_thumbnails
+from florilege.training.batches.decoded_pictures import hash_photos, short_side
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 from florilege.training.frozen.feature_store import Features, folder_name
 from florilege.training.frozen.features import FrozenBackbone
-from florilege.training.pictures import hash_photos, short_side
 from florilege.training.recipes import RECIPES
 
 

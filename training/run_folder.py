@@ -11,9 +11,9 @@ from florilege.files import LOCK, folder_lock
 from florilege.models.backbones.provenance import RECORD, Provenance
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
-from florilege.training.checkpoint import write
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain, read_yaml, to_yaml
+from florilege.training.loop.checkpoint import write
 
 MAY_CHANGE: Final = ("epochs", "device", "workers", "cache_mb", "checkpoint", "features", "compile")
 """Settings that a resumed run may change."""

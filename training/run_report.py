@@ -21,10 +21,10 @@ from florilege.calibration.calibrate.html_page import (
     words,
 )
 from florilege.calibration.calibrate.plot_style import BLUE, GREEN, OCHRE, RUST, STYLE, panel
-from florilege.training.checkpoint import write
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
-from florilege.training.history import Row
+from florilege.training.loop.checkpoint import write
+from florilege.training.loop.history import Row
 from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import metric_of
 

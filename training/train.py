@@ -14,16 +14,17 @@ from florilege.models.backbones import Network
 from florilege.models.backbones.weights import Weights, load_into, open_weights, read_weights
 from florilege.models.photo_hashes import PhotoHashes
 from florilege.terminal import say
-from florilege.training import checkpoint
-from florilege.training.checkpoint import Position, Trained
+from florilege.training.batches.data_loader import Sources, open_sources
 from florilege.training.config import TrainConfig
-from florilege.training.data_loader import Sources, open_sources
 from florilege.training.device import Compute, choose, exhausted, tuned
-from florilege.training.distributed import Ranks, together
 from florilege.training.frozen.blend import blend
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
-from florilege.training.loop import Run, Say
+from florilege.training.loop import checkpoint
+from florilege.training.loop.checkpoint import Position, Trained
+from florilege.training.loop.distributed import Ranks, together
+from florilege.training.loop.rank_consistency import facts
+from florilege.training.loop.training_loop import Run, Say
 from florilege.training.network import notes_on_random_weights, seeded, start, unfreeze
 from florilege.training.objective import Objective
 from florilege.training.optimisation.optimizer import make_optimiser
@@ -36,7 +37,6 @@ from florilege.training.preparation import (
     photos_of,
     reference_pictures,
 )
-from florilege.training.rank_consistency import facts
 from florilege.training.run_folder import RunFolder
 from florilege.training.run_report import write_report
 from florilege.training.validation_metric import metric_of
@@ -108,7 +108,7 @@ class _State:
 class _TrainingProcess:
     """One of the processes that train a network together.
 
-    All of them take the same steps. What may fail in one of them alone stands inside
+    All of them take the same steps. What may fail in one of them alone is inside
     ``ranks.agreeing()``, where an error in one ends all.
     """
 

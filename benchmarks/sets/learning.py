@@ -5,7 +5,7 @@
 
 Each run goes the whole road: trained with the `demo` recipe, exported, calibrated on val and
 measured on test. With several seeds the table shows the mean and, in brackets, the distance
-between the largest and the smallest. The folder keeps what is done, so a second call goes on.
+between the largest and the smallest. The folder keeps what is done, so a second call continues.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k
 from florilege.data.flora.species import prior
 from florilege.models.runtime import silence_telemetry
 from florilege.training.configuration import resolve
-from florilege.training.export import export_run
 from florilege.training.losses import LOSSES
+from florilege.training.run_export import export_run
 from florilege.training.train import train_run
 
 K = 3.0

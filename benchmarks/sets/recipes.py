@@ -30,12 +30,12 @@ from torch import Tensor
 
 import florilege.training.train
 from benchmarks.sets.synthetic_layouts import CLASSES, COPIES, pool
-from florilege.training import history
+from florilege.training.batches.data_loader import Batch, Sources
+from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.data_loader import Batch, Sources
-from florilege.training.loop import Run
-from florilege.training.pictures import Pictures
+from florilege.training.loop import history
+from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES, Recipe
 from florilege.training.recipes.cost import cost_of
 

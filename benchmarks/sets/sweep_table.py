@@ -1,4 +1,4 @@
-"""A table of sweeps beside print: average-K and top-K accuracy on test, noise by noise.
+"""A table of sweeps beside published figures: average-K and top-K accuracy on test, noise by noise.
 
     python -m benchmarks.sets.sweep_table [--k 5] SWEEP ...
 
@@ -27,7 +27,7 @@ def main() -> None:
     given = parser.parse_args()
     headings = ["row", "noise", "seeds"]
     for rule in COLUMNS.values():
-        headings += [f"{rule}-{given.k} here", "in print"]
+        headings += [f"{rule}-{given.k} here", "published"]
     print(f"| {' | '.join(headings)} |\n{'|---' * len(headings)}|")
     records = [record for folder in given.sweeps if (record := Record.read(folder))]
     for record in sorted(records, key=noise):
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def line(record: Record, k: int) -> str:
-    """The line of a sweep; empty cells where it has not come to test, or nothing is in print."""
+    """The line of a sweep; empty cells where it has not come to test, or nothing is published."""
     cells = [row(RECIPES[record.recipe]), f"{noise(record):g}", str(len(record.request["seeds"]))]
     tested = record.tested()
     for rule in COLUMNS:

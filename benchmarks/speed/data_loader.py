@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 from torchvision.transforms import v2
 
-from florilege.training.augment import DRAWS, augment
+from florilege.training.batches.augment import DRAWS, augment
+from florilege.training.batches.decoded_pictures import decode_for_training, training_side
 from florilege.training.config import AugmentConfig
-from florilege.training.pictures import decode_for_training, training_side
 
 SIZES = ((500, 375), (800, 600))
 INPUT = 224

@@ -30,7 +30,7 @@ from florilege.data.flora import parse_flora
 from florilege.data.flora.posterior import expected_hit_rate
 from florilege.models.runtime import silence_telemetry
 from florilege.training.configuration import resolve
-from florilege.training.export import export_run
+from florilege.training.run_export import export_run
 from florilege.training.train import train_run
 
 KS = (1.0, 2.0, 3.0, 5.0)

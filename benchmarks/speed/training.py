@@ -42,12 +42,12 @@ from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.progress import Advance
+from florilege.training.batches.data_loader import BatchLoader, Sources, open_sources
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.data_loader import BatchLoader, Sources, open_sources
 from florilege.training.device import choose
 from florilege.training.frozen.features import FrozenBackbone
-from florilege.training.loop import Run
+from florilege.training.loop.training_loop import Run
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 VARIANTS = ("ours", "plain", "our loader", "plain loader", "our features", "plain features")

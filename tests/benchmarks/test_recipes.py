@@ -7,7 +7,7 @@ import pytest
 from benchmarks.sets import recipes as benchmark
 from benchmarks.sets.synthetic_layouts import CLASSES, COPIES
 from florilege.data.sources import open_dataset
-from florilege.training.loop import Run
+from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES
 from florilege.training.recipes.cost import cost_of
 

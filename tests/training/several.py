@@ -1,6 +1,6 @@
 """Runs of several processes, forked from one that has imported torch already.
 
-``python -m tests.training.several FOLDER`` trains into FOLDER what ``test_ranks`` looks at.
+``python -m tests.training.several FOLDER`` trains into FOLDER what ``test_distributed`` looks at.
 """
 
 import os
@@ -19,9 +19,9 @@ import typer
 import florilege.training.network
 from florilege.errors import FlorilegeError
 from florilege.models.backbones import Network
+from florilege.training.batches.data_loader import Batch
 from florilege.training.config import TrainConfig
-from florilege.training.data_loader import Batch
-from florilege.training.loop import Run, Say
+from florilege.training.loop.training_loop import Run, Say
 from florilege.training.network import build_network
 from florilege.training.train import train_run
 from tests.training.small import plain_network, small_config, write_photos

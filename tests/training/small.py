@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from florilege.models.backbones import Network
 from florilege.models.heads import build_head
-from florilege.training.checkpoint import Position
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain, merge
-from florilege.training.evaluation import Served, Validation
-from florilege.training.history import Row, epoch_row
+from florilege.training.loop.checkpoint import Position
+from florilege.training.loop.evaluation import Served, Validation
+from florilege.training.loop.history import Row, epoch_row
 from florilege.training.validation_metric import Metric
 
 COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}

@@ -14,9 +14,9 @@ from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.bundle import open_bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
-from florilege.training import pictures
-from florilege.training.export import export_run
-from florilege.training.pictures import hash_photos
+from florilege.training.batches import decoded_pictures as pictures
+from florilege.training.batches.decoded_pictures import hash_photos
+from florilege.training.run_export import export_run
 from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
 

@@ -17,9 +17,9 @@ from florilege.models.backbones import build
 from florilege.models.classes import ClassTable
 from florilege.models.heads import CosineHead, TwoHead
 from florilege.training import losses
+from florilege.training.batches.data_loader import Batch
 from florilege.training.configuration import from_plain, resolve
-from florilege.training.data_loader import Batch
-from florilege.training.loop import Run
+from florilege.training.loop.training_loop import Run
 from florilege.training.losses import CrossEntropy
 from florilege.training.network import build_network
 from florilege.training.train import TrainResult, train_run

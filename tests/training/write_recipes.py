@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from florilege.training.recipes import RECIPES, Recipe
-from florilege.training.recipes.cli import heading, hours_of, in_print, row
+from florilege.training.recipes.cli import heading, hours_of, published_figures, row
 from florilege.training.recipes.cost import SUSTAINED, cost_of
 
 MEASURED = """one thread of an Intel Xeon
@@ -20,8 +20,8 @@ HEAD = """# Recipes
 
 Written from the recipes themselves (`python -m tests.training.write_recipes`); `florilege recipes`
 lists them, with `--json` all that is here. `florilege train --recipe NAME --data DATA` trains one,
-`florilege sweep NAME --data DATA --seeds 3` with several seeds and the test figures beside those in
-print ([training.md](training.md#sweeps)).
+`florilege sweep NAME --data DATA --seeds 3` with several seeds, published figures beside those on
+test ([training.md](training.md#sweeps)).
 
 ## Ours
 
@@ -37,14 +37,14 @@ PUBLISHED = """
   deep imbalanced classification*, ICML 2022; version 2 is arXiv 2202.02193.
 - [B] Berrada, Zisserman, Kumar: *Smooth loss functions for deep top-k classification*, ICLR 2018.
 
-Figures are percentages of test photos as printed, ± half of the 95 % interval or with the standard
-deviation over seeds (sd) where print has one, and the paper where several have the row. The data:
-[data.md](data.md#published-data-sets). Departures that belong to a loss are told in full in
-[losses.md](losses.md#departures-from-print).
-**None of these rows has been measured here in full**; each has been started. GPU hours are those in
-print, or with ~ an estimate ([Cost](#cost)). A recipe of a row with options, such as `noise=0.2`,
-adds them to `--data` unless it names them itself. All compute in float32 (`--set precision=bf16` is
-faster on a GPU).
+Figures are percentages of test photos as published, ± half of the 95 % interval or with the
+standard deviation over seeds (sd) where the paper has one, and the paper where several have the
+row. The data: [data.md](data.md#published-data-sets). Departures that belong to a loss are told in
+full in [losses.md](losses.md#departures-from-the-papers).
+**None of these rows has been measured here in full**; each has been started. GPU hours are
+published, or with ~ an estimate ([Cost](#cost)). A recipe of a row with options, such as
+`noise=0.2`, adds them to `--data` unless it names them itself. All compute in float32
+(`--set precision=bf16` is faster on a GPU).
 """
 
 COST_COLUMNS = (
@@ -54,14 +54,14 @@ COST_COLUMNS = (
 COST = f"""## Cost
 
 What a run of a row costs, one line for each network, size of batch and data set. Losses of one
-network differ by less than a percent ([losses.md](losses.md#in-a-training-step)), but in print
+network differ by less than a percent ([losses.md](losses.md#in-a-training-step)), but in the papers
 the smooth loss takes 1.2 times as long on CIFAR-100 ([N] 4.3) and 1.1 times on ImageNet ([B] 5.2).
 
 - Steps, pictures and **EFLOP** (10^18 operations, a multiply and an add count two) are counted, by
   torch's own counter for forward and backward of a picture, with the validation after each epoch.
 - **CPU s a step** was measured: processor seconds of {MEASURED}.
 - **GPU h** is an estimate, not a measurement: operations divided by 3600 s and by
-  {SUSTAINED / 1e12:g} TFLOP/s, which a GPU is taken to sustain in float32. The times in print come
+  {SUSTAINED / 1e12:g} TFLOP/s, which a GPU is taken to sustain in float32. The published times come
   to 3.4 (DenseNet 40-40, [N] 4.3) and 6.2 TFLOP/s a card (ResNet-18 on two Titan Xp, [B] 5.2); a
   GPU of today does more.
 
@@ -94,15 +94,15 @@ def page() -> str:
 def section(title: str, items: Sequence[Named]) -> str:
     """One table of a paper, and how its recipes depart from it."""
     optional = any(each.options for _, each in items)
-    columns = ["recipe", "row", *(["`--data`"] if optional else []), "in print", "GPU h"]
+    columns = ["recipe", "row", *(["`--data`"] if optional else []), "published", "GPU h"]
     lines = [f"### {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, each in items:
         data = [f"`{each.example}`"] if optional else []
-        cells = (f"`{name}`", row(each), *data, in_print(each) or "-", hours_of(each))
+        cells = (f"`{name}`", row(each), *data, published_figures(each) or "-", hours_of(each))
         lines.append(f"| {' | '.join(cells)} |")
     hours = dict.fromkeys(each.cost for _, each in items if each.gpu_hours)
-    told = [f"GPU hours in print: {cost}." for cost in hours]
-    silent = "Departures from print, and what is ours where print is silent:"
+    told = [f"Published GPU hours: {cost}." for cost in hours]
+    silent = "Departures from the paper, and what is ours where it is silent:"
     return "\n\n".join(["\n".join(lines), *told, silent, "\n".join(_departures(items))]) + "\n"
 
 

@@ -16,12 +16,12 @@ from torch import nn
 from florilege.models.backbones import Network
 from florilege.models.backbones.weights import read_weights
 from florilege.models.heads import build_head
-from florilege.training.checkpoint import save_weights
 from florilege.training.config import TrainConfig
-from florilege.training.evaluation import REPORTED_K, ValidationOf
 from florilege.training.frozen.discriminant import Discriminant, Linear, blocks_of
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.head import train_head
+from florilege.training.loop.checkpoint import save_weights
+from florilege.training.loop.evaluation import REPORTED_K, ValidationOf
 from florilege.training.objective import make_objective
 from florilege.training.validation_metric import Metric
 

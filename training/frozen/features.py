@@ -26,10 +26,10 @@ from florilege.models.images import Preprocess, load
 from florilege.models.photo_hashes import photo_hash
 from florilege.models.session import FEATURES, INPUT, open_graph
 from florilege.progress import progress
-from florilege.training.data_loader import EvaluationBatches
+from florilege.training.batches.data_loader import EvaluationBatches
+from florilege.training.batches.decoded_pictures import Pictures, prepared, unreadable
 from florilege.training.device import Compute
 from florilege.training.frozen.feature_store import Features, FeatureStore, photo_id
-from florilege.training.pictures import Pictures, prepared, unreadable
 
 PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from florilege.models.backbones import Network
 from florilege.models.backbones.weights import read_weights
-from florilege.training.checkpoint import Position, Trained
+from florilege.training.batches.data_loader import Sources
 from florilege.training.config import TrainConfig
-from florilege.training.data_loader import Sources
 from florilege.training.device import choose
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
-from florilege.training.loop import Run
+from florilege.training.loop.checkpoint import Position, Trained
+from florilege.training.loop.training_loop import Run
 from florilege.training.objective import Objective
 from florilege.training.optimisation.optimizer import make_optimiser
 from florilege.training.optimisation.weight_average import WeightAverage

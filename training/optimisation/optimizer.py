@@ -19,6 +19,22 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
     block of the backbone has that share of the rate of the head, the block below it that share of
     its, and so on. On a GPU a step is one kernel.
     """
+    groups = _parameter_groups(network, config)
+    on_gpu = all(each.device.type == "cuda" for group in groups for each in group["params"])
+    fused = True if on_gpu else None  # None leaves the CPU to torch's usual code
+    if config.name == "adamw":
+        return torch.optim.AdamW(groups, lr=config.learning_rate, fused=fused)
+    return torch.optim.SGD(
+        groups,
+        lr=config.learning_rate,
+        momentum=config.momentum or 0.0,
+        nesterov=bool(config.nesterov),
+        fused=fused,
+    )
+
+
+def _parameter_groups(network: nn.Module, config: OptimiserConfig) -> list[dict[str, Any]]:
+    """What is trained, by weight decay and share of the learning rate."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     below, bare = dict[str, int](), set[str]()
     if isinstance(backbone := getattr(network, "backbone", None), nn.Module):
@@ -32,21 +48,10 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
         multiplier = config.multi_label_rate if name.startswith("head.multi_label.") else 1.0
         multiplier *= config.layer_decay ** below.get(name, 0)
         groups.setdefault((decay, multiplier), []).append(parameter)
-    described: list[dict[str, Any]] = [
-        {"params": members, "weight_decay": decay, "multiplier": multiplier}
-        for (decay, multiplier), members in groups.items()
+    return [
+        {"params": parameters, "weight_decay": decay, "multiplier": multiplier}
+        for (decay, multiplier), parameters in groups.items()
     ]
-    on_gpu = all(each.device.type == "cuda" for group in described for each in group["params"])
-    fused = True if on_gpu else None  # None leaves the CPU to torch's usual code
-    if config.name == "adamw":
-        return torch.optim.AdamW(described, lr=config.learning_rate, fused=fused)
-    return torch.optim.SGD(
-        described,
-        lr=config.learning_rate,
-        momentum=config.momentum or 0.0,
-        nesterov=bool(config.nesterov),
-        fused=fused,
-    )
 
 
 def restore(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:

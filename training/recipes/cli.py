@@ -27,7 +27,7 @@ def recipes_command(
     """List the recipes: ours, and one for each row of the papers' tables, with what it printed.
 
     Each takes `florilege train --recipe NAME` or `florilege sweep NAME`. docs/recipes.md names the
-    papers, and says where a recipe departs from print.
+    papers, and says where a recipe departs from them.
     """
     if as_json:
         typer.echo(json.dumps({"recipes": [plain(name, each) for name, each in RECIPES.items()]}))
@@ -39,7 +39,7 @@ def recipes_command(
         _print_published(title, list(items))
     typer.echo()
     tell("[A] two-head paper, [S] its supplement, [N] noised top-K, [B] smooth top-k")
-    tell("GPU h: of one run, in print or with ~ estimated; docs/recipes.md says how.")
+    tell("GPU h: of one run, published or with ~ estimated; docs/recipes.md says how.")
     name, recipe = published[0]
     conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
 
@@ -61,7 +61,7 @@ def row(recipe: Recipe) -> str:
     return _parts(recipe)[1]
 
 
-def in_print(recipe: Recipe) -> str:
+def published_figures(recipe: Recipe) -> str:
     """Its figures by what they measure, with the paper where there are several.
 
     Such as ``top-5 94.34 (sd 0.09) [B], 94.24 [N]; top-1 76.68 (sd 0.38) [B], 76.56 [N]``.
@@ -75,7 +75,7 @@ def in_print(recipe: Recipe) -> str:
 
 
 def hours_of(recipe: Recipe) -> str:
-    """GPU hours of a run: those in print, or an estimate such as ``~5.2``."""
+    """GPU hours of a run: those published, or an estimate such as ``~5.2``."""
     if recipe.gpu_hours is not None:
         return f"{recipe.gpu_hours:.1f}"
     cost = cost_of(recipe)
@@ -97,9 +97,9 @@ def _print_ours(items: list[Named]) -> None:
 
 
 def _print_published(title: str, items: list[Named]) -> None:
-    words = ("recipe", "row", "in print")
+    words = ("recipe", "row", "published")
     table = new_table((*words, "GPU h"), words=words)
     for name, recipe in items:
-        first = re.sub(r" \(sd [\d.]+\)", "", in_print(recipe).partition("; ")[0])
+        first = re.sub(r" \(sd [\d.]+\)", "", published_figures(recipe).partition("; ")[0])
         table.add_row(name, Text(row(recipe)), Text(first or "-"), hours_of(recipe))
     print_table(table, title)

@@ -47,7 +47,7 @@ STEP_SECONDS: Final[Mapping[tuple[str, int, int], float]] = {
 SUSTAINED: Final = 5e12
 """Operations a second that the estimates take a GPU to sustain in float32.
 
-The times in print come to 3.4e12 (65 s an epoch of DenseNet 40-40, [N] 4.3) and 6.2e12 (a day and
+The published times come to 3.4e12 (65 s an epoch of DenseNet 40-40, [N] 4.3) and 6.2e12 (a day and
 a half of ResNet-18 on two cards, [B] 5.2), by the same count; today's GPUs do more.
 """
 

@@ -22,8 +22,8 @@ class Printed:
     metric: MetricName
     k: int
     percent: float
-    interval: float | None = None  # half of the 95 % interval, where it is printed
-    deviation: float | None = None  # standard deviation over seeds, where that is printed
+    interval: float | None = None  # half of the 95 % interval, where it is published
+    deviation: float | None = None  # standard deviation over seeds, where that is published
     source: str  # such as "[A] table 1, row AVG-K"
 
     def __str__(self) -> str:
@@ -58,8 +58,8 @@ class Recipe:
     options: str = ""  # of the data, such as ``noise=0.2``: added where ``--data`` names no other
     source: str = ""  # paper, table and row, such as "[A] table 1, row AVG-5"
     printed: tuple[Printed, ...] = ()
-    departures: tuple[str, ...] = ()  # from print, or what is ours where print is silent
-    gpu_hours: float | None = None  # of a run, by print; `recipes.cost` estimates others
+    departures: tuple[str, ...] = ()  # from the paper, or what is ours where it is silent
+    gpu_hours: float | None = None  # of a run, as published; `recipes.cost` estimates others
     cost: str = ""  # where those come from; or what a run costs without a GPU
 
     @property

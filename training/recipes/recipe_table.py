@@ -66,7 +66,7 @@ def _recipes_of(
 
 
 def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[Printed]:
-    """What the papers print for a method in a row of the table."""
+    """What the papers publish for a method in a row of the table."""
     validation = _filled(table["validation"], values)
     for part in table.get("figures", ()):
         value = _entry(part.get(method, ()), number)

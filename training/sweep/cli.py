@@ -17,7 +17,7 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import find_recipe, resolve
 from florilege.training.recipes import RECIPES
 from florilege.training.sweep.grid import Point, points_of
-from florilege.training.sweep.overrides import otherwise
+from florilege.training.sweep.overrides import changed_settings
 from florilege.training.sweep.sweep import PICTURE, Plan, check_complete, sweep
 from florilege.training.sweep.sweep_record import FILE, Record
 
@@ -68,7 +68,7 @@ def sweep_command(
 
     The setting with the best mean accuracy on `val` is chosen, and its runs alone are measured on
     `test`: means over the seeds with 95 % intervals, a table, a picture and FOLDER/results.json.
-    After Ctrl-C, or whatever else stops it, the same command with --resume goes on.
+    After Ctrl-C, or whatever else stops it, the same command with --resume continues.
     """
     find_recipe(recipe)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -125,7 +125,7 @@ def _print(record: Record, plan: Plan) -> None:
     typer.echo()
     _print_test(record, over)
     folders = [run.run for run in plan.runs]
-    _print_beside(record, plan.configs[folders.index(best_runs[0].run)])
+    _print_beside_published(record, plan.configs[folders.index(best_runs[0].run)])
 
 
 def _print_test(record: Record, over: str) -> None:
@@ -146,15 +146,15 @@ def _print_test(record: Record, over: str) -> None:
     print_table(table, f"on test, %, {over}")
 
 
-def _print_beside(record: Record, config: TrainConfig) -> None:
-    """What was printed for the recipe, and in what the runs are not as in print."""
+def _print_beside_published(record: Record, config: TrainConfig) -> None:
+    """The published figures of the recipe, and in what the runs are not as published."""
     comparisons, tested = [], record.tested()
     for figure in RECIPES[config.recipe].printed:
         rule, name = _OF[figure.metric]
         here = tested[rule].get(float(figure.k), {}).get(name)
         if here is not None:
-            comparisons.append(f"{figure.source}: {figure} in print, {here} here")
-    if comparisons and (changes := otherwise(config, record.learned_from)):
-        tell(f"not as in print, so levels cannot be compared: {', '.join(changes)}")
+            comparisons.append(f"{figure.source}: {figure} published, {here} here")
+    if comparisons and (changes := changed_settings(config, record.learned_from)):
+        tell(f"not as published, so levels cannot be compared: {', '.join(changes)}")
     for line in comparisons:
         tell(line)

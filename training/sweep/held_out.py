@@ -1,4 +1,4 @@
-"""What the best weights of a run do on test, by the road of any bundle."""
+"""What the best weights of a run do on test, by the pipeline of any bundle."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from florilege.errors import install_hint
 from florilege.models.runtime import CUDA, import_runtime
 from florilege.training.config import TrainConfig
 from florilege.training.device import choose
-from florilege.training.export import export_run
+from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
 from florilege.training.sweep.sweep_record import FIGURES
 

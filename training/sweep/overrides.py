@@ -1,4 +1,4 @@
-"""In what a run departs from its recipe, so that nobody takes its figures for those of print."""
+"""In what a run departs from its recipe, so that nobody takes its figures for published ones."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -12,10 +12,10 @@ from florilege.training.recipes.cost import cost_of
 from florilege.training.sweep.sweep_record import OWN
 
 
-def otherwise(config: TrainConfig, learned_from: int) -> list[str]:
+def changed_settings(config: TrainConfig, learned_from: int) -> list[str]:
     """What differs from the recipe of a run and may change its figures, such as ``epochs=4``.
 
-    Other data than those of print are known by how many photos they have to learn from.
+    Other data than the published ones are noticed by how many photos they have to learn from.
 
     Options of the data count, such as ``noise=0.2`` where the recipe has none. Where the data lie,
     the seed and what a resumed run may change do not, apart from the number of epochs.

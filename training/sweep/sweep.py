@@ -62,7 +62,7 @@ def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
         UsageError: Settings that cannot be compared or are not those the sweep began with, a folder
             that is not empty or that another sweep writes into, or no ONNX Runtime.
         DataError: Data that cannot be read, or that lack one of train, val and test.
-        KeyboardInterrupt: The user stopped it; with ``resume`` it goes on.
+        KeyboardInterrupt: The user stopped it; with ``resume`` it continues.
     """
     first = plan.configs[0]
     _check_comparable(plan.configs)

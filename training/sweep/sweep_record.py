@@ -1,6 +1,6 @@
 """What a sweep knows: its runs, what val says of each, the setting chosen, what test says of that.
 
-All of it stands in ``results.json``, written again after each run, so that a sweep goes on after an
+All of it is in ``results.json``, written again after each run, so that a sweep continues after an
 interruption at any point.
 """
 

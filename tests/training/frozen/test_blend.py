@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from florilege.training.export import export_run
 from florilege.training.frozen import discriminant
 from florilege.training.frozen.blend import (
     SHARE,
@@ -21,6 +20,7 @@ from florilege.training.frozen.blend import (
     partner,
 )
 from florilege.training.frozen.discriminant import Discriminant, Linear
+from florilege.training.run_export import export_run
 from florilege.training.train import train_run
 from tests.training.frozen.small import classes_of
 from tests.training.small import small_config, write_photos

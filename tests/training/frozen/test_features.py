@@ -20,7 +20,7 @@ from florilege.training.device import Compute
 from florilege.training.frozen import features
 from florilege.training.frozen.feature_store import FeatureStore
 from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
-from florilege.training.loop import Run
+from florilege.training.loop.training_loop import Run
 from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
 

@@ -15,7 +15,7 @@ def test_every_recipe_is_listed_with_what_was_printed_in_80_columns() -> None:
     ] == []
     assert max(map(len, lines)) <= 80
     (line,) = [line for line in lines if line.startswith("imagenet-all-ce-k5 ")]
-    assert line.split()[1:] == ["100", "%,", "CE", "top-5", "90.67", "72.0"]  # in print
+    assert line.split()[1:] == ["100", "%,", "CE", "top-5", "90.67", "72.0"]  # published
     (line,) = [line for line in lines if line.startswith("imagenet-5pct-ce-k5 ")]
     assert line.split()[-1] == "~5.8"  # estimated
 

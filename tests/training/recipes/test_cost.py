@@ -57,7 +57,7 @@ def test_every_row_has_a_cost_and_ours_none() -> None:
         assert cost is None or cost.processor_hours, f"time a step of {name} on a CPU"
 
 
-def test_the_rate_of_the_estimates_is_between_those_in_print() -> None:
+def test_the_rate_of_the_estimates_is_between_the_published_ones() -> None:
     rates = []
     for recipe in (RECIPES["cifar100-noise0-ce-k5"], RECIPES["imagenet-all-ce-k5"]):
         cost = cost_of(recipe)

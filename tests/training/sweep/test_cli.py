@@ -87,10 +87,10 @@ def test_figures_of_other_settings_are_not_set_beside_print_without_a_word(
     words = ["cifar100-top-k5", *_words(photos, tmp_path / "s")[1:], "--seeds", 1]
     done = _call(*words, "--over", "recipe=cifar100-ce-k5,cifar100-an-k5")
     assert done.exit_code == 0, done.output
-    told = done.stdout[done.stdout.index("not as in print, so levels cannot be compared: ") :]
+    told = done.stdout[done.stdout.index("not as published, so levels cannot be compared: ") :]
     assert {"backbone=tiny", "epochs=1"} <= set(told.partition(": ")[2].splitlines()[0].split(", "))
     assert "[A] table 1, row TOP-5" not in told
-    assert "in print, 50.00 here" in told
+    assert "published, 50.00 here" in told
 
 
 def test_a_sweep_is_not_for_torchrun(

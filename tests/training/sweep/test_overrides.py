@@ -1,15 +1,15 @@
 """What is said of a run that is not the one of its recipe."""
 
 from florilege.training.configuration import resolve
-from florilege.training.sweep.overrides import otherwise
+from florilege.training.sweep.overrides import changed_settings
 
 
 def _said(data: str = "cifar-100-python", *overrides: str, **flags: object) -> list[str]:
     given = {"recipe": "cifar100-noise0.2-ce-k5", "data": data, **flags}
-    return otherwise(resolve(given, overrides=overrides), 45_000)
+    return changed_settings(resolve(given, overrides=overrides), 45_000)
 
 
-def test_a_run_as_in_print_departs_in_nothing() -> None:
+def test_a_published_run_departs_in_nothing() -> None:
     where_it_runs = ("workers=0", "cache_mb=0", "compile=true", "checkpoint.every_steps=9")
     assert _said("elsewhere/cifar-100-python", *where_it_runs, seed=7, device="cpu") == []
     assert _said("cifar-100-python:noise=0.2") == []
@@ -33,15 +33,17 @@ def test_every_setting_and_option_that_may_move_a_figure_is_named() -> None:
     ]
 
 
-def test_data_of_another_size_than_in_print_are_named() -> None:
+def test_data_of_another_size_than_the_published_are_named() -> None:
     given = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
-    assert otherwise(resolve(given), 64_000) == []
-    assert otherwise(resolve(given), 1_234) == ["1,234 photos to learn from instead of 64,000"]
-    assert otherwise(resolve({"recipe": "small-photos", "data": "photos"}), 20) == []
+    assert changed_settings(resolve(given), 64_000) == []
+    assert changed_settings(resolve(given), 1_234) == [
+        "1,234 photos to learn from instead of 64,000"
+    ]
+    assert changed_settings(resolve({"recipe": "small-photos", "data": "photos"}), 20) == []
 
 
 def test_a_setting_of_the_recipe_that_is_gone_is_named() -> None:
     given = {"recipe": "cifar100-top-k5", "data": "cifar-100-python", "loss": "cross_entropy"}
-    said = otherwise(resolve(given), 45_000)
+    said = changed_settings(resolve(given), 45_000)
     assert "loss.name=cross_entropy" in said
     assert "loss.epsilon=None" in said

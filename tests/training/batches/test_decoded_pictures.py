@@ -8,9 +8,8 @@ from PIL import Image
 
 from florilege.data.dataset import Split
 from florilege.errors import DataError
-from florilege.training.augment import DRAWS, augment
-from florilege.training.config import AugmentConfig
-from florilege.training.pictures import (
+from florilege.training.batches.augment import DRAWS, augment
+from florilege.training.batches.decoded_pictures import (
     _LOOKED_AT,
     _SHOWN,
     Pictures,
@@ -21,6 +20,7 @@ from florilege.training.pictures import (
     training_side,
     unreadable,
 )
+from florilege.training.config import AugmentConfig
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
@@ -126,7 +126,7 @@ def test_the_kept_side_gives_the_smallest_crop_its_own_pixels_within_reason(
 def test_keeping_all_gives_the_same_pictures_in_order(
     workers: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.training.pictures.CHUNK", chunk)
+    monkeypatch.setattr("florilege.training.batches.decoded_pictures.CHUNK", chunk)
     content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
     lazy = Pictures(_split(content, 9), DECODER)
     kept = keep_all(lazy, workers=workers)

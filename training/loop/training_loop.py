@@ -17,19 +17,19 @@ from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
 from florilege.models.heads import by_head
 from florilege.progress import Advance, progress
-from florilege.training import checkpoint, history
-from florilege.training.checkpoint import Position, Trained
+from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.config import TrainConfig
-from florilege.training.data_loader import Batch, BatchLoader, Sources
 from florilege.training.device import Compute, compiling
-from florilege.training.distributed import ALONE, Ranks, Votes
-from florilege.training.evaluation import Validation, ValidationOf
 from florilege.training.frozen.features import HeadOnFeatures
+from florilege.training.loop import checkpoint, history
+from florilege.training.loop.checkpoint import Position, Trained
+from florilege.training.loop.distributed import ALONE, Ranks, Votes
+from florilege.training.loop.evaluation import Validation, ValidationOf
+from florilege.training.loop.signals import Interruption, interruptible
 from florilege.training.objective import Objective
 from florilege.training.optimisation import mixup
 from florilege.training.optimisation.optimizer import rate_share, set_rate
 from florilege.training.run_folder import RunFolder
-from florilege.training.signals import Interruption, interruptible
 
 Say = Callable[[str], None]
 

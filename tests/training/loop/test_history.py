@@ -6,7 +6,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from florilege.errors import BundleError
-from florilege.training.history import best_row, epoch_line, events, write_metrics
+from florilege.training.loop.history import best_row, epoch_line, events, write_metrics
 from florilege.training.run_folder import RunFolder
 from tests.training.small import metrics_row
 

@@ -19,19 +19,19 @@ from safetensors.torch import load_file
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.models.export import PictureNetwork
+from florilege.training.batches.data_loader import EvaluationBatches, TrainingBatches, open_sources
+from florilege.training.batches.rng import order
 from florilege.training.configuration import from_plain
-from florilege.training.data_loader import EvaluationBatches, TrainingBatches, open_sources
-from florilege.training.distributed import ALONE, Ranks, Votes, together
-from florilege.training.history import best_row
+from florilege.training.loop.distributed import ALONE, Ranks, Votes, together
+from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
 from florilege.training.objective import make_objective
-from florilege.training.rng import order
 from florilege.training.run_folder import RunFolder
 from florilege.training.train import train_run
 from tests.training.several import LOSSES, even, random
 from tests.training.small import plain_network, small_config, write_photos
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

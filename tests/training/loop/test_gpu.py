@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from florilege.training.batches.data_loader import Batch
 from florilege.training.configuration import to_yaml
-from florilege.training.data_loader import Batch
-from florilege.training.loop import Run
+from florilege.training.loop.training_loop import Run
 from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GPUS = torch.cuda.device_count()
 
 

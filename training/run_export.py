@@ -21,7 +21,7 @@ from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
 from florilege.training.frozen.blend import note_of
-from florilege.training.history import best_row
+from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
 from florilege.training.objective import head_of
 from florilege.training.run_folder import RunFolder

@@ -10,8 +10,8 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from florilege.errors import BundleError
-from florilege.training.checkpoint import Position, write
-from florilege.training.evaluation import Validation
+from florilege.training.loop.checkpoint import Position, write
+from florilege.training.loop.evaluation import Validation
 from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import metric_of
 

@@ -10,7 +10,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-import florilege.training.export
+import florilege.training.run_export
 from florilege.errors import BundleError, UsageError
 from florilege.models.backbones.weights import load_into, read_weights
 from florilege.models.bundle import Bundle, open_bundle
@@ -19,8 +19,8 @@ from florilege.models.images import Preprocess, load
 from florilege.models.session import Session
 from florilege.models.thumbnails import make_thumbnail
 from florilege.training.configuration import resolve
-from florilege.training.export import export_run
 from florilege.training.network import build_network
+from florilege.training.run_export import export_run
 from florilege.training.train import train_run
 from tests.florilege.test_files import holder
 from tests.training.small import small_config, write_photos
@@ -239,7 +239,7 @@ def test_names_links_and_thumbnails_travel_from_the_data_to_the_bundle(tmp_path:
 def test_a_bundle_that_another_process_changes_is_refused_before_anything_is_exported(
     run: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(florilege.training.export, "export_onnx", None)
+    monkeypatch.setattr(florilege.training.run_export, "export_onnx", None)
     with (
         holder(bundle.path) as other,
         pytest.raises(UsageError, match=rf"process \({other.pid}\) writes into {bundle.path}"),

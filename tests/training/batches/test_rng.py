@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from florilege.training.rng import order, uniforms
+from florilege.training.batches.rng import order, uniforms
 
 
 def test_a_row_draws_the_same_numbers_in_any_company() -> None:

@@ -16,7 +16,7 @@ from torch.amp import GradScaler
 from florilege.errors import BundleError
 from florilege.files import write_atomic
 from florilege.models.backbones.weights import load_into
-from florilege.training.distributed import ALONE, Ranks
+from florilege.training.loop.distributed import ALONE, Ranks
 from florilege.training.optimisation.optimizer import restore
 from florilege.training.optimisation.weight_average import WeightAverage
 
@@ -25,7 +25,7 @@ FORMAT: Final = 1
 
 @dataclass(kw_only=True)
 class Position:
-    """Where a run stands, in plain numbers that the loop updates."""
+    """Where a run is, in plain numbers that the loop updates."""
 
     epoch: int = 0  # epochs done
     batch: int = 0  # batches of the current epoch done
@@ -116,7 +116,7 @@ def load(path: Path, trained: Trained, ranks: Ranks = ALONE) -> Position:
 
 
 def _take_part(position: Position, sums: Sequence[Sequence[float]], ranks: Ranks) -> None:
-    """Go on with the sums of this process; of another number of them, with their means."""
+    """Continue with the sums of this process; of another number of them, with their means."""
     if len(sums) == ranks.count:
         position.loss_sum, position.classes_taught = sums[ranks.rank]
     else:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from florilege.training.batches.data_loader import Batch
 from florilege.training.configuration import to_yaml
-from florilege.training.data_loader import Batch
 from florilege.training.device import Compute
-from florilege.training.loop import Run
+from florilege.training.loop.training_loop import Run
 from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
 
@@ -26,7 +26,7 @@ VICTIM = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from florilege.training.loop import Run
+from florilege.training.loop.training_loop import Run
 from florilege.training.configuration import resolve
 from florilege.training.train import train_run
 
@@ -64,7 +64,7 @@ def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
     (tmp_path / "settings.yaml").write_text(to_yaml(config))
     killed = subprocess.run(
         [sys.executable, "-c", VICTIM, tmp_path / "settings.yaml", tmp_path / "cut"],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         timeout=120,
         check=False,

@@ -21,18 +21,18 @@ from florilege.data.sources import open_dataset
 from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
-from florilege.training import checkpoint
-from florilege.training.checkpoint import Position
+from florilege.training.batches.data_loader import Batch, BatchLoader, Sources, open_sources
+from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig
-from florilege.training.data_loader import Batch, BatchLoader, Sources, open_sources
 from florilege.training.device import Compute
-from florilege.training.loop import Run
+from florilege.training.loop import checkpoint
+from florilege.training.loop.checkpoint import Position
+from florilege.training.loop.signals import interruptible
+from florilege.training.loop.training_loop import Run
 from florilege.training.losses import LOSSES
 from florilege.training.network import build_network
 from florilege.training.optimisation import mixup
 from florilege.training.optimisation.mixup import Mixture
-from florilege.training.pictures import Pictures
-from florilege.training.signals import interruptible
 from florilege.training.train import TrainResult, train_run
 from tests.training.small import plain_network, small_config, write_photos
 
@@ -133,7 +133,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of the loop: ``now`` in seconds."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(
-        "florilege.training.loop.time", SimpleNamespace(monotonic=lambda: clock.now)
+        "florilege.training.loop.training_loop.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
     return clock
 
@@ -326,7 +326,7 @@ def test_a_compiled_run_is_the_same_but_for_rounding(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = partial(torch.compile, backend="eager")  # traced, then run as ever
-    monkeypatch.setattr("florilege.training.loop.torch.compile", compiled)
+    monkeypatch.setattr("florilege.training.loop.training_loop.torch.compile", compiled)
     for name, wanted in {"plain": False, "compiled": True}.items():
         _train(small_config(photos, epochs=1, compile=wanted), tmp_path / name)
     one, other = _last_weights(tmp_path / "plain"), _last_weights(tmp_path / "compiled")
@@ -372,7 +372,7 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
         return mixup.draw(seed, epoch, batch, alpha=alpha, size=size)
 
     watched = SimpleNamespace(**vars(mixup) | {"draw": draw})
-    monkeypatch.setattr("florilege.training.loop.mixup", watched)
+    monkeypatch.setattr("florilege.training.loop.training_loop.mixup", watched)
     _train(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
     assert drawn == [(epoch, batch) for epoch in range(2) for batch in range(5)]
 

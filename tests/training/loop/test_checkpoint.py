@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from florilege.errors import BundleError
-from florilege.training import checkpoint
-from florilege.training.checkpoint import Position, Trained, load, save, save_weights
+from florilege.training.loop import checkpoint
+from florilege.training.loop.checkpoint import Position, Trained, load, save, save_weights
 from florilege.training.losses import build as build_loss
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florilege.training.augment import (
+from florilege.training.batches.augment import (
     DRAWS,
     augment,
     crop_box,

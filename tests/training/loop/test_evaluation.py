@@ -12,7 +12,7 @@ from florilege.calibration.metrics import (
 )
 from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.calibration.threshold import average_k_threshold
-from florilege.training.evaluation import Served, Validation, ValidationOf
+from florilege.training.loop.evaluation import Served, Validation, ValidationOf
 from florilege.training.validation_metric import Metric, MetricName
 
 

@@ -155,7 +155,7 @@ class Ranks:
     def seed(self, seed: int, step: int) -> None:
         """Let each process draw numbers of its own that depend on seed, step and rank alone.
 
-        So a checkpoint need not hold them. Alone, the state of torch's generator goes on.
+        So a checkpoint need not hold them. Alone, the state of torch's generator continues.
         """
         if not self.alone:
             state = np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)

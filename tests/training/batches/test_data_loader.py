@@ -9,15 +9,15 @@ import torch
 from florilege.cores import cores
 from florilege.data.sources import open_dataset
 from florilege.models.images import Preprocess, load
-from florilege.training.config import TrainConfig
-from florilege.training.data_loader import (
+from florilege.training.batches.data_loader import (
     Batch,
     BatchLoader,
     Sources,
     open_sources,
     split_batches,
 )
-from florilege.training.pictures import Pictures
+from florilege.training.batches.decoded_pictures import Pictures
+from florilege.training.config import TrainConfig
 from tests.training.small import small_config, write_photos
 
 pytestmark = [

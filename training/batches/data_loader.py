@@ -17,11 +17,8 @@ from torch.utils.data import Dataset as TorchDataset
 
 from florilege.data.dataset import Dataset
 from florilege.models.images import load
-from florilege.training.augment import DRAWS, augment
-from florilege.training.config import TrainConfig
-from florilege.training.distributed import ALONE, Ranks
-from florilege.training.frozen.feature_store import Features
-from florilege.training.pictures import (
+from florilege.training.batches.augment import DRAWS, augment
+from florilege.training.batches.decoded_pictures import (
     Pictures,
     decode_for_training,
     decode_to_keep,
@@ -31,7 +28,10 @@ from florilege.training.pictures import (
     training_side,
     unreadable,
 )
-from florilege.training.rng import order, uniforms
+from florilege.training.batches.rng import order, uniforms
+from florilege.training.config import TrainConfig
+from florilege.training.frozen.feature_store import Features
+from florilege.training.loop.distributed import ALONE, Ranks
 
 
 class Batch(NamedTuple):

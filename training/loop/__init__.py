@@ -1,0 +1,1 @@
+"""The loop of a run: steps, validation, checkpoints, and the processes that take part."""
