@@ -24,6 +24,7 @@ from florilege.server.predict.batch_run import check_outputs, predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import display_path, find_photos
 from florilege.server.reload import ignore_hangups
+from florilege.server.scheduling import schedule_as_batch
 from florilege.server.serve import bind, make_server
 from florilege.server.settings import Settings
 from florilege.settings import flags_of
@@ -45,6 +46,7 @@ def serve(
     ignore_hangups()
     log_to_stderr(settings.log_format, settings.log_level)
     tune_malloc()
+    schedule_as_batch()
     listening = bind(host, port)
     app = create_app(settings)
     gc.freeze()  # looking for garbage among what was loaded takes 50 ms with 10,000 classes

@@ -90,12 +90,12 @@ def predict_batch(
             _embeddings(batch, observations, dimensions, tally) as embeddings,
             closing(_predictions(pipeline, observations[finished:], query, batch)) as predictions,
         ):
-            noted = _noted(predictions, embeddings, tally)
+            lines = _lines(predictions, embeddings, tally)
             if output is None:
-                _print(noted, batch)
+                _print(lines, batch, common_names=query.lang is not None)
             else:
-                for one in noted:
-                    output.add(formats.json_text(formats.line_of(one)))
+                for line in lines:
+                    output.add(line)
         if output is not None:
             output.finish()
     _summarise(tally, observations, batch, resumed=finished > 0)
@@ -205,42 +205,42 @@ def _resumable(batch: BatchSettings, options: Options) -> Iterator[ResumableOutp
         output.close()
 
 
-def _noted(
+def _lines(
     predictions: Iterable[Prediction], embeddings: Embeddings | None, tally: Tally
-) -> Iterator[Prediction]:
-    """The same; failures are named on stderr, features are written, and all is counted.
+) -> Iterator[formats.Line]:
+    """What to write; failures are named on stderr, features are written, and all is counted.
 
-    An observation counts once the next one is asked for: then its answer is written.
+    An observation counts once the next one is asked for: then its line is written.
     """
     for one in predictions:
         for path, problem in one.failed:
             say(f"failed: {display_path(path)}: {problem.detail}")
         if embeddings is not None and one.features is not None:
             embeddings.add(one.features)
-        yield one
+        yield formats.line_of(one)
         verdict = None if one.answer is None else one.answer.rejection.verdict
         tally.count(verdict, len(one.failed))
 
 
-def _print(predictions: Iterator[Prediction], batch: BatchSettings) -> None:
-    """Write to stdout as the answers come, or a whole table to where it is wanted."""
+def _print(lines: Iterator[formats.Line], batch: BatchSettings, *, common_names: bool) -> None:
+    """Write to stdout as the answers come, or a whole table to its file."""
     if batch.form == "jsonl":
-        for one in predictions:
-            sys.stdout.write(formats.json_text(formats.line_of(one)))
-            sys.stdout.flush()
+        for line in _flushed(lines):
+            sys.stdout.write(formats.json_text(line))
     elif batch.form == "csv":
-        formats.write_csv(_flushed(predictions), sys.stdout)
+        formats.write_csv(_flushed(lines), sys.stdout)
     elif batch.output is None:
-        formats.write_table(predictions, sys.stdout)
+        formats.write_table(lines, sys.stdout, common_names=common_names)
     else:
         text = io.StringIO(newline="")
-        formats.write_table(predictions, text)
+        formats.write_table(lines, text, common_names=common_names)
         write_atomic(batch.output, text.getvalue().encode())
 
 
-def _flushed(predictions: Iterable[Prediction]) -> Iterator[formats.Line]:
-    for one in predictions:
-        yield formats.line_of(one)
+def _flushed(lines: Iterable[formats.Line]) -> Iterator[formats.Line]:
+    """The same; each line is on stdout before the next one is made."""
+    for line in lines:
+        yield line
         sys.stdout.flush()
 
 

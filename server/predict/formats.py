@@ -51,6 +51,8 @@ COLUMNS: dict[str, str] = {
 Line = dict[str, Any]
 """One observation as an object of JSON: the answer as over HTTP, with the photos it is about."""
 Row = dict[str, Any]
+SUSPECT: Final = ("suspect", "rejected")
+"""Verdicts on photos that look unlike those the model knows."""
 ROWS_AT_ONCE: Final = 2**15
 """Rows of a Parquet row group, and so of what is held in memory."""
 
@@ -153,37 +155,31 @@ def demand_pyarrow() -> ModuleType:
     return module
 
 
-def write_table(predicted: Iterable[Prediction], to: TextIO) -> None:
+def write_table(lines: Iterable[Line], to: TextIO, *, common_names: bool) -> None:
     """A table for people, once everything is answered."""
     table = Table("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
-    for one in predicted:
-        table.add_row(_name(one), *_cells(one))
+    for line in lines:
+        others = len(line["paths"]) - 1
+        photos = f"{line['path']} and {others} more" if others else line["path"]
+        table.add_row(Text(photos, overflow="fold"), *_table_cells(line, common_names))
     console = Console(file=to)
     Console(file=to, width=console.width if console.is_terminal else 200).print(table)
 
 
-def _name(one: Prediction) -> Text:
-    first, *others = one.observation.photos
-    more = f" and {len(others)} more" if others else ""
-    return Text(f"{display_path(first)}{more}", overflow="fold")
+def _table_cells(line: Line, common_names: bool) -> tuple[str, Text]:
+    if line["error"] is not None:
+        return "", Text(f"failed: {line['error']['detail']}", "red")
+    verdict = line["rejection"]["verdict"]
+    warning = [Text(f"{verdict}:", "yellow")] if verdict in SUSPECT else []
+    species = Text(", ").join(_species(result, common_names) for result in line["results"])
+    return str(line["set"]["size"]), Text(" ").join([*warning, species])
 
 
-def _cells(one: Prediction) -> tuple[str, Text]:
-    if one.problem is not None:
-        return "", Text(f"failed: {one.problem.detail}", "red")
-    assert one.answer is not None
-    verdict = one.answer.rejection.verdict
-    strange = [Text(f"{verdict}:", "yellow")] if verdict in SUSPECT else []
-    listed = [
-        Text.assemble(
-            (r.taxon.scientific_name, "italic" if r.in_set else "dim"),
-            f" ({r.taxon.common_names[0].name})" if one.lang and r.taxon.common_names else "",
-            f" {r.score:.3f}",
-        )
-        for r in one.answer.results
-    ]
-    return str(one.answer.set.size), Text(" ").join([*strange, Text(", ").join(listed)])
-
-
-SUSPECT = ("suspect", "rejected")
-"""Verdicts on photos that look unlike those the model knows."""
+def _species(result: dict[str, Any], common_names: bool) -> Text:
+    taxon = result["taxon"]
+    names = taxon["common_names"] if common_names else []
+    return Text.assemble(
+        (taxon["scientific_name"], "italic" if result["in_set"] else "dim"),
+        f" ({names[0]['name']})" if names else "",
+        f" {result['score']:.3f}",
+    )

@@ -50,7 +50,6 @@ class Prediction:
     observation: Observation
     answer: Answer | None = None
     problem: Problem | None = None
-    lang: str | None = None  # that of the common names, where one was asked for
     failed: Failures = ()
     features: NDArray[np.float32] | None = None
 
@@ -132,7 +131,6 @@ def _predict(
         observation=one,
         answer=answer,
         problem=None if usable else failed[0][1],
-        lang=query.lang,
         failed=failed,
         features=_features(pipeline, outputs) if features else None,
     )

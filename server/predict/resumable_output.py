@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from florilege.errors import UsageError
 from florilege.files import atomic_writer
-from florilege.server.predict.formats import Line, outcome_of
+from florilege.server.predict.formats import SUSPECT, Line, json_text, outcome_of
 
 Options = Mapping[str, Any]
 """What must be the same for a run to be continued: plain values of JSON by name."""
@@ -37,7 +37,7 @@ class Tally:
         """Add one observation; ``verdict`` is None where it has no answer."""
         self.finished += 1
         self.answered += verdict is not None
-        self.suspect += verdict in ("suspect", "rejected")
+        self.suspect += verdict in SUSPECT
         self.failed += failed
 
 
@@ -214,14 +214,14 @@ class ResumableOutput:
                 f"another output, or {again} without --resume"
             )
 
-    def add(self, line: str) -> None:
-        """Write the line of the next observation, which ends in a line feed.
+    def add(self, line: Line) -> None:
+        """Write what is known about the next observation.
 
         Raises:
             OSError: It cannot be written; those before are kept.
         """
         assert self._file is not None
-        write_all(self._file, line.encode())
+        write_all(self._file, json_text(line).encode())
 
     def finish(self) -> None:
         """Make the lines the output.

@@ -61,7 +61,7 @@ def grow(
             return []
         finished = growing.tally.finished
         for text, outcome in list(zip(LINES, OUTCOMES, strict=True))[finished:until]:
-            growing.add(text)
+            growing.add(json.loads(text))
             growing.tally.count(*outcome)
         if until == len(LINES):
             growing.finish()
@@ -227,7 +227,7 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     )
     growing = ResumableOutput(output, OPTIONS)
     growing.begin(resume=False)
-    growing.add(LINES[0])
+    growing.add(json.loads(LINES[0]))
     growing.tally.count(*OUTCOMES[0])
     done = subprocess.run(
         [sys.executable, "-c", script, str(output)], capture_output=True, text=True, check=False
