@@ -164,7 +164,7 @@ def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
         def fail(*_: Any) -> None:
             raise full
 
-        patched.setattr("florilege.server.predict.resumable_output.replaced", fail)
+        patched.setattr("florilege.server.predict.resumable_output.atomic_writer", fail)
         with pytest.raises(FlorilegeError, match="No space left on device; 30 of 30 answers are"):
             run(bundle, photos, "-o", output)
     answered.clear()

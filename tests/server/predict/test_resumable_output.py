@@ -118,7 +118,7 @@ def test_zeros_that_a_stopped_system_left_are_written_again(tmp_path: Path, zero
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS)
-@pytest.mark.parametrize("place", ["_RunFile.finish", "replaced", "os.fsync", "Path.unlink"])
+@pytest.mark.parametrize("place", ["_RunFile.finish", "atomic_writer", "os.fsync", "Path.unlink"])
 def test_a_run_stopped_at_its_end_is_complete_after_the_next(
     tmp_path: Path, place: str, convert: Convert | None
 ) -> None:
