@@ -8,6 +8,7 @@ calibrated hinge loss for deep imbalanced classification", ICML 2022, section 4.
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 
 from florilege.data.hash_random import fraction
 from florilege.data.records import Listing, Records, count_of, sort_ids
@@ -54,12 +55,7 @@ def noise_groups(listing: Listing) -> dict[str, str]:
     """
     train = listing.splits["train"]
     ids = sort_ids(set(train.class_ids)) if listing.order is None else listing.order
-    several = [name for name in ids if len(listing.groups.get(name, ())) > 1]
-    if several:
-        raise DataError(
-            f"{listing.source}: a class belongs to one group, but {first(several)} "
-            f"{'has' if len(several) == 1 else 'have'} several; keep one in the column 'group'"
-        )
+    _refuse_several_groups(listing, ids)
     group_of = {name: _group(listing, name) for name in ids}
     if bare := [name for name in ids if not group_of[name]]:
         raise DataError(
@@ -74,6 +70,15 @@ def noise_groups(listing: Listing) -> dict[str, str]:
             "give groups of several classes"
         )
     return group_of
+
+
+def _refuse_several_groups(listing: Listing, class_ids: Sequence[str]) -> None:
+    several = [name for name in class_ids if len(listing.groups.get(name, ())) > 1]
+    if several:
+        raise DataError(
+            f"{listing.source}: a class belongs to one group, but {first(several)} "
+            f"{'has' if len(several) == 1 else 'have'} several; keep one in the column 'group'"
+        )
 
 
 def _group(listing: Listing, class_id: str) -> str:

@@ -85,7 +85,7 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
     """
     flora = is_flora(source)
     base, _, tail = source.partition(":") if flora else source.rpartition(":")
-    if not flora and not (base and _OPTIONS.fullmatch(tail) and not Path(source).exists()):
+    if not (flora or (base and _OPTIONS.fullmatch(tail) and not Path(source).exists())):
         return source, TrainingOptions()
     values: dict[str, float] = {}
     others: list[str] = []

@@ -42,15 +42,17 @@ def find_inaturalist(path: Path) -> dict[str, Path]:
         lists_of[_split_of(file)].append(file)
     if own_split:
         lists_of[own_split] = [path]
-    lists = {split: lists_of[split] for split in SPLITS if split in lists_of}
-    for split, several in lists.items():
-        if len(several) > 1:
-            names = first([each.name for each in several])
-            raise DataError(
-                f"{path} holds several lists of {split}: {names}; name one of them, such as "
-                f"{several[0]}"
-            )
-    return {split: list_file for split, (list_file,) in lists.items()}
+    return {split: _only(lists_of[split], split, path) for split in SPLITS if split in lists_of}
+
+
+def _only(lists: Sequence[Path], split: str, path: Path) -> Path:
+    """The list of a split; a `DataError` where there are several."""
+    if len(lists) > 1:
+        names = first([each.name for each in lists])
+        raise DataError(
+            f"{path} holds several lists of {split}: {names}; name one of them, such as {lists[0]}"
+        )
+    return lists[0]
 
 
 def list_inaturalist(
@@ -76,14 +78,8 @@ def list_inaturalist(
         if "annotations" not in content or (split == "test" and not content["annotations"]):
             continue
         records[split], infos = _read_list(content, root, path)
-        contrary = [
-            name for name, info in infos.items() if class_infos.setdefault(name, info) != info
-        ]
-        if contrary:
-            raise DataError(
-                f"{path}: other lists name these categories differently: {first(contrary)}; the "
-                "lists are of different years"
-            )
+        _demand_same_names(class_infos, infos, path)
+        class_infos |= infos
     listing = Listing(
         source=source,
         splits=records,
@@ -102,6 +98,17 @@ def _split_of(path: Path) -> str | None:
         return None
     with path.open("rb") as file:
         return name["split"] if _BEGINNING.match(file.read(200)) else None
+
+
+def _demand_same_names(
+    old: Mapping[str, ClassInfo], new: Mapping[str, ClassInfo], path: Path
+) -> None:
+    contrary = [name for name, info in new.items() if old.get(name, info) != info]
+    if contrary:
+        raise DataError(
+            f"{path}: other lists name these categories differently: {first(contrary)}; the "
+            "lists are of different years"
+        )
 
 
 def _read_list(

@@ -10,6 +10,7 @@ of the species. Neither holds GBIF keys.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
@@ -88,7 +89,8 @@ def list_plantnet(root: Path, source: str) -> Listing:
         )
     listing = list_folder(folder, source)
     splits, photos = listing.splits, tables.photos
-    stems = {PurePath(name).stem for each in splits.values() for name in each.names}
+    names = chain.from_iterable(each.names for each in splits.values())
+    stems = set(map(_stem, names))
     listing = replace(
         listing,
         splits={name: _with_observations(each, photos) for name, each in splits.items()},
@@ -101,6 +103,11 @@ def list_plantnet(root: Path, source: str) -> Listing:
     return with_class_file(listing, root)
 
 
+def _stem(name: str) -> str:
+    """What the tables call a photo: its name without folders and ending."""
+    return PurePath(name).stem
+
+
 def _is_version_2(root: Path) -> bool:
     second = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
     return second and not (root / METADATA).is_file()
@@ -109,7 +116,7 @@ def _is_version_2(root: Path) -> bool:
 def _with_observations(records: Records, photos: Mapping[str, _TablePhoto]) -> Records:
     observations = []
     for name in records.names:
-        photo = photos.get(PurePath(name).stem)
+        photo = photos.get(_stem(name))
         observations.append(photo.observation or name if photo else name)
     return replace(records, observations=observations)
 
@@ -144,7 +151,7 @@ def _read_2(root: Path, source: str) -> _Tables:
     table = _table(root / METADATA_2, ("species_id", "PN_observation_id", "split", "PN_hash"))
     columns = (table[name] for name in ("PN_hash", "species_id", "PN_observation_id", "split"))
     photos = {
-        PurePath(name).stem: _TablePhoto(
+        _stem(name): _TablePhoto(
             f"{split}/{_folder(species)}/{name}.jpg", observation.strip() or None
         )
         for name, species, observation, split in zip(*columns, strict=True)

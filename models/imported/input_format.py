@@ -38,9 +38,9 @@ class InputFormat:
     type: Type
     channels: str
     size: int
-    scale: float
-    mean: Three
-    std: Three
+    scale: float = 1.0
+    mean: Three = (0.0, 0.0, 0.0)
+    std: Three = (1.0, 1.0, 1.0)
 
     @property
     def normalisation(self) -> str:
@@ -94,9 +94,11 @@ def infer_input_format(graph: Graph, description: Description) -> InputFormat:
         raise _refusal(graph, "it has to be a batch of pictures, with four axes")
     layout = _layout(graph, shape, description)
     size = description.size if layout is None else _size(graph, shape[_SIDES[layout]], description)
-    values = description.model_dump() | {"layout": layout, "size": size}
-    needed = ("layout", "size", *(() if number_type == "uint8" else _SCALING))
-    open_keys = [key for key in needed if values[key] is None]
+    scaling: dict[str, Any] = {}
+    if number_type != "uint8":
+        scaling = {key: getattr(description, key) for key in _SCALING}
+    values = {"layout": layout, "size": size, **scaling}
+    open_keys = [key for key, value in values.items() if value is None]
     if layout is None or size is None or open_keys:
         raise UsageError(_question(graph, open_keys))
     return InputFormat(
@@ -104,9 +106,7 @@ def infer_input_format(graph: Graph, description: Description) -> InputFormat:
         type=number_type,
         channels=description.channels,
         size=size,
-        scale=description.scale or 1.0,
-        mean=description.mean or (0.0, 0.0, 0.0),
-        std=description.std or (1.0, 1.0, 1.0),
+        **scaling,
     )
 
 
@@ -126,7 +126,8 @@ def _type(graph: Graph, description: Description) -> Type:
 def _layout(graph: Graph, shape: list[int | None], description: Description) -> Layout | None:
     """The layout the file names, or the only one that the shape allows; None if either may be."""
     channels = {layout: shape[axis] for layout, axis in _AXIS.items() if shape[axis] in (3, None)}
-    if not channels or (description.layout and description.layout not in channels):
+    fits = description.layout in channels if description.layout else bool(channels)
+    if not fits:
         pictures = f"as {description.layout}" if description.layout else "in colour"
         raise _refusal(graph, f"pictures {pictures} have three channels, and it does not fit them")
     sure = [layout for layout, count in channels.items() if count == 3]

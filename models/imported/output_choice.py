@@ -72,9 +72,7 @@ def _output_name(graph: Graph, outputs: Arrays, description: Description, classe
     fits = [name for name, value in candidates.items() if _columns(value) == classes]
     if not fits:
         raise UsageError(_no_fit(candidates or outputs, classes))
-    logits_of = {name: graph.logits_behind(name)[0] for name in fits}
-    behind = [name for name in fits if any(logits_of[each] == name != each for each in fits)]
-    fits = behind if len(behind) == 1 else fits  # the logits, where their softmax is there too
+    fits = _without_softmax(graph, fits)
     if len(fits) > 1:
         raise UsageError(
             f"several outputs hold a number for each of the {classes:,} classes: say which one in "
@@ -82,6 +80,13 @@ def _output_name(graph: Graph, outputs: Arrays, description: Description, classe
             f"{', '.join(fits)}"
         )
     return fits[0]
+
+
+def _without_softmax(graph: Graph, names: list[str]) -> list[str]:
+    """The logits alone where both they and their softmax are outputs; else all ``names``."""
+    logits_of = {name: graph.logits_behind(name)[0] for name in names}
+    logits = [name for name in names if any(logits_of[each] == name != each for each in names)]
+    return logits if len(logits) == 1 else names
 
 
 def _candidates(outputs: Arrays, name: str | None) -> Arrays:
@@ -129,15 +134,14 @@ def _kind(
     """``logits`` or ``probabilities``."""
     declared = description.kind
     slack = _DECLARED_SLACK if declared == "probabilities" else _SUM_SLACK
-    sums, in_range = rows.sum(axis=1), rows.min() >= 0
-    shares = bool(in_range and rows.shape[1] > 1 and np.abs(sums - 1).max() < slack)
-    likely = "probabilities" if link or shares else "logits"
-    if declared is None and likely == "logits" and in_range and rows.max() <= 1:
+    likely = "probabilities" if link or _sum_to_one(rows, slack) else "logits"
+    if declared is None and likely == "logits" and rows.min() >= 0 and rows.max() <= 1:
         raise UsageError(
             f"`{output}` holds numbers from 0 to 1 that do not sum to one: say what they are in "
             'the file given with --preprocess, {"kind": "logits"} or {"kind": "probabilities"}'
         )
     if declared not in (None, likely):
+        sums = rows.sum(axis=1)
         fault = (
             'logits, but these are probabilities: leave out "kind"'
             if declared == "logits"
@@ -145,3 +149,10 @@ def _kind(
         )
         raise UsageError(f"the preprocess file says that `{output}` holds {fault}")
     return likely
+
+
+def _sum_to_one(rows: npt.NDArray[np.float64], slack: float) -> bool:
+    """Whether these are shares of several classes."""
+    if rows.shape[1] == 1 or not (rows >= 0).all():
+        return False
+    return bool(np.abs(rows.sum(axis=1) - 1).max() < slack)
