@@ -39,7 +39,7 @@ Source = Annotated[
     ),
 ]
 MOST_CLASSES = 40  # rows of the table for people; --json has all
-LONGEST_CLASS = 50  # characters of a line; longer names go on below
+LONGEST_CLASS = 50  # characters of a line; longer names continue below
 MOST_ITEMS = 20  # of a warning; errors are listed in full
 
 

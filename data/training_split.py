@@ -76,7 +76,7 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
     Raises:
         DataError: An unknown option (flora judges the others itself), one given twice, or
             a value that it does not take.
-        OSError: The path cannot be looked at.
+        OSError: The path cannot be read.
 
     Example:
         >>> source, options = parse_options("flora:train=4000,noise=0.2")

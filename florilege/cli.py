@@ -57,7 +57,7 @@ VERBS = {
 OURS = "florilege"
 GROUPS = ("data", "bundle")  # verbs that have verbs of their own
 _OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
-_STOPPED = {  # what is said after Ctrl-C
+_STOPPED = {  # the message after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
     "predict": "stopped\n",  # it says itself what is kept
     "demo": "stopped; repeat the command to continue\n",

@@ -52,11 +52,11 @@ def read_class_file(root: Path) -> ClassFile | None:
 
 
 def read_classes(path: Path) -> ClassFile:
-    """Read a table of classes. The pictures it names are not looked at.
+    """Read a table of classes. The pictures it names are not opened.
 
     Raises:
         DataError: It is not a table with a column ``class_id`` and at least one row; or a class
-            id is empty or stands there twice, or a link is no address: each of them is listed.
+            id is empty or there twice, or a link is no address: each of them is listed.
     """
     table = read_table(path)
     demand_columns(str(path), table, ["class_id"])

@@ -2,7 +2,7 @@
 
 ``images`` give the photos, ``annotations`` the category of each, ``categories`` what is known of
 the species. The form is that of github.com/visipedia/inat_comp, from 2017 to 2021. The lists of
-2018 and 2019 hide the names of the species, which ``categories.json`` tells. The lists name no
+2018 and 2019 hide the names of the species, which are in ``categories.json``. The lists name no
 observations.
 """
 

@@ -135,9 +135,9 @@ def _nearest(name: str) -> list[str]:
 
 
 def own_preprocess(name: str, weights: str | None = None) -> Preprocess:
-    """How a network wants its pictures where nobody says otherwise.
+    """How a network wants its pictures by default.
 
-    That of timm's networks stands in timm's configuration, that of torchvision's pretrained
+    That of timm's networks is in timm's configuration, that of torchvision's pretrained
     weights beside them; all others take 224 px, whole, normalised as for ImageNet.
 
     Args:
@@ -245,7 +245,7 @@ def _torchvision_backbone(
 def _use_default_momentum(network: nn.Module) -> None:
     """Give batch norms that average over thousands of steps the momentum of PyTorch.
 
-    MNASNet's 0.0003 is for a week on ImageNet: its statistics still stand near their start after
+    MNASNet's 0.0003 is for a week on ImageNet: its statistics are still near their start after
     400 steps, and sets on val are as good as drawn.
     """
     for module in network.modules():

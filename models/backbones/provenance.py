@@ -13,11 +13,11 @@ _LICENCE: Final = "LICENSE"
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Weights that a network started from, as the papers of a model name them."""
+    """Weights that a network started from, as its model card names them."""
 
     file: str
     sha256: str | None  # None where the file was not found again after its download
-    licence: str | None  # None where nothing tells
+    licence: str | None  # None where it is unknown
     source: str | None = None  # the address they were downloaded from
     made_from: dict[str, Any] | None = None  # the weights that these had started from
 
@@ -31,7 +31,7 @@ def provenance_of(
     """The provenance of a file.
 
     A file without a known licence takes the first line of a ``LICENSE`` beside it, or the licence
-    of the weights that it was itself made from where it stands in a run folder or a bundle.
+    of the weights that it was itself made from where it is in a run folder or a bundle.
     """
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()

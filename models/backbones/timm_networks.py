@@ -40,7 +40,7 @@ def tagged(name: str) -> list[str]:
 
 
 def is_known(name: str) -> bool:
-    """Whether timm has this network; a folder or a repository is looked at when it is opened."""
+    """Whether timm has this network; a folder or a repository is checked when it is opened."""
     plain = name.removeprefix(PREFIX)
     if plain.startswith((_HUB, FOLDER)):
         return True

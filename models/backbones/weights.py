@@ -201,7 +201,7 @@ def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | No
 def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
     """Today's names, with ``backbone.`` or ``head.`` before those of a plain network.
 
-    Of several last layers none is the head: the network took the mean of what they said.
+    Of several last layers none is the head: the network took the mean of their outputs.
     """
     for old, new in _OLD_NAMES:
         state = {re.sub(old, new, key): value for key, value in state.items()}

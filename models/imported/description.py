@@ -1,4 +1,4 @@
-"""What a person says of a classifier made elsewhere: the file of ``import --preprocess``."""
+"""The file of ``import --preprocess``: how a classifier trained elsewhere wants its pictures."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,7 +46,7 @@ class Description(BaseModel):
 
 
 def read_description(path: Path | None) -> Description:
-    """Read a preprocess file; without one nothing is said.
+    """Read a preprocess file; without one all keys are left out.
 
     Raises:
         UsageError: It cannot be read, or has a key or a value that is not known.

@@ -62,7 +62,7 @@ def write_imported(
         thumbnails: Content of ``thumbnails.zip``; may be empty.
         out: Its folder.
         chosen_on: The split whose photos chose the checkpoint, :data:`NO_SPLIT` where none did;
-            None where nobody says.
+            None where it is unknown.
 
     Raises:
         BundleError: ``out`` is something else, or cannot be written.
@@ -81,7 +81,7 @@ def write_imported(
 
 
 def _provenance(imported: ImportedModel, chosen_on: str | None) -> bytes:
-    """Where it came from; what chose the checkpoint is left out where nobody says."""
+    """Where it came from; what chose the checkpoint is left out where it is unknown."""
     selection = {"checkpoint_chosen_on": None if chosen_on == NO_SPLIT else chosen_on}
     content: dict[str, Any] = {
         **({} if chosen_on is None else selection),

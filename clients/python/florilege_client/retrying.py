@@ -72,7 +72,7 @@ def conversation(
         call: What is asked.
         retries: How patiently.
         timeout_s: Of one try.
-        now: A clock that only goes on, in seconds.
+        now: A monotonic clock, in seconds.
         today: Seconds of the epoch, for dates in `Retry-After`.
         draw: A random number between 0 and 1.
 
