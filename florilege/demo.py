@@ -97,7 +97,7 @@ def _demo_table(bundle: Path, data: str) -> None:
 def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, photos: Path) -> None:
     """Post ten fresh pictures to the server and print its sets beside the truth."""
     from florilege.data.sources import open_dataset
-    from florilege.terminal import tell
+    from florilege.terminal import print_result
 
     dataset = open_dataset(data, splits=["test"])
     split = dataset.split("test")
@@ -117,8 +117,8 @@ def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, phot
         hits += hit
         listed = (f"{each['taxon']['scientific_name']} {each['score']:.2f}" for each in results)
         which = f"{'in' if hit else 'NOT in'} the set of {len(results)}"
-        tell(f"{truth.scientific_name} is {which}: {', '.join(listed)}")
-    tell(f"{hits} of {row + 1} sets hold the true species")
+        print_result(f"{truth.scientific_name} is {which}: {', '.join(listed)}")
+    print_result(f"{hits} of {row + 1} sets hold the true species")
 
 
 def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,7 @@ def say(line: str) -> None:
     sys.stderr.write(f"{line}\n")  # `typer.echo` and rich would write past the bar's own stderr
 
 
-def tell(line: str) -> None:
+def print_result(line: str) -> None:
     """Print a result in words on stdout; a terminal breaks it between words, a file not at all."""
     console = Console(highlight=False)
     console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -54,7 +54,7 @@ class Session:
         _check_graph(self._run, bundle)
         self.dimensions = _dimensions(self._run)  # of the features; None if there are none
 
-    def look(
+    def infer(
         self, photo: Header, *, max_pixels: int = MAX_PIXELS, features: bool = False
     ) -> tuple[Outputs, float]:
         """Decode a photo and run the network on it.

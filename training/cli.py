@@ -13,7 +13,7 @@ from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.bundle_manifest import MANIFEST
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
-from florilege.terminal import conclude, print_table, say, tell, warn
+from florilege.terminal import conclude, print_result, print_table, say, warn
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.int8_export import PHOTOS, export_int8
@@ -148,7 +148,7 @@ def export_command(
         plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}
         typer.echo(json.dumps(plain))
         return
-    tell(
+    print_result(
         f"{out}: {len(bundle.classes)} classes, heads {', '.join(bundle.heads)}; torch and "
         f"ONNX Runtime differ by at most {parity['max_difference']:.2g} (allowed "
         f"{parity['tolerance']:.2g})"
@@ -172,7 +172,7 @@ def _export_int8(bundle: Path, out: Path, data: str | None, photos: int, as_json
         rows, (mb, less), (ms, fewer) = variant.sets.rows, variant.file_bytes, variant.milliseconds
         title, table = comparison_table(variant.comparisons, str(bundle), all_rules=False)
         print_table(table, title)
-        tell(
+        print_result(
             f"{variant.comparisons[0].rule}: {variant.sets.equal / rows * 100:.1f} % of the sets "
             f"equal, {variant.sets.nested / rows * 100:.1f} % equal or one within the other, on "
             f"{rows:,} photos of {variant.split}; "

@@ -120,7 +120,7 @@ class _Elsewhere:
         self._preprocess = pipeline.bundle.preprocess
         self._found = pipeline.outputs(photo.read_bytes())
 
-    def look(
+    def infer(
         self, photo: Header, *, max_pixels: int, features: bool = False
     ) -> tuple[Outputs, float]:
         load(photo, self._preprocess, max_pixels=max_pixels)
@@ -138,7 +138,7 @@ def _turn(
 
     def both(photo: str) -> None:
         header = read_header(Path(photo).read_bytes())
-        pipeline.session.look(header, max_pixels=pipeline.max_pixels, features=features)
+        pipeline.session.infer(header, max_pixels=pipeline.max_pixels, features=features)
 
     def spread(work: Callable[[str], object]) -> float:
         before = time.process_time()

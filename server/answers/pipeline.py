@@ -175,7 +175,7 @@ class Pipeline:
             size = pixels_to_hold(header, least=preprocess.reduced_side, max_pixels=self.max_pixels)
             features = features or self.reference is not None
             with self.budget.hold(size, check):
-                outputs, forward_s = self.session.look(
+                outputs, forward_s = self.session.infer(
                     header, max_pixels=self.max_pixels, features=features
                 )
         except ImageError as error:

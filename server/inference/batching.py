@@ -41,10 +41,10 @@ class InferenceBackend(Protocol):
     dimensions: int | None  # of the features; None if there are none
     max_batch: int  # photos that may wait for the network at once
 
-    def look(
+    def infer(
         self, photo: Header, *, max_pixels: int, features: bool = False
     ) -> tuple[Outputs, float]:
-        """As `Session.look`."""
+        """As `Session.infer`."""
 
     def close(self) -> None:
         """End its threads, once nobody calls it any more."""
@@ -92,10 +92,10 @@ class BatchingBackend:
         self._thread.start()
         ready.result()
 
-    def look(
+    def infer(
         self, photo: Header, *, max_pixels: int, features: bool = False
     ) -> tuple[Outputs, float]:
-        """As `Session.look`; the seconds are those until the photo's batch was done."""
+        """As `Session.infer`; the seconds are those until the photo's batch was done."""
         preprocess = self.session.bundle.preprocess
         pixels = self._decoding.submit(load, photo, preprocess, max_pixels=max_pixels).result()
         started, waiting = perf_counter(), _Waiting(pixels)

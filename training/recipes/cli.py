@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from florilege.terminal import conclude, new_table, print_table, tell
+from florilege.terminal import conclude, new_table, print_result, print_table
 from florilege.training.recipes import RECIPES, Recipe
 from florilege.training.recipes.cost import cost_of
 
@@ -38,8 +38,8 @@ def recipes_command(
         typer.echo()
         _print_published(title, list(items))
     typer.echo()
-    tell("[A] two-head paper, [S] its supplement, [N] noised top-K, [B] smooth top-k")
-    tell("GPU h: of one run, published or with ~ estimated; docs/recipes.md says how.")
+    print_result("[A] two-head paper, [S] its supplement, [N] noised top-K, [B] smooth top-k")
+    print_result("GPU h: of one run, published or with ~ estimated; docs/recipes.md says how.")
     name, recipe = published[0]
     conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
 

@@ -11,7 +11,7 @@ from pydantic import create_model
 
 from florilege.errors import UsageError
 from florilege.settings import FlagSettings, flags_of
-from florilege.terminal import conclude, new_table, print_table, tell, warn
+from florilege.terminal import conclude, new_table, print_result, print_table, warn
 from florilege.training.cli import FLAGS, flag_of
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import find_recipe, resolve
@@ -155,6 +155,6 @@ def _print_beside_published(record: Record, config: TrainConfig) -> None:
         if here is not None:
             comparisons.append(f"{figure.source}: {figure} published, {here} here")
     if comparisons and (changes := changed_settings(config, record.learned_from)):
-        tell(f"not as published, so levels cannot be compared: {', '.join(changes)}")
+        print_result(f"not as published, so levels cannot be compared: {', '.join(changes)}")
     for line in comparisons:
-        tell(line)
+        print_result(line)

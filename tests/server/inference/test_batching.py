@@ -83,7 +83,7 @@ def test_a_photo_gets_what_the_session_says(
     assert (batches.provider, batches.dimensions) == (session.provider, session.dimensions)
     for photo in PHOTOS:
         (ours, seconds), (theirs, _) = (
-            each.look(photo, max_pixels=MOST) for each in (batches, session)
+            each.infer(photo, max_pixels=MOST) for each in (batches, session)
         )
         assert ours.features is None
         assert seconds > 0
@@ -94,8 +94,8 @@ def test_a_photo_gets_what_the_session_says(
 def test_features_come_where_they_are_asked_for(
     batches: BatchingBackend, session: SessionBackend
 ) -> None:
-    ours, _ = batches.look(PHOTOS[0], max_pixels=MOST, features=True)
-    theirs, _ = session.look(PHOTOS[0], max_pixels=MOST, features=True)
+    ours, _ = batches.infer(PHOTOS[0], max_pixels=MOST, features=True)
+    theirs, _ = session.infer(PHOTOS[0], max_pixels=MOST, features=True)
     assert ours.features is not None
     assert theirs.features is not None
     np.testing.assert_allclose(ours.features, theirs.features, rtol=1e-5, atol=1e-5)
@@ -106,10 +106,10 @@ def test_what_is_decoded_meanwhile_is_the_next_batch_and_all_get_their_own(
 ) -> None:
     gate, number = Gate(monkeypatch), LARGEST + 6
     with ThreadPoolExecutor(number) as pool:
-        first = pool.submit(batches.look, PHOTOS[0], max_pixels=MOST)
+        first = pool.submit(batches.infer, PHOTOS[0], max_pixels=MOST)
         assert gate.reached.wait(10)
         rest = [
-            pool.submit(batches.look, PHOTOS[each % len(PHOTOS)], max_pixels=MOST)
+            pool.submit(batches.infer, PHOTOS[each % len(PHOTOS)], max_pixels=MOST)
             for each in range(1, number)
         ]
         gathered(batches, number - 1)
@@ -117,7 +117,7 @@ def test_what_is_decoded_meanwhile_is_the_next_batch_and_all_get_their_own(
         found = [each.result()[0] for each in (first, *rest)]
     assert gate.sizes == [1, LARGEST, 5]
     for each, ours in enumerate(found):
-        theirs = session.look(PHOTOS[each % len(PHOTOS)])[0].logits
+        theirs = session.infer(PHOTOS[each % len(PHOTOS)])[0].logits
         for head, values in theirs.items():
             np.testing.assert_allclose(ours.logits[head], values, rtol=1e-4, atol=1e-4)
 
@@ -141,7 +141,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
     monkeypatch.setattr("florilege.server.inference.batching.load", slow)
     batches = BatchingBackend(session, replayed=False)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda photo: batches.look(photo, max_pixels=MOST), PHOTOS))
+        list(pool.map(lambda photo: batches.infer(photo, max_pixels=MOST), PHOTOS))
     batches.close()
     assert most == 2
 
@@ -152,8 +152,8 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
 def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: BatchingBackend) -> None:
     whole = garden.encoded(garden.pixels(garden.COLOURS[0], side=200), "JPEG")
     with pytest.raises(DamagedImage, match="cut short"):
-        batches.look(read_header(whole[:-1000]), max_pixels=MOST)
-    assert batches.look(PHOTOS[0], max_pixels=MOST)
+        batches.infer(read_header(whole[:-1000]), max_pixels=MOST)
+    assert batches.infer(PHOTOS[0], max_pixels=MOST)
 
 
 def test_numbers_that_are_none_fail_the_photo_they_belong_to_alone(
@@ -170,9 +170,9 @@ def test_numbers_that_are_none_fail_the_photo_they_belong_to_alone(
 
     monkeypatch.setattr(FixedBatch, "run", broken)
     with ThreadPoolExecutor(4) as pool:
-        first = pool.submit(batches.look, PHOTOS[0], max_pixels=MOST)
+        first = pool.submit(batches.infer, PHOTOS[0], max_pixels=MOST)
         assert gate.reached.wait(10)
-        rest = [pool.submit(batches.look, photo, max_pixels=MOST) for photo in PHOTOS[1:4]]
+        rest = [pool.submit(batches.infer, photo, max_pixels=MOST) for photo in PHOTOS[1:4]]
         gathered(batches, 3)
         gate.open.set()
         assert first.result()
@@ -187,8 +187,8 @@ def test_a_batch_that_fails_fails_its_photos_and_not_the_next(
     with monkeypatch.context() as patched:
         patched.setattr(FixedBatch, "run", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            batches.look(PHOTOS[0], max_pixels=MOST)
-    assert batches.look(PHOTOS[0], max_pixels=MOST)
+            batches.infer(PHOTOS[0], max_pixels=MOST)
+    assert batches.infer(PHOTOS[0], max_pixels=MOST)
 
 
 def test_closing_ends_the_thread_after_the_last_photo(
@@ -200,9 +200,9 @@ def test_closing_ends_the_thread_after_the_last_photo(
     gate.open.clear()
     gate.reached.clear()
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(batches.look, PHOTOS[0], max_pixels=MOST)
+        first = pool.submit(batches.infer, PHOTOS[0], max_pixels=MOST)
         assert gate.reached.wait(10)
-        second = pool.submit(batches.look, PHOTOS[1], max_pixels=MOST)
+        second = pool.submit(batches.infer, PHOTOS[1], max_pixels=MOST)
         gathered(batches, 1)
         closing = pool.submit(batches.close)
         gathered(batches, 2)  # the photo, and the word that ends it, are one batch
@@ -322,11 +322,11 @@ def test_a_gpu_replays_batches_that_agree_with_the_processor(
     assert isinstance(batches, BatchingBackend)
     assert not caplog.messages  # neither batches nor replay were refused
     with ThreadPoolExecutor(16) as pool:
-        looks = [pool.submit(batches.look, photo, max_pixels=MOST) for photo in 8 * PHOTOS]
+        looks = [pool.submit(batches.infer, photo, max_pixels=MOST) for photo in 8 * PHOTOS]
         found = [each.result()[0].logits for each in looks]
     batches.close()
     for photo, ours in zip(8 * PHOTOS, found, strict=True):
-        for head, values in session.look(photo)[0].logits.items():
+        for head, values in session.infer(photo)[0].logits.items():
             np.testing.assert_allclose(ours[head], values, rtol=1e-3, atol=1e-3)
 
 
