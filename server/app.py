@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from florilege.models.runtime import installed
-from florilege.server.background.factory import open_feedback, open_listeners
+from florilege.server.background.factory import open_feedback_service, open_listeners
 from florilege.server.background.publisher import Publisher
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import ApiKeys
@@ -40,7 +40,7 @@ def create_app(settings: Settings) -> FastAPI:
     """
     keys = None if settings.keys_file is None else ApiKeys(settings.keys_file)
     pipeline, metrics, traces = pipeline_of(settings), Metrics(), open_traces()
-    feedback = open_feedback(settings, metrics)
+    feedback = open_feedback_service(settings, metrics)
     publisher = Publisher(open_listeners(settings, pipeline, metrics), metrics)
     engine = Engine(pipeline, settings, metrics, publisher)
 

@@ -101,22 +101,14 @@ class Settings(settings.FlagSettings):
     """Log a line for each request."""
 
     @model_validator(mode="after")
-    def _state_needs_watch(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.watch_state is not None and not self.watch:
             raise ValueError("watch_state needs watch: there is nothing to keep without it")
-        return self
-
-    @model_validator(mode="after")
-    def _the_score_log_is_bounded_by_bytes(self) -> Self:
         if self.score_log_files is not None:
             raise ValueError(
                 "score_log_files is gone: score_log_max_bytes bounds all files of the score log "
                 "together"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _photos_need_a_store(self) -> Self:
         if self.feedback_photos and self.feedback_store is None:
             raise ValueError("feedback_photos needs feedback_store: the folder to keep them in")
         return self

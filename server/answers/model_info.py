@@ -21,7 +21,7 @@ from florilege.server.schemas import (
 )
 
 
-def model_card(
+def describe_model(
     pipeline: Pipeline,
     limits: Limits,
     *,

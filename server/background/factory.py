@@ -16,7 +16,7 @@ from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
 
-def open_feedback(settings: Settings, metrics: Metrics) -> Feedback | None:
+def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | None:
     """The store for feedback, or None where there is none.
 
     Raises:

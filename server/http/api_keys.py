@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from fastapi import Request
 from limits import RateLimitItem, parse
@@ -25,13 +25,6 @@ class _ApiKey:
 
     name: str
     rate: RateLimitItem | None  # None: as often as one likes
-
-
-class _Admission(NamedTuple):
-    """A request whose key is known."""
-
-    key: str  # its name
-    headers: dict[str, str]  # that tell how many requests are left
 
 
 class ApiKeys:
@@ -58,8 +51,8 @@ class ApiKeys:
         """Read the file again. Where that fails, all stays as it was; what was used stays used."""
         self._by_hash = _read(self._path)
 
-    def check(self, headers: Mapping[str, str]) -> _Admission:
-        """Count one request.
+    def check(self, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        """Count one request; returns the name of its key, and headers on what is left of its rate.
 
         Raises:
             KeyMissing: No key in the headers.
@@ -70,7 +63,7 @@ class ApiKeys:
         key_text = key_text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         return self.check_key_text(key_text.encode("latin-1", "replace"))
 
-    def check_key_text(self, key_text: bytes) -> _Admission:
+    def check_key_text(self, key_text: bytes) -> tuple[str, dict[str, str]]:
         """As `check`, with a key that may be empty for none."""
         if not key_text:
             raise KeyMissing(
@@ -81,8 +74,8 @@ class ApiKeys:
         if key is None:
             raise KeyUnknown(f"this key is wrong or no longer valid; {KEY_HINT}")
         if key.rate is None:
-            return _Admission(key.name, {})
-        return _Admission(key.name, self._rates.count(key.rate, key.name))
+            return key.name, {}
+        return key.name, self._rates.count(key.rate, key.name)
 
 
 def _read(path: Path) -> Mapping[str, _ApiKey]:

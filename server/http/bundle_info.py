@@ -6,7 +6,7 @@ from typing import Final
 
 from florilege.models.images import ACCEPTED
 from florilege.server.answers.class_list import ClassCatalogue
-from florilege.server.answers.model_info import model_card
+from florilege.server.answers.model_info import describe_model
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.http.etag import CachedResponse
 from florilege.server.schemas import Limits
@@ -29,7 +29,7 @@ class BundleInfo:
         bundle = pipeline.bundle
         limits = Limits.of(settings, media_types=list(ACCEPTED))
         self.card = CachedResponse(
-            model_card(
+            describe_model(
                 pipeline,
                 limits,
                 feedback=settings.feedback_store is not None,

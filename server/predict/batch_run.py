@@ -230,10 +230,10 @@ def _print(lines: Iterator[formats.Line], batch: BatchSettings, *, common_names:
     elif batch.form == "csv":
         formats.write_csv(_flushed(lines), sys.stdout)
     elif batch.output is None:
-        formats.write_table(lines, sys.stdout, common_names=common_names)
+        formats.print_table(lines, sys.stdout, common_names=common_names)
     else:
         text = io.StringIO(newline="")
-        formats.write_table(lines, text, common_names=common_names)
+        formats.print_table(lines, text, common_names=common_names)
         write_atomic(batch.output, text.getvalue().encode())
 
 

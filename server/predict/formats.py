@@ -155,7 +155,7 @@ def demand_pyarrow() -> ModuleType:
     return module
 
 
-def write_table(lines: Iterable[Line], to: TextIO, *, common_names: bool) -> None:
+def print_table(lines: Iterable[Line], to: TextIO, *, common_names: bool) -> None:
     """A table for people, once everything is answered."""
     table = Table("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
     for line in lines:

@@ -101,10 +101,10 @@ def test_reading_the_file_again_forgets_no_count_and_keeps_the_old_keys_where_it
 
     keys = ApiKeys(keys_file)
     busy = {"x-api-key": "k2"}
-    assert keys.check(busy).headers["RateLimit"].startswith('"key";r=1')
+    assert keys.check(busy)[1]["RateLimit"].startswith('"key";r=1')
     keys_file.write_text(line("busy", "k2", "2/hour") + line("new", "k3"))
     keys.read()
-    assert keys.check(busy).headers["RateLimit"].startswith('"key";r=0')
+    assert keys.check(busy)[1]["RateLimit"].startswith('"key";r=0')
     assert keys.check({"x-api-key": "k3"}) == ("new", {})
     with pytest.raises(KeyUnknown):
         keys.check({"x-api-key": "sésame"})  # revoked
