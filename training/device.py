@@ -58,14 +58,14 @@ def choose(device: str, precision: str) -> Compute:
         )
     name = ("cuda" if gpu else "cpu") if device == "auto" else device
     if precision in ("auto", "fast"):
-        native = name == "cuda" or (precision == "fast" and cpu_has_bf16_units())
+        native = name == "cuda" or (precision == "fast" and _cpu_has_bf16_units())
         precision = "bf16" if native else "fp32"
     if precision == "fp16" and name == "cpu":
         raise UsageError("precision fp16 needs a GPU; on a CPU use auto, fast, fp32 or bf16")
     return Compute(torch.device(name), precision)
 
 
-def cpu_has_bf16_units() -> bool:
+def _cpu_has_bf16_units() -> bool:
     """Whether this CPU has matrix units for bf16 (AMX).
 
     AVX-512 BF16 alone does not pay: training ``tiny`` at 48 px took 1.3 times as long in bf16 as in

@@ -37,10 +37,10 @@ _ACCURACY: Final = re.compile(
 
 def write_report(folder: RunFolder, config: TrainConfig, history: Sequence[Row]) -> None:
     """Write ``report.html`` into the run folder."""
-    write(folder.report, report_html(folder.path.name, config, history).encode())
+    write(folder.report, _report_html(folder.path.name, config, history).encode())
 
 
-def report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
+def _report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
     """The page: summary, table of the best epoch, curves, settings.
 
     Args:

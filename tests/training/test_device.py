@@ -28,7 +28,7 @@ def test_device_and_precision_are_resolved(
     wanted: tuple[str, str],
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(device, "cpu_has_bf16_units", lambda: native)
+    monkeypatch.setattr(device, "_cpu_has_bf16_units", lambda: native)
     compute = choose(*asked)
     assert (compute.device.type, compute.precision) == wanted
     assert compute.on_gpu == (wanted[0] == "cuda")

@@ -1,10 +1,10 @@
 import re
 from xml.etree import ElementTree
 
-from florilege.training.run_report import report_html
+from florilege.training.run_report import _report_html
 from tests.training.small import metrics_row, small_config
 
-PAGE = report_html(
+PAGE = _report_html(
     "run <1>",
     small_config("flora"),
     [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)],
@@ -51,16 +51,16 @@ def test_each_curve_is_a_drawing_with_names_on_its_axes() -> None:
 
 def test_the_classes_taught_are_drawn_where_the_loss_tells_them() -> None:
     taught = [{**metrics_row(1, 0.5), "train_set_size": 4.9}, metrics_row(2, 0.75)]
-    *_, last = letters(report_html("run", small_config("flora"), taught))
+    *_, last = letters(_report_html("run", small_config("flora"), taught))
     assert "classes taught to a picture" in last
 
 
 def test_the_same_run_gives_the_same_page() -> None:
     rows = [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)]
-    assert report_html("run <1>", small_config("flora"), rows) == PAGE
+    assert _report_html("run <1>", small_config("flora"), rows) == PAGE
 
 
 def test_a_run_without_epochs_has_a_page_too() -> None:
-    page = report_html("run", small_config("flora"), [])
+    page = _report_html("run", small_config("flora"), [])
     assert "No epoch was trained." in page
     assert "<svg" not in page

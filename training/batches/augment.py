@@ -35,7 +35,7 @@ def augment(
         RGB, uint8, shape ``(size, size, 3)``.
     """
     width, height = _size(picture)
-    view = resized(picture, crop_box(width, height, config, draws[0:4]), size)
+    view = resized(picture, _crop_box(width, height, config, draws[0:4]), size)
     if draws[4] < config.flip:
         view = view[:, ::-1]
     if draws[5] < config.flip_vertical:
@@ -47,13 +47,13 @@ def augment(
         down, right = (int(draw * steps) - config.shift for draw in draws[6:8])
         view = shifted(view, down, right, config.border)
     if config.rotate:
-        view = rotated(view, (2 * draws[8] - 1) * config.rotate, config.border)
+        view = _rotated(view, (2 * draws[8] - 1) * config.rotate, config.border)
     if config.colour:
-        view = recoloured(view, [1 + (2 * draw - 1) * config.colour for draw in draws[9:12]])
+        view = _recoloured(view, [1 + (2 * draw - 1) * config.colour for draw in draws[9:12]])
     return view
 
 
-def crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[float]) -> Box:
+def _crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[float]) -> Box:
     """Left, top, right, bottom of a random crop, inside the picture.
 
     Its area (between two shares of the largest square), the logarithm of its aspect ratio and its
@@ -94,7 +94,7 @@ def shifted(picture: Picture, down: int, right: int, border: Border = "reflected
     return _padded(picture, margin, border)[top : top + height, column : column + width]
 
 
-def rotated(picture: Picture, degrees: float, border: Border = "reflected") -> Picture:
+def _rotated(picture: Picture, degrees: float, border: Border = "reflected") -> Picture:
     """Turn the picture about its centre."""
     height, width = picture.shape[:2]
     margin = min(math.ceil(0.21 * max(height, width)), height - 1, width - 1)
@@ -108,7 +108,7 @@ def _padded(picture: Picture, margin: int, border: Border) -> Picture:
     return np.pad(picture, widths, mode="reflect" if border == "reflected" else "constant")
 
 
-def recoloured(picture: Picture, factors: Sequence[float]) -> Picture:
+def _recoloured(picture: Picture, factors: Sequence[float]) -> Picture:
     """Multiply brightness, contrast and saturation by ``factors``."""
     image = Image.fromarray(np.ascontiguousarray(picture))
     image = ImageEnhance.Brightness(image).enhance(factors[0])

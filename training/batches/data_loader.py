@@ -110,7 +110,7 @@ class TrainingBatches(EvaluationBatches):
         """Continue with the batches of another epoch; there are as many in each."""
         self.epoch = epoch
         rows = order(self.config.seed, epoch, len(self.pictures))
-        self.whole = split_batches(rows, self.config.batch_size, 2 * self.ranks.count)
+        self.whole = _split_batches(rows, self.config.batch_size, 2 * self.ranks.count)
         self.batches = [self.ranks.part(batch) for batch in self.whole]
 
     def views(self, rows: NDArray[np.int64], pictures: list[Any]) -> list[Any]:
@@ -239,7 +239,7 @@ class BatchLoader:
             yield batch
 
 
-def split_batches(
+def _split_batches(
     rows: NDArray[np.int64], batch_size: int, fewest: int = 2
 ) -> list[NDArray[np.int64]]:
     """Cut ``rows`` into batches; fewer than ``fewest`` rows left over join the last batch.

@@ -35,14 +35,14 @@ SHARE: Final = 0.25
 SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)
 
 
-class Candidate(NamedTuple):
+class _Candidate(NamedTuple):
     """A blend."""
 
     head: Linear
     sharpness: float  # what the logits are multiplied by
 
 
-def candidates(own: Linear, other: Linear, train: Features) -> Iterator[Candidate]:
+def candidates(own: Linear, other: Linear, train: Features) -> Iterator[_Candidate]:
     r"""The mean of two heads with the discriminant of ``train``, the first to prefer in a tie.
 
     .. math:: z = \tau\, \Bigl((1 - \rho) \frac{z_1 + z_2}{2}
@@ -63,7 +63,7 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[Candidat
     scaled = discriminant.times(SHARE * level / _spread(discriminant, train))
     heads = own.times((1 - SHARE) / 2).plus(other, (1 - SHARE) / 2)
     for sharpness in SHARPNESS:
-        yield Candidate(heads.plus(scaled, 1.0).times(sharpness), sharpness)
+        yield _Candidate(heads.plus(scaled, 1.0).times(sharpness), sharpness)
 
 
 def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:

@@ -35,7 +35,7 @@ PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26
 
 
-class Piece(NamedTuple):
+class _Piece(NamedTuple):
     """Features of some pictures."""
 
     rows: list[int]  # of the split
@@ -106,7 +106,7 @@ class FrozenBackbone:
             export_onnx(self.network, image_size=size, mean=mean, std=std, path=path)
             return open_graph(path.read_bytes(), threads=1)
 
-    def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[Piece]:
+    def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[_Piece]:
         """A picture at a time in as many threads as cores, as the server and `calibrate` do it."""
         graph = self._graph
 
@@ -120,14 +120,14 @@ class FrozenBackbone:
         with closing(in_order(features, rows)) as results:
             while some := list(islice(results, PHOTOS_AT_ONCE)):
                 good = [(row, values) for row, values in some if not isinstance(values, str)]
-                yield Piece(
+                yield _Piece(
                     [row for row, _ in good],
                     np.array([values for _, values in good]),
                     [problem for _, problem in some if isinstance(problem, str)],
                 )
 
     @torch.inference_mode()
-    def _by_torch(self, pictures: Pictures, rows: list[int]) -> Generator[Piece]:
+    def _by_torch(self, pictures: Pictures, rows: list[int]) -> Generator[_Piece]:
         """In batches, in float32 whatever the precision of the run."""
         backbone, device = self.network.backbone, self.compute.device
         network = PictureNetwork(backbone, self.preprocess.mean, self.preprocess.std)
@@ -135,10 +135,10 @@ class FrozenBackbone:
         batches = EvaluationBatches(pictures, PHOTOS_AT_ONCE, np.array(rows))
         for batch in prepared(batches, workers=self.workers, pin=self.compute.on_gpu):
             if batch.problems:
-                yield Piece([], np.empty(0, np.float32), batch.problems)
+                yield _Piece([], np.empty(0, np.float32), batch.problems)
             else:
                 features = network(batch.images.to(device, non_blocking=True))
-                yield Piece(batch.rows.tolist(), features.cpu().numpy(), ())
+                yield _Piece(batch.rows.tolist(), features.cpu().numpy(), ())
 
 
 def _photo_ids(split: Split) -> tuple[list[bytes], list[bytes]]:

@@ -90,21 +90,27 @@ class ValidationOf:
         }
         ranks = {head: np.concatenate(parts) for head, parts in self._ranks.items()}
         top_1 = {head: int((rank == 0).sum()) / self._rows for head, rank in ranks.items()}
-        mean = _row_mean
-        if metric.macro:
-            mean = partial(class_mean, labels=np.concatenate(self._labels))
-        if metric.fixed_size:
-            kind = SCORE_KINDS[0]  # all rank the classes alike
-            values = {
-                Served(head=head, score_kind=kind): mean(rank < metric.k)
-                for head, rank in ranks.items()
-            }
-        else:
-            values = {served: s.accuracy(metric.k, mean) for served, s in self._sets.items()}
         log_loss = {head: float(np.concatenate(x).mean()) for head, x in self._log_loss.items()}
         return Validation(
-            metric=metric, values=values, accuracy=by_k, top_1=top_1, log_loss=log_loss
+            metric=metric,
+            values=self._metric_values(ranks),
+            accuracy=by_k,
+            top_1=top_1,
+            log_loss=log_loss,
         )
+
+    def _metric_values(self, ranks: Mapping[str, NDArray[np.int64]]) -> dict[Served, float]:
+        """The figure that chooses the checkpoint, from the rank of the true class by head."""
+        metric, mean = self._metric, _row_mean
+        if metric.macro:
+            mean = partial(class_mean, labels=np.concatenate(self._labels))
+        if not metric.fixed_size:
+            return {served: each.accuracy(metric.k, mean) for served, each in self._sets.items()}
+        kind = SCORE_KINDS[0]  # all rank the classes alike
+        return {
+            Served(head=head, score_kind=kind): mean(rank < metric.k)
+            for head, rank in ranks.items()
+        }
 
 
 class _Sets:

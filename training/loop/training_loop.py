@@ -283,11 +283,7 @@ class Run:
             return
         with self.ranks.agreeing():
             self.read_sums()
-            if diverged or math.isnan(position.loss_sum):
-                raise self.diverged(f"the loss became NaN by step {position.step}")
-            weights = self.trained.network.parameters()
-            if not all(bool(weight.isfinite().all()) for weight in weights):
-                raise self.diverged(f"weights are no longer finite after step {position.step}")
+            self.check_finite(diverged=diverged)
         self.save()
         if stop:
             again = f"with: florilege train --resume --out {self.folder.path}"
@@ -295,6 +291,14 @@ class Run:
                 again = "with the same command and --resume"
             self.say(f"stopped; continue {again}")
             raise KeyboardInterrupt
+
+    def check_finite(self, *, diverged: bool) -> None:
+        """Refuse to save a run that has diverged, here or as another process says."""
+        step = self.position.step
+        if diverged or math.isnan(self.position.loss_sum):
+            raise self.diverged(f"the loss became NaN by step {step}")
+        if not all(bool(weight.isfinite().all()) for weight in self.trained.network.parameters()):
+            raise self.diverged(f"weights are no longer finite after step {step}")
 
     def save(self) -> None:
         """Write ``last.pt``."""

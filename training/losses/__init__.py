@@ -86,19 +86,18 @@ def build(name: str, **parameters: Any) -> Loss:
     if name not in LOSSES:
         listed = ", ".join(LOSSES)
         raise ValueError(f"loss must be one of {listed}, got {name!r}{meant(name, LOSSES)}")
-    allowed = _parameters(name)
-    unknown = [key for key in parameters if key not in allowed]
-    missing = [
-        key
-        for key, parameter in allowed.items()
-        if parameter.default is parameter.empty and key not in parameters
-    ]
-    if unknown or missing:
+    signature = _parameters(name)
+    required = [key for key, each in signature.items() if each.default is each.empty]
+    unknown = [key for key in parameters if key not in signature]
+    missing = [key for key in required if key not in parameters]
+    listed = f"its parameters are {', '.join(signature)}"
+    if unknown:
         holders = [key for key in LOSSES if set(unknown) <= set(_parameters(key))]
-        also = f" ({', '.join(holders)} has)" if len(holders) == 1 else ""
-        what = f"has no {', '.join(unknown)}{also}" if unknown else f"needs {', '.join(missing)}"
-        near = "".join(meant(key, allowed) for key in unknown[:1])
-        raise ValueError(f"loss {name} {what}; its parameters are {', '.join(allowed)}{near}")
+        also = f" ({holders[0]} has)" if len(holders) == 1 else ""
+        near = meant(unknown[0], signature)
+        raise ValueError(f"loss {name} has no {', '.join(unknown)}{also}; {listed}{near}")
+    if missing:
+        raise ValueError(f"loss {name} needs {', '.join(missing)}; {listed}")
     return LOSSES[name](**parameters)
 
 

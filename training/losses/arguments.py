@@ -92,11 +92,7 @@ def check_parameters(**parameters: Any) -> None:
     """Refuse parameters that are out of range; a name has the same range in every loss."""
     for name, value in parameters.items():
         if name in NUMBERS:
-            words, holds = NUMBERS[name]
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise ValueError(f"{name} must be a number, got {value!r}")
-            if not holds(value):  # as for NaN
-                raise ValueError(f"{name} must be {words}, got {value}")
+            _check_number(name, value)
         elif name in WHOLE and (not is_integer(value) or value < WHOLE[name]):
             raise ValueError(f"{name} must be an integer of at least {WHOLE[name]}, got {value}")
         elif name in WORDS and value not in WORDS[name]:
@@ -104,6 +100,14 @@ def check_parameters(**parameters: Any) -> None:
             raise ValueError(f"{name} must be {words}, got {value!r}")
         elif name == "generator" and not isinstance(value, Generator | None):
             raise ValueError(f"generator must be a torch.Generator, got {value!r}")
+
+
+def _check_number(name: str, value: object) -> None:
+    words, holds = NUMBERS[name]
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    if not holds(value):  # as for NaN
+        raise ValueError(f"{name} must be {words}, got {value}")
 
 
 def check_k(k: int, classes: int) -> None:

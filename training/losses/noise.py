@@ -134,9 +134,9 @@ def imbalanced_noised_top_k(
 
 def _noised_hinge(scores: Tensor, labels: Tensor, rank: Rank, margins: Tensor | float) -> Tensor:
     if labels.is_floating_point():
-        return hinge(scores, labels, kth_largest(scores, None, rank), margins)
+        return hinge(scores, labels, _kth_largest(scores, None, rank), margins)
     margin = margins[labels] if isinstance(margins, Tensor) else margins
-    return (margin + kth_largest(scores, labels, rank)).clamp_min(0)
+    return (margin + _kth_largest(scores, labels, rank)).clamp_min(0)
 
 
 class NoisedTopK(ExampleLoss, function=noised_top_k):
@@ -180,10 +180,10 @@ def noised_kth_largest(
     classes = check_matrix(scores)
     if not is_integer(k) or not 1 <= k <= classes:
         raise ValueError(f"k must be an integer in [1, {classes}], got {k}")
-    return kth_largest(working(scores), None, rank)
+    return _kth_largest(working(scores), None, rank)
 
 
-def kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
+def _kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
     """Mean k-th largest score under noise, less the score of the label if labels are given."""
     check_parameters(epsilon=rank.epsilon, noise_samples=rank.noise_samples, sharing=rank.sharing)
     samples, noise = rank.noise_samples, rank.noise

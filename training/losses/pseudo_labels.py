@@ -104,7 +104,7 @@ def largest(keys: Tensor, count: int) -> Tensor:
     """
     count = min(count, keys.numel())
     waits = keys.device.type == "cpu" and not torch.compiler.is_compiling()
-    few = reaching(keys, count) if waits else nearby(keys, count)
+    few = reaching(keys, count) if waits else _nearby(keys, count)
     return few[_largest(keys[few], count)]
 
 
@@ -122,7 +122,7 @@ def reaching(keys: Tensor, count: int) -> Tensor:
     return below.logical_not_().nonzero().flatten()
 
 
-def nearby(keys: Tensor, count: int) -> Tensor:
+def _nearby(keys: Tensor, count: int) -> Tensor:
     """Positions of at least the ``count`` largest values, in order, as many whatever the values.
 
     They lie within the ``count`` chunks whose maxima are largest, or after the last whole chunk.

@@ -91,7 +91,7 @@ def two_head_average_k(
     """
     check_parameters(average_k=average_k, alpha=alpha, candidates=candidates)
     ranks = world_size(candidates)
-    entries = read_labels(sccp_logits, labels, weight, ignore_index, ranks)
+    entries = _read_labels(sccp_logits, labels, weight, ignore_index, ranks)
     check_average_k(average_k, sccp_logits.shape[-1])
     log_p = _log_softmax(sccp_logits)
     counts = (candidate_count(average_k, entries.rows), candidate_count(average_k, entries.batch))
@@ -99,7 +99,7 @@ def two_head_average_k(
     return _loss(multi_label_logits, log_p, entries, selection, alpha) * ranks
 
 
-class Recent(NamedTuple):
+class _Recent(NamedTuple):
     """What is kept of an earlier batch."""
 
     rows: Tensor  # counted rows of all ranks, int64
@@ -130,7 +130,7 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         super().__init__(**parameters)
         check_parameters(recent_batches=recent_batches)
         self.recent_batches = recent_batches
-        self._recent: deque[Recent] = deque(maxlen=recent_batches)
+        self._recent: deque[_Recent] = deque(maxlen=recent_batches)
         self.register_buffer("mean_set_size", torch.tensor(0.0), persistent=False)
 
     @property
@@ -141,7 +141,7 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
     def forward(self, multi_label_logits: Tensor, sccp_logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch; shapes and errors as in :func:`two_head_average_k`."""
         ranks = world_size(self.candidates)
-        entries = read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
+        entries = _read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
         log_p = _log_softmax(sccp_logits)
         check_average_k(self.average_k, sccp_logits.shape[-1])
         selection = self._select(_keys(log_p, entries), entries, ranks)
@@ -150,7 +150,7 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         loss = _loss(multi_label_logits, log_p, entries, selection, self.alpha) * ranks
         return loss if self.reduction == "mean" else loss * entries.rows
 
-    def _select(self, keys: Tensor, entries: "LabelledEntries", ranks: int) -> Candidates:
+    def _select(self, keys: Tensor, entries: "_LabelledEntries", ranks: int) -> Candidates:
         window = list(self._recent) if self.training else []
         rows = sum((each.rows for each in window), entries.rows)
         batch = sum((each.batch for each in window), entries.batch)
@@ -158,7 +158,7 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         recent = [each.values.to(keys) for each in window]
         selection = select(keys, *counts, ranks=ranks, recent=recent)
         if self.recent_batches and self.training:
-            self._recent.append(Recent(entries.rows, entries.batch, selection.largest))
+            self._recent.append(_Recent(entries.rows, entries.batch, selection.largest))
         return selection
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -167,12 +167,12 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore the recent values of a checkpoint."""
-        recent = (Recent(*each) for each in state["recent"])
+        recent = (_Recent(*each) for each in state["recent"])
         self._recent = deque(recent, maxlen=self.recent_batches)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledEntries:
+class _LabelledEntries:
     """The entries that carry a label, and the counts that the sums are divided by."""
 
     entries: Tensor  # flat positions, int64 (labels,)
@@ -185,9 +185,9 @@ class LabelledEntries:
     batch: int  # rows of all ranks
 
 
-def read_labels(
+def _read_labels(
     logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, ranks: int
-) -> LabelledEntries:
+) -> _LabelledEntries:
     """Find the labelled entries of this rank and count those of all ranks.
 
     On a GPU this waits for the device where targets are soft, and where there are several ranks.
@@ -214,7 +214,7 @@ def read_labels(
     if ranks > 1:
         counts, batch = _over_ranks(counts, batch)
     divisor, rows, labelled = counts
-    return LabelledEntries(
+    return _LabelledEntries(
         entries=entries,
         counted=is_counted,
         shares=shares,
@@ -245,7 +245,7 @@ def _below(left_out: Tensor, like: Tensor) -> Tensor:
     return torch.full_like(left_out, torch.inf, dtype=like.dtype).masked_fill_(left_out, -torch.inf)
 
 
-def _keys(log_p: Tensor, entries: LabelledEntries) -> Tensor:
+def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
     """What candidates are ranked by, flat; a masked class stays above the labels' ``-inf``."""
     keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
     torch.minimum(keys, entries.ceiling, out=keys)
@@ -255,7 +255,7 @@ def _keys(log_p: Tensor, entries: LabelledEntries) -> Tensor:
 def _loss(
     multi_label_logits: Tensor,
     log_p: Tensor,
-    entries: LabelledEntries,
+    entries: _LabelledEntries,
     selection: Candidates,
     alpha: float,
 ) -> Tensor:
@@ -273,7 +273,7 @@ def _loss(
 
 @torch.no_grad()
 def _multi_label(
-    scores: Tensor, entries: LabelledEntries, selection: Candidates, alpha: float
+    scores: Tensor, entries: _LabelledEntries, selection: Candidates, alpha: float
 ) -> tuple[Tensor, Tensor]:
     """The three terms of the multi-label head with their gradient, in one pass over the scores.
 

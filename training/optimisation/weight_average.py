@@ -43,7 +43,7 @@ class WeightAverage(nn.Module):
             else:
                 average.copy_(current)
         if ours:
-            torch._foreach_lerp_(ours, theirs, 1 - share_kept(self.decay, steps))
+            torch._foreach_lerp_(ours, theirs, 1 - _share_kept(self.decay, steps))
         self.n_averaged += 1
 
 
@@ -52,11 +52,11 @@ def _tensors(network: nn.Module) -> chain[Tensor]:
     return chain(network.parameters(), network.buffers())
 
 
-def share_kept(decay: float, steps: int) -> float:
+def _share_kept(decay: float, steps: int) -> float:
     """The share of an average over ``steps`` steps that the next one keeps.
 
     Example:
-        >>> share_kept(0.999, 1), share_kept(0.999, 90), share_kept(0.999, 10**6)
+        >>> _share_kept(0.999, 1), _share_kept(0.999, 90), _share_kept(0.999, 10**6)
         (0.18181818181818182, 0.91, 0.999)
     """
     return min(decay, (1 + steps) / (10 + steps))

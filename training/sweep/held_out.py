@@ -17,7 +17,7 @@ from florilege.training.sweep.sweep_record import FIGURES
 RULES = ("average_k", "top_k")
 
 
-def measuring_device(trained_on: str) -> str:
+def _measuring_device(trained_on: str) -> str:
     """Where bundles are calibrated and evaluated: on a GPU only if ONNX Runtime can use it too."""
     return "cpu" if trained_on == "cpu" else "auto"
 
@@ -53,7 +53,7 @@ def tested(run: Path, bundle: Path, *, head: str, score_kind: str) -> list[dict[
     """
     folder = RunFolder(run)
     config = folder.read_config()
-    device = measuring_device(config.device)
+    device = _measuring_device(config.device)
     export_run(run, bundle)
     calibrate_bundle(
         bundle,

@@ -100,21 +100,17 @@ class Record:
 
     def tested(self) -> dict[str, dict[float, dict[str, Mean]]]:
         """Means of the chosen setting on test: by rule, K and figure; empty before that."""
-        values: dict[str, dict[float, dict[str, list[float]]]] = {}
         runs = self.chosen()
         if not runs or any(run.test is None for run in runs):
             return {}
+        by_seed: dict[tuple[str, float], list[dict[str, Any]]] = {}
         for row in (row for run in runs for row in run.test or ()):
-            figures = values.setdefault(row["rule"], {}).setdefault(row["k"], {})
-            for name in FIGURES:
-                figures.setdefault(name, []).append(row[name])
-        return {
-            rule: {
-                k: {name: Mean.of(by_seed) for name, by_seed in figures.items()}
-                for k, figures in by_k.items()
-            }
-            for rule, by_k in values.items()
-        }
+            by_seed.setdefault((row["rule"], row["k"]), []).append(row)
+        means = dict[str, dict[float, dict[str, Mean]]]()
+        for (rule, k), rows in by_seed.items():
+            figures = {name: Mean.of([row[name] for row in rows]) for name in FIGURES}
+            means.setdefault(rule, {})[k] = figures
+        return means
 
     def to_plain(self) -> dict[str, Any]:
         """For JSON: the record, and what follows from it."""

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from florilege.training.batches.augment import (
     DRAWS,
+    _crop_box,
+    _recoloured,
+    _rotated,
     augment,
-    crop_box,
-    recoloured,
     resized,
-    rotated,
     shifted,
 )
 from florilege.training.config import AugmentConfig, Border
@@ -80,26 +80,26 @@ def test_a_crop_lies_inside_the_picture(
     config = AugmentConfig(
         min_area=low, max_area=min(1.0, low + above * (1 - low)), max_stretch=stretch
     )
-    left, top, right, bottom = crop_box(width, height, config, draws)
+    left, top, right, bottom = _crop_box(width, height, config, draws)
     assert 0 <= left < right <= width
     assert 0 <= top < bottom <= height
 
 
 def test_a_crop_has_the_area_and_shape_it_was_drawn() -> None:
     config = AugmentConfig(min_area=0.25, max_area=0.75, max_stretch=4.0)
-    left, top, right, bottom = crop_box(400, 100, config, [0.0, 1.0, 0.0, 0.5])
+    left, top, right, bottom = _crop_box(400, 100, config, [0.0, 1.0, 0.0, 0.5])
     assert (right - left) * (bottom - top) == pytest.approx(0.25 * 100 * 100)
     assert (right - left) / (bottom - top) == pytest.approx(4.0)
     assert left == 0
     assert (top + bottom) / 2 == pytest.approx(50)
-    left, top, right, bottom = crop_box(100, 100, config, [1.0, 0.5, 1.0, 0.0])
+    left, top, right, bottom = _crop_box(100, 100, config, [1.0, 0.5, 1.0, 0.0])
     assert right - left == pytest.approx(100 * math.sqrt(0.75))
     assert (right, top) == (100, 0)
 
 
 def test_a_fixed_area_is_the_random_crop_of_224_from_256() -> None:
     config = AugmentConfig(min_area=0.765625, max_area=0.765625, max_stretch=1.0)
-    left, top, right, bottom = crop_box(400, 256, config, [0.3, 0.9, 0.25, 1.0])
+    left, top, right, bottom = _crop_box(400, 256, config, [0.3, 0.9, 0.25, 1.0])
     assert (right - left, bottom - top) == pytest.approx((224, 224))
     assert (left, bottom) == pytest.approx((44, 256))
 
@@ -141,7 +141,7 @@ def test_a_black_shift_is_the_random_crop_of_a_picture_padded_with_zeros(
 
 def test_a_black_border_is_what_a_rotation_leaves() -> None:
     white = np.full((20, 20, 3), 255, dtype=np.uint8)
-    turned = rotated(white, 45.0, "black")
+    turned = _rotated(white, 45.0, "black")
     assert turned[0, 0].max() == 0
     assert turned[10, 10].min() == 255
     config = AugmentConfig(**PLAIN, rotate=90.0, border="black")
@@ -152,13 +152,13 @@ def test_a_black_border_is_what_a_rotation_leaves() -> None:
 
 def test_a_quarter_turn_is_exact() -> None:
     picture = _picture(20, 20)
-    np.testing.assert_array_equal(rotated(picture, 90.0), np.rot90(picture))
-    np.testing.assert_array_equal(rotated(picture, 0.0), picture)
+    np.testing.assert_array_equal(_rotated(picture, 90.0), np.rot90(picture))
+    np.testing.assert_array_equal(_rotated(picture, 0.0), picture)
 
 
 def test_a_rotation_leaves_no_black_corners() -> None:
     white = np.full((20, 20, 3), 255, dtype=np.uint8)
-    assert rotated(white, 45.0).min() == 255
+    assert _rotated(white, 45.0).min() == 255
 
 
 def test_the_rotation_spans_its_range_both_ways() -> None:
@@ -172,12 +172,12 @@ def test_the_rotation_spans_its_range_both_ways() -> None:
 
 def test_brightness_contrast_and_saturation_are_scaled() -> None:
     grey = np.full((4, 4, 3), 100, dtype=np.uint8)
-    assert recoloured(grey, [1.5, 1.0, 1.0]).mean() == pytest.approx(150, abs=1)
+    assert _recoloured(grey, [1.5, 1.0, 1.0]).mean() == pytest.approx(150, abs=1)
     picture = _picture(10, 10)
-    assert recoloured(picture, [1.0, 0.5, 1.0]).std() < 0.6 * picture.std()
-    flat = recoloured(picture, [1.0, 1.0, 0.0])
+    assert _recoloured(picture, [1.0, 0.5, 1.0]).std() < 0.6 * picture.std()
+    flat = _recoloured(picture, [1.0, 1.0, 0.0])
     assert (flat[..., 0] == flat[..., 1]).all()
-    np.testing.assert_array_equal(recoloured(picture, [1.0, 1.0, 1.0]), picture)
+    np.testing.assert_array_equal(_recoloured(picture, [1.0, 1.0, 1.0]), picture)
 
 
 def test_colour_changes_are_centred_on_no_change() -> None:

@@ -13,8 +13,8 @@ from florilege.training.batches.data_loader import (
     Batch,
     BatchLoader,
     Sources,
+    _split_batches,
     open_sources,
-    split_batches,
 )
 from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig
@@ -153,6 +153,6 @@ def test_pictures_in_memory_need_no_workers_and_others_all_cores_but_one(
     ("rows", "sizes"), [(8, [4, 4]), (10, [4, 4, 2]), (9, [4, 5]), (3, [3]), (1, [1]), (5, [5])]
 )
 def test_a_last_single_row_joins_the_batch_before(rows: int, sizes: list[int]) -> None:
-    batches = split_batches(np.arange(rows), 4)
+    batches = _split_batches(np.arange(rows), 4)
     assert [len(batch) for batch in batches] == sizes
     np.testing.assert_array_equal(np.concatenate(batches), np.arange(rows))

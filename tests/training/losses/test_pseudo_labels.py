@@ -11,9 +11,9 @@ from torch import Tensor
 
 from florilege.training.losses import pseudo_labels
 from florilege.training.losses.pseudo_labels import (
+    _nearby,
     candidate_count,
     largest,
-    nearby,
     reaching,
     select,
     share,
@@ -44,7 +44,7 @@ def test_the_largest_are_those_of_a_full_sort_with_ties_in_order(
 
 @pytest.mark.parametrize("count", [1, 3, 17, 200])
 @pytest.mark.parametrize("levels", [1, 2, 50, 100_000])
-@pytest.mark.parametrize("way", [reaching, nearby])
+@pytest.mark.parametrize("way", [reaching, _nearby])
 def test_many_keys_with_few_levels_are_chosen_in_order(
     count: int,
     levels: int,

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from florilege.training.optimisation.weight_average import WeightAverage, share_kept
+from florilege.training.optimisation.weight_average import WeightAverage, _share_kept
 
 
 def _network() -> nn.Sequential:
@@ -37,7 +37,7 @@ def test_it_has_the_bits_and_the_state_of_torchs_own() -> None:
 
     def update(ours: list[torch.Tensor], theirs: list[torch.Tensor], steps: torch.Tensor) -> None:
         if ours[0].is_floating_point():
-            torch._foreach_lerp_(ours, theirs, 1 - share_kept(decay, int(steps)))
+            torch._foreach_lerp_(ours, theirs, 1 - _share_kept(decay, int(steps)))
         else:
             torch._foreach_copy_(ours, theirs)
 
@@ -76,6 +76,6 @@ def test_the_first_step_is_copied_and_what_stays_fixed_stays_the_same() -> None:
 
 
 def test_the_share_rises_to_the_decay() -> None:
-    shares = [share_kept(0.9, steps) for steps in range(1, 200)]
+    shares = [_share_kept(0.9, steps) for steps in range(1, 200)]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (2 / 11, 0.9)

@@ -47,5 +47,5 @@ def test_the_cpu_wheel_beside_a_gpu_is_said(
 
 
 def test_a_cpu_measures_what_a_cpu_trained() -> None:
-    assert held_out.measuring_device("cpu") == "cpu"
-    assert held_out.measuring_device("cuda") == held_out.measuring_device("auto") == "auto"
+    assert held_out._measuring_device("cpu") == "cpu"
+    assert held_out._measuring_device("cuda") == held_out._measuring_device("auto") == "auto"
