@@ -134,8 +134,8 @@ def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Findi
 def _thinned(whole: Listing, listing: Listing) -> dict[str, int] | None:
     if "train" not in listing.splits:
         return None
-    pictures, sample = (len(each.splits["train"].names) for each in (whole, listing))
-    return {"pictures": pictures, "kept": sample}
+    pictures, sample = whole.splits["train"].names, listing.splits["train"].names
+    return {"pictures": len(pictures), "kept": len(sample)}
 
 
 def _noise(listing: Listing) -> Noise | None:

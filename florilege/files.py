@@ -20,8 +20,8 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
     Raises:
         OSError: The disk is full or the folder cannot be written; it names ``path``.
     """
-    with _naming(path):
-        _write(path, content)
+    with _naming(path), atomic_writer(path) as file:
+        file.write(content)
     with suppress(OSError):  # the file is in place already
         sync_folder(path.parent)
 
@@ -40,11 +40,6 @@ def _naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise
-
-
-def _write(path: Path, content: bytes | memoryview) -> None:
-    with atomic_writer(path) as file:
-        file.write(content)
 
 
 @contextmanager

@@ -220,19 +220,15 @@ def _parsed(content: bytes) -> onnx.ModelProto:
 def _beside(model: onnx.ModelProto, folder: Path) -> dict[str, str]:
     """Hashes of the files that hold weights, checked to lie in the model's folder."""
     hashes = {}
-    for name in sorted(set(_locations(model))):
+    external = filter(external_data_helper.uses_external_data, model.graph.initializer)
+    locations = {external_data_helper.ExternalDataInfo(tensor).location for tensor in external}
+    for name in sorted(locations):
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"its weights are said to lie in {name}, outside of its folder")
         with path.open("rb") as file:
             hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return hashes
-
-
-def _locations(model: onnx.ModelProto) -> Iterator[str]:
-    for tensor in model.graph.initializer:
-        if external_data_helper.uses_external_data(tensor):
-            yield external_data_helper.ExternalDataInfo(tensor).location
 
 
 def _check_version(path: Path, model: onnx.ModelProto) -> None:
