@@ -107,6 +107,17 @@ def test_the_commands_answer(installed: Installed, files: Path) -> None:
     ran(installed("doctor"))
 
 
+def test_a_package_that_brings_a_folder_of_ours_may_come_and_go(
+    installed: Installed, environment: Path, files: Path
+) -> None:
+    pip(environment, "install", "--no-deps", "uncertainty-calibration==0.1.4")
+    theirs = environment.glob("lib/python*/site-packages/calibration/calibrators.py")
+    assert len(list(theirs)) == 1
+    shipped.check_commands(installed, str(files))
+    pip(environment, "uninstall", "--yes", "uncertainty-calibration")
+    shipped.check_commands(installed, str(files))
+
+
 def test_the_server_answers_and_stops(installed: Installed, files: Path) -> None:
     with installed.started("serve", str(files / "bundle"), "--port", "0") as server:
         assert server.stderr is not None
