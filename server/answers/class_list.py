@@ -6,8 +6,8 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.common_names import LANGUAGES_KEPT, taxon
+from florilege.models.classes import ClassInfo
+from florilege.server.answers.common_names import LANGUAGES_KEPT, TaxonTable, language_of
 from florilege.server.schemas import ClassEntry
 
 SEPARATOR: Final = "\0"  # in no name
@@ -20,11 +20,11 @@ class ClassCatalogue:
     Lists of 10,000 classes take milliseconds.
     """
 
-    def __init__(self, table: ClassTable) -> None:
-        self._table = table
+    def __init__(self, taxa: TaxonTable) -> None:
+        self._table = table = taxa.classes
         self._names = [_names(item) for item in table]
         self._languages = frozenset(language for item in table for language in item.by_language)
-        self._entry = lru_cache(maxsize=LANGUAGES_KEPT * len(table))(partial(_entry, table))
+        self._entry = lru_cache(maxsize=LANGUAGES_KEPT * len(table))(partial(_entry, taxa))
 
     def __contains__(self, class_id: str) -> bool:
         return class_id in self._table.index_of
@@ -51,17 +51,13 @@ class ClassCatalogue:
         return b'{"total":%d,"classes":[%b]}' % (len(matches), entries)
 
     def _entry_at(self, index: int, languages: Sequence[str]) -> bytes:
-        names = self._table.items[index].by_language
-        return self._entry(index, next((each for each in languages if names.get(each)), None))
+        return self._entry(index, language_of(self._table.items[index], languages))
 
 
-def _entry(table: ClassTable, index: int, language: str | None) -> bytes:
-    item = table.items[index]
-    entry = ClassEntry(
-        class_id=item.id,
-        taxon=taxon(item, [] if language is None else [language]),
-        training_count=item.training_count,
-    )
+def _entry(taxa: TaxonTable, index: int, language: str) -> bytes:
+    item = taxa.classes.items[index]
+    taxon = taxa.taxon(item, [language])
+    entry = ClassEntry(class_id=item.id, taxon=taxon, training_count=item.training_count)
     return _ENTRY.dump_json(entry)
 
 

@@ -62,9 +62,10 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*chain, FALLBACK]))
 
 
-def taxon(item: ClassInfo, languages: Sequence[str]) -> Taxon:
-    """The taxon of a class, named in the first of a `fallback_chain` that has any name."""
-    return _taxon_in(item, _language_of(item, languages))
+def language_of(item: ClassInfo, languages: Sequence[str]) -> str:
+    """The first of a `fallback_chain` in which a class has any name; empty where there is none."""
+    by_language = item.by_language
+    return next((each for each in languages if by_language.get(each)), "")
 
 
 class TaxonTable:
@@ -75,30 +76,21 @@ class TaxonTable:
         self._taxon = lru_cache(maxsize=LANGUAGES_KEPT * len(classes))(self._make)
 
     def taxon(self, item: ClassInfo, languages: Sequence[str]) -> Taxon:
-        """As `taxon`, for one of its classes."""
-        return self._taxon(item.id, _language_of(item, languages))
+        """The taxon of a class, named in the first of a `fallback_chain` that has any name."""
+        return self._taxon(item.id, language_of(item, languages))
 
     def _make(self, class_id: str, language: str) -> Taxon:
-        return _taxon_in(self.classes[self.classes.index_of[class_id]], language)
-
-
-def _language_of(item: ClassInfo, languages: Sequence[str]) -> str:
-    """The first of some languages in which a class has names; empty where there is none."""
-    by_language = item.by_language
-    return next((each for each in languages if by_language.get(each)), "")
-
-
-def _taxon_in(item: ClassInfo, language: str) -> Taxon:
-    names = item.by_language.get(language, ())
-    return Taxon(
-        scientific_name=item.scientific_name,
-        genus=item.genus,
-        family=item.family,
-        ids={"gbif": item.gbif},
-        common_names=[CommonName(name=name, lang=language) for name in names],
-        link=item.link,
-        thumbnail=_thumbnail(item),
-    )
+        item = self.classes[self.classes.index_of[class_id]]
+        names = item.by_language.get(language, ())
+        return Taxon(
+            scientific_name=item.scientific_name,
+            genus=item.genus,
+            family=item.family,
+            ids={"gbif": item.gbif},
+            common_names=[CommonName(name=name, lang=language) for name in names],
+            link=item.link,
+            thumbnail=_thumbnail(item),
+        )
 
 
 def _thumbnail(item: ClassInfo) -> ThumbnailInfo | None:

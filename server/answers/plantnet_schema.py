@@ -12,7 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from florilege.models.classes import ClassInfo
 from florilege.models.latin_names import without_author
-from florilege.server.answers.common_names import fallback_chain, taxon
+from florilege.server.answers.common_names import TaxonTable, fallback_chain
 from florilege.server.schemas import (
     Answer,
     Model,
@@ -232,12 +232,13 @@ def plantnet_name(full: str) -> PlantNetName:
     )
 
 
-def listed_species(item: ClassInfo, language: str) -> PlantNetListedSpecies:
+def listed_species(item: ClassInfo, taxa: TaxonTable, language: str) -> PlantNetListedSpecies:
     """A species as the lists of that API have it."""
-    name, names = plantnet_name(item.scientific_name), taxon(item, fallback_chain([language]))
+    name = plantnet_name(item.scientific_name)
+    names = taxa.taxon(item, fallback_chain([language])).common_names
     return PlantNetListedSpecies(
         id=item.id,
-        common_names=[each.name for each in names.common_names],
+        common_names=[each.name for each in names],
         scientific_name_without_author=name.scientific_name_without_author,
         scientific_name_authorship=name.scientific_name_authorship,
         gbif_id=int(item.gbif) if item.gbif and item.gbif.isdecimal() else None,

@@ -37,7 +37,7 @@ class BundleInfo:
                 feedback_licence=settings.feedback_licence,
             )
         )
-        self.classes = ClassCatalogue(bundle.classes)
+        self.classes = ClassCatalogue(pipeline.taxa)
         self._list = lru_cache(maxsize=LISTS_KEPT)(partial(_list, self.classes))
         self.thumbnails = {
             name: CachedResponse(picture, "image/jpeg", max_age_s=MAX_AGE_S)

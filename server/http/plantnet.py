@@ -20,7 +20,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from florilege.models.classes import ClassInfo
-from florilege.server.answers.common_names import FALLBACK
+from florilege.server.answers.common_names import FALLBACK, TaxonTable
 from florilege.server.answers.plantnet_schema import (
     EVERYTHING,
     UNDETECTED,
@@ -104,14 +104,14 @@ class _SpeciesParameters(BaseModel):
     page: int | None = Field(None, ge=1, description="From 1, together with pageSize.")
     page_size: int | None = Field(None, ge=1, alias="pageSize")
 
-    def select(self, classes: Sequence[ClassInfo]) -> list[PlantNetListedSpecies]:
+    def select(self, classes: Sequence[ClassInfo], taxa: TaxonTable) -> list[PlantNetListedSpecies]:
         """What it asks for of some classes."""
         start = self.prefix.casefold()
         matches = [item for item in classes if item.scientific_name.casefold().startswith(start)]
         if self.page is not None and self.page_size is not None:
             first = (self.page - 1) * self.page_size
             matches = matches[first : first + self.page_size]
-        return [listed_species(item, self.lang or FALLBACK) for item in matches]
+        return [listed_species(item, taxa, self.lang or FALLBACK) for item in matches]
 
 
 class _InTheirShape(APIRoute):
@@ -242,7 +242,9 @@ async def plantnet_project_species(
     classes = pipeline.bundle.classes if restriction is None else restriction.infos
 
     def listed() -> CachedResponse:
-        return CachedResponse(SPECIES.dump_json(query.select(classes), by_alias=True))
+        return CachedResponse(
+            SPECIES.dump_json(query.select(classes, pipeline.taxa), by_alias=True)
+        )
 
     return (await engine.in_side_thread(listed)).answer(request)
 

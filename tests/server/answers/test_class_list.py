@@ -1,15 +1,13 @@
 """Classes are listed as JSON, each written once per language."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-import florilege.server.answers.class_list
-from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.classes import ClassTable
 from florilege.server.answers.class_list import ClassCatalogue
-from florilege.server.answers.common_names import LANGUAGES_KEPT, taxon
+from florilege.server.answers.common_names import LANGUAGES_KEPT, TaxonTable
 from florilege.server.schemas import Taxon
 from tests.server import garden
 
@@ -17,20 +15,20 @@ TABLE = garden.classes()
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def languages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The languages in which taxa were made, one for each time."""
-    made: list[str] = []
+    make, languages = TaxonTable._make, list[str]()
 
-    def make(item: ClassInfo, languages: Sequence[str]) -> Taxon:
-        made.append(" ".join(languages))
-        return taxon(item, languages)
+    def noted(table: TaxonTable, class_id: str, language: str) -> Taxon:
+        languages.append(language)
+        return make(table, class_id, language)
 
-    monkeypatch.setattr(florilege.server.answers.class_list, "taxon", make)
-    return made
+    monkeypatch.setattr(TaxonTable, "_make", noted)
+    return languages
 
 
 def test_a_list_holds_the_entries_of_its_classes() -> None:
-    classes = ClassCatalogue(TABLE)
+    classes = ClassCatalogue(TaxonTable(TABLE))
     listed = json.loads(classes.find(["fr", "en"], "rosa", 2))
     entries = [json.loads(classes.entry(id_, ["fr", "en"])) for id_ in ("1001", "1002")]
     assert listed == {"total": 3, "classes": entries}
@@ -38,25 +36,25 @@ def test_a_list_holds_the_entries_of_its_classes() -> None:
     assert ("1001" in classes, "99" in classes) == (True, False)
 
 
-def test_a_class_is_written_once_in_the_language_that_it_is_shown_in(written: list[str]) -> None:
-    classes = ClassCatalogue(TABLE)
+def test_a_class_is_written_once_in_the_language_that_it_is_shown_in(languages: list[str]) -> None:
+    classes = ClassCatalogue(TaxonTable(TABLE))
     french = classes.find(["fr-ch", "fr", "en"], None, None)
-    assert len(written) == len(TABLE)
-    assert {"fr", "en", ""} == set(written)  # some have English names alone, one has none
+    assert len(languages) == len(TABLE)
+    assert {"fr", "en", ""} == set(languages)  # some have English names alone, one has none
     assert classes.find(["ja", "fr", "en"], None, 99) == french
     classes.find(["fr"], None, 2)
-    assert len(written) == len(TABLE)
+    assert len(languages) == len(TABLE)
     classes.find(["en"], None, None)
-    assert written.count("en") == len(TABLE) - 1
+    assert languages.count("en") == len(TABLE) - 1
 
 
-def test_of_many_languages_the_last_are_kept(written: list[str]) -> None:
+def test_of_many_languages_the_last_are_kept(languages: list[str]) -> None:
     names = {f"x{number}": ("name",) for number in range(LANGUAGES_KEPT + 1)}
     rose = replace(TABLE[0], common_names=names)
-    classes = ClassCatalogue(ClassTable((rose,)))
+    classes = ClassCatalogue(TaxonTable(ClassTable((rose,))))
     for language in names:
         classes.entry(rose.id, [language])
     classes.entry(rose.id, [f"x{LANGUAGES_KEPT}"])
-    assert len(written) == LANGUAGES_KEPT + 1
+    assert len(languages) == LANGUAGES_KEPT + 1
     classes.entry(rose.id, ["x0"])
-    assert len(written) == LANGUAGES_KEPT + 2
+    assert len(languages) == LANGUAGES_KEPT + 2

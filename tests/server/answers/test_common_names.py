@@ -4,14 +4,15 @@ from dataclasses import asdict
 
 import pytest
 
-from florilege.models.classes import ClassInfo, Thumbnail
+from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
 from florilege.server.answers.common_names import (
     MAX_LANGUAGES,
     MAX_TAG_LENGTH,
+    TaxonTable,
     _accepted_languages,
     fallback_chain,
-    taxon,
 )
+from florilege.server.schemas import Taxon
 
 LONGEST = "aaa" + "-aaaaaaa" * 4
 ROSE = ClassInfo(
@@ -26,6 +27,10 @@ ROSE = ClassInfo(
         "de": (),
     },
 )
+
+
+def taxon_of(item: ClassInfo, languages: list[str]) -> Taxon:
+    return TaxonTable(ClassTable((item,))).taxon(item, languages)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +82,13 @@ def test_the_chain_goes_to_the_base_language_and_ends_in_english() -> None:
 def test_names_come_from_the_first_language_that_has_any(
     wanted: str, names: list[str], lang: str
 ) -> None:
-    found = taxon(ROSE, fallback_chain([wanted]))
+    found = taxon_of(ROSE, fallback_chain([wanted]))
     assert [one.name for one in found.common_names] == names
     assert {one.lang for one in found.common_names} == {lang}
 
 
 def test_a_class_without_names_or_keys_has_empty_ones() -> None:
-    found = taxon(ClassInfo(id="2", scientific_name="X"), ["en"])
+    found = taxon_of(ClassInfo(id="2", scientific_name="X"), ["en"])
     assert found.common_names == []
     assert found.ids == {"gbif": None}
     assert (found.genus, found.family) == (None, None)
@@ -96,7 +101,7 @@ def test_a_class_without_names_or_keys_has_empty_ones() -> None:
 )
 def test_the_address_of_a_picture_spells_any_id(id_: str, written: str) -> None:
     about = Thumbnail(author="A", licence="CC0")
-    found = taxon(ClassInfo(id=id_, scientific_name="X", link="l", thumbnail=about), ["en"])
+    found = taxon_of(ClassInfo(id=id_, scientific_name="X", link="l", thumbnail=about), ["en"])
     assert found.link == "l"
     assert found.thumbnail is not None
     assert asdict(found.thumbnail) == {
