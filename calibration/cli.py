@@ -1,40 +1,34 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
 from florilege.calibration.calibrate.card_section import selection_note
-from florilege.calibration.calibrate.diagnostics import Findings, findings_of
-from florilege.calibration.calibrate.evaluate import Evaluation, evaluation_of
-from florilege.calibration.calibrate.gate import Gate, check_comparable, compare_outputs, read_gate
+from florilege.calibration.calibrate.evaluate import evaluate_outputs
+from florilege.calibration.calibrate.gate import Gate, check_comparable, read_gate
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.console import (
+from florilege.calibration.commands.console import (
     Titled,
-    audit_table,
     calibration_tables,
-    comparison_table,
-    evaluation_tables,
     lists_tables,
     print_json,
     summary,
 )
+from florilege.calibration.commands.evaluation import EvaluationOutput, PageMaker, measure
 from florilege.calibration.monitoring.audit import audit_file
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
-from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.data.dataset import split_name
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError, install_hint
-from florilege.files import check_writable, files_beside, write_atomic
+from florilege.files import check_writable, write_atomic
 from florilege.models.bundle import open_bundle
 from florilege.ray_tasks import Workers, demand_ray
 from florilege.settings import flags_of
@@ -51,6 +45,9 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the 
 AllRules = Annotated[
     bool, typer.Option("--all", help="Show every rule and guarantee, not only average_k.")
 ]
+Report = Annotated[
+    Path | None, typer.Option(help="File for a page about it, .html; needs the extra `report`.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -64,9 +61,7 @@ def calibrate(
     split: Annotated[
         str, typer.Option(help="Split to calibrate on, or part of one: test:0-0.3.")
     ] = "val",
-    report: Annotated[
-        Path | None, typer.Option(help="Folder for pictures; needs the extra `report`.")
-    ] = None,
+    report: Report = None,
     score_log: Annotated[
         Path | None, typer.Option(help="Score log of a server: calibrate from it, without --data.")
     ] = None,
@@ -91,41 +86,38 @@ def calibrate(
     if score_log is not None:
         if data is not None or report is not None:
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
-        if others := ", ".join(sorted(_flags_given(ctx) - WITH_SCORE_LOG)):
+        if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
             raise UsageError(f"--score-log keeps what was asked for before: leave out {others}")
-        outcome = recalibrate_bundle(bundle, score_log, approve=approve)
-        if as_json:
-            print_json(outcome.to_plain())
-        else:
-            typer.echo("\n".join(outcome.lines()))
-            if approve:
-                conclude(then=[("serve", bundle)])
+        _recalibrate(bundle, score_log, approve=approve, as_json=as_json)
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
     if approve:
         raise UsageError("--approve goes with --score-log LOG")
-    writer = nullcontext if report is None else _report(report)
+    page_file, write_page = None, None
+    if report is not None:
+        make_page, page_file = _page_maker(), _page_file(report)
+        write_page = partial(_write_page, page_file, make_page)
     record = calibrate_bundle(
         bundle,
         data,
         split,
         device=device,
         workers=_workers(ray, workers),
-        report=writer,
+        report=write_page,
         **dict(settings),
     )
     for caution in cautions(record):
         warn(caution)
-    shown = summary(record)
-    tables = [*calibration_tables(record, all_rules=all_rules), *lists_tables(shown)]
-    _show(shown, tables, as_json)
+    content = summary(record)
+    tables = [*calibration_tables(record, all_rules=all_rules), *lists_tables(content)]
+    _print_result(content, tables, as_json)
     if not as_json:
         every = f"; to list them: {command('bundle', 'inspect', bundle)}"
         conclude(
             f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
             *filter(None, [selection_note(record)]),
-            *([] if report is None else [f"pictures are in {report}"]),
+            *([] if page_file is None else [f"the report is {page_file}"]),
             then=[*_on_other_photos(bundle, data, split), ("serve", bundle)],
         )
 
@@ -147,9 +139,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Feedback of a server, instead of --data: its folder, or lines of JSON."),
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="File for a page about it, .html; needs the extra `report`.")
-    ] = None,
+    report: Report = None,
     device: Device = "auto",
     all_rules: AllRules = False,
     as_json: AsJson = False,
@@ -158,56 +148,44 @@ def evaluate(
 
     With --gate, the exit code is 5 if the bundle is worse than --baseline by more than allowed.
     """
-    allowed = _gate(data, baseline, gate, feedback_store)
-    drawn = None if report is None else _page(report, data)
-    content: dict[str, Any] = {}
-    tables: list[Titled] = []
-    reasons: list[str] = []
-    html: str | None = None
+    limits = _gate(data, baseline, gate, feedback_store)
+    make_page = None if report is None else _checked_page_maker(report, data)
+    audit = None
     if feedback_store is not None:
         record = read_record(open_bundle(bundle))
-        audited = audit_file(feedback_store, calibration_id=record.calibration_id)
+        audit = audit_file(feedback_store, calibration_id=record.calibration_id)
+    output = EvaluationOutput()
     if data is not None:
+        photos = partial(bundle_outputs, data=data, split=split, device=device)
         if baseline is not None:
-            check_comparable(bundle, baseline, data, split, device=device, gated=gate is not None)
-        shown = partial(bundle_outputs, data=data, split=split, device=device)
-        with shown(bundle) as new:
-            evaluation = evaluation_of(new)
-            for warning in evaluation.warnings:
-                warn(warning)
-            content = evaluation.to_plain()
-            tables = [*evaluation_tables(content, all_rules=all_rules), *lists_tables(content)]
-            older: Findings | None = None
-            if baseline is not None:
-                with shown(baseline) as old:
-                    compared = compare_outputs(new, old)
-                    if drawn is not None:
-                        older = findings_of(old.record, old.outputs)
-                reasons = [] if allowed is None else allowed.reasons(compared[0])
-                content["against"] = [asdict(comparison) for comparison in compared]
-                judged = {"passed": not reasons, "why": reasons}
-                content["gate"] = None if allowed is None else judged
-                tables.append(comparison_table(compared, str(baseline), all_rules=all_rules))
-            html = None if drawn is None else drawn(new, evaluation, older)
-    if feedback_store is not None:
-        content["audit"] = audited.to_plain()
-        tables.append(audit_table(audited))
-        for count, why in ((audited.other_calibrations, "answered by another calibration"),
-                           (audited.damaged, "damaged")):  # fmt: skip
-            if count:
-                warn(f"{count} rows of feedback left out: {why}")
-    _show(content, tables, as_json)
-    if report is not None and html is not None:
-        write_atomic(report, html.encode())
-    if reasons:
-        raise GateFailed("; ".join(reasons))
+            gated = gate is not None
+            check_comparable(bundle, baseline, data, split, device=device, gated=gated)
+        output = measure(photos, bundle, baseline, limits, make_page, all_rules=all_rules)
+    if audit is not None:
+        output.add_audit(audit)
+    _print_result(output.content, output.tables, as_json)
+    if report is not None and output.page is not None:
+        write_atomic(report, output.page.encode())
+    if output.failures:
+        raise GateFailed("; ".join(output.failures))
     if data is not None and not as_json:
-        hidden = len({entry["rule"] for entry in content["rules"]}) - 1
+        hidden = len({entry["rule"] for entry in output.content["rules"]}) - 1
         conclude(
             *([] if all_rules else [f"{hidden} more rules are shown with --all"]),
             *([] if report is None else [f"the report is {report}"]),
             then=[("serve", bundle)],
         )
+
+
+def _recalibrate(bundle: Path, score_log: Path, *, approve: bool, as_json: bool) -> None:
+    """Choose thresholds from traffic, and print what changes."""
+    outcome = recalibrate_bundle(bundle, score_log, approve=approve)
+    if as_json:
+        print_json(outcome.to_plain())
+        return
+    typer.echo("\n".join(outcome.lines()))
+    if approve:
+        conclude(then=[("serve", bundle)])
 
 
 def _workers(ray: bool, number: int | None) -> Workers | None:
@@ -220,7 +198,7 @@ def _workers(ray: bool, number: int | None) -> Workers | None:
     return Workers(number=number)
 
 
-def _flags_given(ctx: typer.Context) -> set[str]:
+def _typed_flags(ctx: typer.Context) -> set[str]:
     """The flags on the command line, not those set by the environment or a configuration file."""
     return {
         parameter.opts[0]
@@ -231,7 +209,7 @@ def _flags_given(ctx: typer.Context) -> set[str]:
     }
 
 
-def _show(content: object, tables: Iterable[Titled], as_json: bool) -> None:
+def _print_result(content: object, tables: Iterable[Titled], as_json: bool) -> None:
     if as_json:
         print_json(content)
         return
@@ -253,51 +231,53 @@ def _on_other_photos(bundle: Path, data: str, split: str) -> Iterator[tuple[str 
         yield (*verb, "--split", f"{part.name}:0-{part.start:g}")
 
 
-def _report(folder: Path) -> Callable[[CalibrationRecord], AbstractContextManager[None]]:
-    """What writes the report; asked for, and the folder made, before anything takes time."""
-    with _extra_report():
-        from florilege.calibration.calibrate.calibration_plots import write_pictures
+def _page_file(report: Path) -> Path:
+    """The file of the page; an earlier version made a folder of pictures of the same name."""
+    if report.suffix and not report.is_dir():
+        _check_writable(report)
+        return report
+    page_file = report / "report.html"
+    warn(f"--report names the file of one page now, as {page_file}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        report.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--report {folder} cannot be a folder: {error.strerror}") from error
-
-    @contextmanager
-    def written(record: CalibrationRecord) -> Iterator[None]:
-        with files_beside(folder) as beside:
-            write_pictures(record, beside)
-            yield
-
-    return written
+        raise UsageError(f"--report {report} cannot be a folder: {error.strerror}") from error
+    _check_writable(page_file)
+    return page_file
 
 
-def _page(
-    file: Path, data: str | None
-) -> Callable[[BundleOutputs, Evaluation, Findings | None], str]:
-    """What makes the page; whether it can be, and the file written, before anything takes time."""
+def _checked_page_maker(report: Path, data: str | None) -> PageMaker:
+    """What makes the page; whether it can be made and written is known before all else."""
     if data is None:
         raise UsageError("--report needs photos: name them with --data")
-    with _extra_report():
-        from florilege.calibration.calibrate.evaluation_report import evaluation_report
+    make_page = _page_maker()
+    _check_writable(report)
+    return make_page
+
+
+def _check_writable(report: Path) -> None:
     try:
-        check_writable(file)
+        check_writable(report)
     except OSError as error:
         raise UsageError(
-            f"--report {file} cannot be written: {error.strerror}; name a file in a folder that "
+            f"--report {report} cannot be written: {error.strerror}; name a file in a folder that "
             "is there"
         ) from error
-    return evaluation_report
 
 
-@contextmanager
-def _extra_report() -> Iterator[None]:
-    """Say which extra is missing where an import inside fails."""
+def _page_maker() -> PageMaker:
+    """What makes the page, if its extra is installed."""
     try:
-        yield
+        from florilege.calibration.report.evaluation_report import evaluation_report
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--report needs {error.name}; leave it out, or {install_hint('report')}"
         ) from error
+    return evaluation_report
+
+
+def _write_page(file: Path, make_page: PageMaker, outputs: BundleOutputs) -> None:
+    write_atomic(file, make_page(outputs, evaluate_outputs(outputs), None).encode())
 
 
 def _gate(

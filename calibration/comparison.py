@@ -119,10 +119,15 @@ def _change(old: NDArray[Any], new: NDArray[Any], interval: tuple[float, float])
 
 
 def _checked(hits: ArrayLike, sizes: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    held, classes = np.asarray(hits), np.asarray(sizes, dtype=np.float64)
-    if held.ndim != 1 or not held.size or held.dtype != np.bool_ or classes.shape != held.shape:
+    is_hit, classes = np.asarray(hits), np.asarray(sizes, dtype=np.float64)
+    if (
+        is_hit.ndim != 1
+        or not is_hit.size
+        or is_hit.dtype != np.bool_
+        or classes.shape != is_hit.shape
+    ):
         raise ValueError(
             f"hits must be bool and sizes numbers, both of shape (rows,) with at least one row; "
-            f"got {held.dtype} {held.shape} and {classes.shape}"
+            f"got {is_hit.dtype} {is_hit.shape} and {classes.shape}"
         )
-    return held, classes
+    return is_hit, classes

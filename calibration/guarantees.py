@@ -106,15 +106,15 @@ class BestOfRows:
         """
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, min_size, dtype=np.int64)
-        chosen = LARGEST
+        threshold = LARGEST
         for start in range(0, self._thresholds.size, AT_ONCE):
             for step, more in enumerate(self._reaching_first(start)):
                 sizes += more
                 values = np.minimum(sizes, max_size)[order] / max_size
                 if not mean_is_below(values, float(average_k) / max_size, delta):
-                    return chosen
-                chosen = float(self._thresholds[start + step])
-        return chosen
+                    return threshold
+                threshold = float(self._thresholds[start + step])
+        return threshold
 
     def _reaching_first(self, start: int) -> NDArray[np.uint16]:
         """How many scores of each row reach each threshold first, ``(thresholds, rows)``."""
@@ -124,8 +124,8 @@ class BestOfRows:
             first = self._first[part]
             rows, columns = np.nonzero((first >= start) & (first < stop))
             cells = (first[rows, columns] - np.int64(start)) * len(first) + rows
-            found = np.bincount(cells, minlength=(stop - start) * len(first))
-            counts[:, part] = found.reshape(stop - start, len(first))
+            cell_counts = np.bincount(cells, minlength=(stop - start) * len(first))
+            counts[:, part] = cell_counts.reshape(stop - start, len(first))
         return counts
 
 

@@ -113,12 +113,12 @@ class Measurement:
 
         ``among`` is a mask of classes, shape ``(classes,)``; all by default.
         """
-        seen = self.class_rows > 0
+        present = self.class_rows > 0
         if among is not None:
-            seen &= among
-        if not seen.any():
+            present &= among
+        if not present.any():
             return None
-        return float((self.class_hits[index, seen] / self.class_rows[seen]).mean())
+        return float((self.class_hits[index, present] / self.class_rows[present]).mean())
 
     def _sizes_and_hits(self, scores: FloatArray, labels: Ints | None) -> tuple[Ints, Bools]:
         """For each row and rule, ``(batch, rules)``; without labels no hit is counted."""

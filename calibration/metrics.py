@@ -90,9 +90,9 @@ def set_sizes(scores: FloatArray, lambda_val: float) -> NDArray[np.int64]:
 def class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
     """Mean over the classes among ``labels`` of each class's share of hits."""
     photos = np.bincount(labels)
-    found = np.bincount(labels, weights=hits)
-    seen = photos > 0
-    return float((found[seen] / photos[seen]).mean())
+    hits_by_class = np.bincount(labels, weights=hits)
+    present = photos > 0
+    return float((hits_by_class[present] / photos[present]).mean())
 
 
 def true_class_ranks(scores: FloatArray, labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -74,9 +74,9 @@ def one_of_each(plants: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
     numbers = np.asarray(plants)
     order = np.random.default_rng(seed).permutation(numbers.size)
     _, first = np.unique(numbers[order], return_index=True)
-    drawn = np.zeros(numbers.size, dtype=np.bool_)
-    drawn[order[first]] = True
-    return drawn
+    mask = np.zeros(numbers.size, dtype=np.bool_)
+    mask[order[first]] = True
+    return mask
 
 
 def groups_of(
@@ -138,8 +138,8 @@ def _of_one_plant(
     for (observation, _), rows in photos.items():
         if len(rows) > len(largest.get(observation, ())):
             largest[observation] = rows
-    chosen = [random.permutation(rows)[:size] for rows in largest.values() if len(rows) >= size]
-    return _stacked(chosen, size)
+    groups = [random.permutation(rows)[:size] for rows in largest.values() if len(rows) >= size]
+    return _stacked(groups, size)
 
 
 def _of_one_species(

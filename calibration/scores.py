@@ -106,11 +106,11 @@ def check_temperature(temperature: float) -> None:
         raise ValueError(f"temperature must be in [0.01, 100], got {temperature}")
 
 
-def named(kind: str, temperature: float) -> str:
+def score_name(kind: str, temperature: float) -> str:
     """The scores in words.
 
     Example:
-        >>> named("softmax", 1.0), named("softmax", 1.5)
+        >>> score_name("softmax", 1.0), score_name("softmax", 1.5)
         ('softmax', 'softmax at temperature 1.5')
     """
     return kind if temperature == 1 else f"{kind} at temperature {temperature:g}"

@@ -17,7 +17,7 @@ class SetRule:
     subtracted, and ``lambda_val`` is 0. Both have the shape ``(classes,)``.
     """
 
-    rule: str  # name of the rule, as in :data:`florilege.calibration.rules.rules.RULES`
+    rule: str  # name of the rule, as in :data:`florilege.calibration.rules.RULES`
     lambda_val: float | None  # threshold; None for ``top_k``, which has none
     min_size: int  # 1 where every set holds its best class whatever it scores, else 0
     rows: int  # rows of the calibration scores

@@ -78,8 +78,8 @@ class Largest:
     def reaching(self, value: float) -> int:
         """How many of all numbers seen are at least ``value``, one of the ``keep`` largest."""
         values = self.ascending
-        held = values.size - int(np.searchsorted(values, value))
-        return held + (self._forgotten if value == self._floor else 0)
+        count = values.size - int(np.searchsorted(values, value))
+        return count + (self._forgotten if value == self._floor else 0)
 
     @property
     def _values(self) -> FloatArray:
@@ -216,9 +216,12 @@ def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
         smallest = float(values[0]) + 0.0 if values.size else next_above(-math.inf)
         return Threshold(lambda_val=smallest, achieved=values.size / rows, rows=rows, ties=0)
     last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
-    kept = rank if last_kept > first_cut else largest.reaching(last_kept)
+    members = rank if last_kept > first_cut else largest.reaching(last_kept)
     return Threshold(
-        lambda_val=midpoint(last_kept, first_cut), achieved=kept / rows, rows=rows, ties=kept - rank
+        lambda_val=midpoint(last_kept, first_cut),
+        achieved=members / rows,
+        rows=rows,
+        ties=members - rank,
     )
 
 

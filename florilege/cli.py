@@ -51,7 +51,10 @@ VERBS = {
     ),
     "predict": ("florilege.server.cli", "Print the prediction sets of photos."),
     "serve": ("florilege.server.cli", "Serve prediction sets over HTTP, with a page to try them."),
-    "bundle": ("florilege.calibration.bundle_cli", "Inspect, verify, compare or name bundles."),
+    "bundle": (
+        "florilege.calibration.commands.bundle_cli",
+        "Inspect, verify, compare or name bundles.",
+    ),
     "doctor": ("florilege.server.cli", "Say what this installation can do."),
 }
 OURS = "florilege"

@@ -58,15 +58,6 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-@contextmanager
-def files_beside(folder: Path) -> Iterator[Path]:
-    """A hidden folder whose files move to ``folder`` if the block ends without an error."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as beside:
-        yield Path(beside)
-        for file in sorted(Path(beside).iterdir()):
-            file.replace(folder / file.name)
-
-
 def sync_folder(folder: Path) -> None:
     """Make the renames inside ``folder`` survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)

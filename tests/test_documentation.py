@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from florilege.calibration.rules.rules import RULES
+from florilege.calibration.rules import RULES
 from florilege.errors import FlorilegeError
 from florilege.server.prometheus import Metrics
 from florilege.training.recipes import RECIPES

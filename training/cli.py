@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 from pydantic import create_model
 
-from florilege.calibration.console import comparison_table, print_json
+from florilege.calibration.commands.console import comparison_table, print_json
 from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.bundle_manifest import MANIFEST

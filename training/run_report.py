@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from florilege.calibration.calibrate.html_page import (
+from florilege.calibration.report.html_page import (
     Markup,
     drawing,
     page,
@@ -20,7 +20,7 @@ from florilege.calibration.calibrate.html_page import (
     table,
     words,
 )
-from florilege.calibration.calibrate.plot_style import BLUE, GREEN, OCHRE, RUST, STYLE, panel
+from florilege.calibration.report.plot_style import BLUE, GREEN, OCHRE, RUST, STYLE, panel
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
 from florilege.training.loop.checkpoint import write

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from florilege.calibration.calibrate.plot_style import BLUE, GREEN, INK, OCHRE, RUST, STYLE
+from florilege.calibration.report.plot_style import BLUE, GREEN, INK, OCHRE, RUST, STYLE
 
 NAMED: Final = {
     "blend": (INK, "-", "v"),

@@ -1,16 +1,16 @@
 """Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings, Plan
 from florilege.calibration.calibrate.card_section import read_papers, updated_files
 from florilege.calibration.calibrate.fit import SWOLLEN, fit_record, passes
-from florilege.calibration.calibrate.photo_outputs import outputs_of, photos_for
-from florilege.calibration.calibrate.photo_overlap import known_photos, overlap_warnings
-from florilege.calibration.calibrate.training_features import known_features, training_photos
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
+from florilege.calibration.calibrate.photo_overlap import network_photos, overlap_warnings
+from florilege.calibration.calibrate.training_features import training_features, training_photos
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList
@@ -35,7 +35,7 @@ def calibrate_bundle(
     *,
     device: str = "auto",
     workers: Workers | None = None,
-    report: Callable[[CalibrationRecord], AbstractContextManager[object]] = nullcontext,
+    report: Callable[[BundleOutputs], None] | None = None,
     **settings: Any,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
@@ -46,8 +46,7 @@ def calibrate_bundle(
         split: Name of the split, or a part of it such as ``test:0-0.3``.
         device: ``auto``, ``cpu`` or ``cuda``.
         workers: Processes of Ray that run the network; the record is the same.
-        report: Writes a report on the record: entered before the bundle changes, so that a failure
-            leaves the bundle as it was, and left afterwards.
+        report: Writes a report; called with the calibrated bundle and its outputs.
         settings: The fields of
             :class:`florilege.calibration.calibrate.calibration_settings.CalibrationSettings`, such
             as ``ks=[1, 3]``. If ``head`` and ``score_kind`` are named, the photos choose nothing,
@@ -67,27 +66,29 @@ def calibrate_bundle(
         part, session = Part.parse(split), Session(bundle, device=device)
         plan, training = _plan(session, data, part, settings)
         photos = photos_for(bundle, data, split)
-        met, papers = known_photos(bundle, split), read_papers(bundle)
-        known = None if training is None else known_features(session, training, workers)
-        wanted = known is not None
-        with closing(outputs_of(session, photos, features=wanted, workers=workers)) as outputs:
-            reference = None if known is None else known.reference(outputs)
+        made_by, papers = network_photos(bundle, split), read_papers(bundle)
+        features = None if training is None else training_features(session, training, workers)
+        with closing(
+            outputs_of(session, photos, features=features is not None, workers=workers)
+        ) as outputs:
+            reference = None if features is None else features.reference(outputs)
             rows = passes(outputs, plan) * len(outputs.labels)
             with progress(rows, "choosing thresholds") as advance:
                 record = fit_record(
                     outputs,
                     plan,
                     class_counts=bundle.classes.counts,
-                    overlap=met.overlap(outputs.photos),
+                    overlap=made_by.overlap(outputs.photos),
                     class_groups=genera(bundle.classes),
                     reference=reference,
                     advance=advance,
                 )
-        files = updated_files(papers, record)
-        if reference is not None:
-            files[REFERENCE] = reference.to_bytes()
-        with report(record):
+            files = updated_files(papers, record)
+            if reference is not None:
+                files[REFERENCE] = reference.to_bytes()
             replace_files(path, files, without=[] if reference else [REFERENCE])
+            if report is not None:
+                report(BundleOutputs(open_bundle(path), record, outputs, photos))
     return record
 
 
@@ -98,78 +99,94 @@ def genera(classes: ClassTable) -> list[str]:
 
 def cautions(record: CalibrationRecord) -> list[str]:
     """What people should know about a calibration, one sentence each."""
-    rows = record.measured.rows
-    found = [f"{told}, and no promise holds" for told in overlap_warnings(record.measured, rows)]
-    if record.measured.chose_checkpoint is None:
-        found.append(
+    classes_seen = record.measured.classes_seen
+    absent = 0 if classes_seen is None else record.classes - classes_seen
+    return [
+        *_about_photos(record),
+        *_about_sizes(record),
+        *_out_of_reach(record),
+        *_about_small_classes(record),
+        *([f"{absent} of {record.classes} classes have no photo in this split"] if absent else []),
+        *(caution for each in record.lists for caution in _of_list(each)),
+    ]
+
+
+def _about_photos(record: CalibrationRecord) -> Iterator[str]:
+    """Photos that the network has met, and too few of them."""
+    measured = record.measured
+    for overlap in overlap_warnings(measured, measured.rows):
+        yield f"{overlap}, and no promise holds"
+    if measured.chose_checkpoint is None:
+        yield (
             "nothing tells which photos trained and chose the network, so no promise holds: "
             "`florilege train --resume` and `export` write it down for a run, `florilege import "
             "--chosen-on` for a network trained elsewhere"
         )
-    plants = record.measured.observations or rows  # photos of one plant say little more than one
-    counted = f"{rows} photos" if plants == rows else f"{plants} plants"
+    plants = measured.observations or measured.rows  # photos of one plant say little more than one
+    counted = f"{plants} photos" if plants == measured.rows else f"{plants} plants"
     if plants < FEW_ROWS:
-        found.append(
-            f"only {counted}: thresholds and intervals are coarse, {FEW_ROWS} or more are better"
-        )
-    found += [
-        f"coverage {level:g} needs more than {counted}: until then its sets hold every class"
-        for level in record.asked_coverage
-        if record.point("coverage", coverage=level).lambda_val == 0
-    ]
+        yield f"only {counted}: thresholds and intervals are coarse, {FEW_ROWS} or more are better"
+    for level in record.asked_coverage:
+        if record.point("coverage", coverage=level).lambda_val == 0:
+            few = f"coverage {level:g} needs more than {counted}"
+            yield f"{few}: until then its sets hold every class"
+
+
+def _about_sizes(record: CalibrationRecord) -> Iterator[str]:
+    """Mean sizes that ties at the threshold push past K."""
     for k in record.asked_k:
         size = record.point("average_k", k=k).expected_size.value
         if size > SWOLLEN * k:
-            found.append(
+            yield (
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
                 "another --head and --score-kind"
             )
-    found += _out_of_reach(record)
+
+
+def _about_small_classes(record: CalibrationRecord) -> Iterator[str]:
+    """Classes with too few photos for a threshold of their own."""
     for level in record.asked_coverage:
         point = record.point("class_coverage", coverage=level)
         if point.small_classes:
-            found.append(
+            policy = "puts them into every set"
+            if point.unpromised_classes:
+                policy = "promises nothing for them alone"
+            yield (
                 f"{point.small_classes:,} of {record.classes:,} classes have fewer than the "
-                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it "
-                + ("promises nothing for them alone" if point.unpromised_classes else
-                   "puts them into every set") + ", see --small-classes"
-            )  # fmt: skip
-    seen = record.measured.classes_seen
-    absent = 0 if seen is None else record.classes - seen
-    if absent:
-        found.append(f"{absent} of {record.classes} classes have no photo in this split")
-    return found + [caution for each in record.lists for caution in _of_list(each)]
+                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it {policy}, "
+                "see --small-classes"
+            )
 
 
 def _of_list(each: CalibratedList) -> list[str]:
     name, absent = f"list {each.name!r}", len(each.classes) - each.classes_seen
     if not each.rows:
         return [f"{name} has no photo in this split: its answers are not calibrated"]
-    found = []
+    sentences = []
     if each.rows < FEW_LISTED:
-        found.append(
+        sentences.append(
             f"{name} has only {each.rows} photos: its thresholds are coarse, {FEW_LISTED} or more "
             "are better"
         )
     if absent:
-        found.append(f"{absent} of the {len(each.classes)} classes of {name} have no photo")
-    return found
+        sentences.append(f"{absent} of the {len(each.classes)} classes of {name} have no photo")
+    return sentences
 
 
 def _out_of_reach(record: CalibrationRecord) -> list[str]:
     """Guarantees of a mean size that leave room for nothing beyond the best class."""
-    found = []
+    sentences = []
     for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
         values = record.ks("average_k", guarantee=guarantee)
         points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
         ks = [f"{point.k:g}" for point in points
               if point.expected_size.value <= point.min_size < (point.k or 0)]  # fmt: skip
         if ks:
-            found.append(
+            sentences.append(
                 f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a smaller "
                 "--max-size: until then its sets hold the best class at most"
             )
-    return found
+    return sentences
 
 
 def _plan(
@@ -178,11 +195,11 @@ def _plan(
     """The settings for this bundle, and the training photos that its rejection needs."""
     bundle = session.bundle
     with _usage_errors():
-        wanted = CalibrationSettings(**settings)
-    method, training = training_photos(session, data, part, wanted.rejection_method)
-    filled = {**dict(wanted), "rejection_method": method}
-    if wanted.lists_folder is not None:
-        filled["lists"] = read_lists(wanted.lists_folder, bundle.classes)
+        requested = CalibrationSettings(**settings)
+    method, training = training_photos(session, data, part, requested.rejection_method)
+    filled = {**dict(requested), "rejection_method": method}
+    if requested.lists_folder is not None:
+        filled["lists"] = read_lists(requested.lists_folder, bundle.classes)
     with _usage_errors():
         plan = Plan(classes=len(bundle.classes), **filled)
         plan.candidates(tuple(bundle.heads))

@@ -107,10 +107,10 @@ class CalibrationSettings(FlagSettings):
                 f"temperatures must be some numbers, only 1 for sigmoid, got {self.temperatures}"
             )
         if self.rejection_method not in (None, DEFAULT_METHOD, *FEATURE_METHODS, *METHODS):
-            known = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, NO_METHOD)
+            methods = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, NO_METHOD)
             raise ValueError(
-                f"rejection_method must be one of {', '.join(known)}, got "
-                f"{self.rejection_method!r}{meant(str(self.rejection_method), known)}"
+                f"rejection_method must be one of {', '.join(methods)}, got "
+                f"{self.rejection_method!r}{meant(str(self.rejection_method), methods)}"
             )
         check_share(self.suspect_share)
         if not 0 < self.delta < 1:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.inspection import METRICS
 from florilege.calibration.record.operating_point import OperatingPoint
-from florilege.calibration.scores import named
+from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.errors import BundleError
 from florilege.models.bundle.bundle import CALIBRATION, Bundle
@@ -52,7 +52,7 @@ def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]
     }  # fmt: skip
     card = [
         f"Calibrated on the {measured.rows:,} photos of the split `{measured.split}`, head "
-        f"`{record.head}`, scores `{named(record.score_kind, record.temperature)}`.",
+        f"`{record.head}`, scores `{score_name(record.score_kind, record.temperature)}`.",
         "",
         "| K | lambda | mean size | hit rate | 95 % interval |",
         "|---|---|---|---|---|",
@@ -89,9 +89,9 @@ def replace_section(text: str, title: str, body: str) -> str:
         '# Card\\n\\n## A\\n\\nnew\\n\\n## B\\n\\nkept\\n'
     """
     section = f"## {title}\n\n{body}\n\n"
-    found = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-    if found.search(text):
-        return found.sub(lambda _: section, text, count=1).rstrip("\n") + "\n"
+    pattern = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+    if pattern.search(text):
+        return pattern.sub(lambda _: section, text, count=1).rstrip("\n") + "\n"
     return f"{text.rstrip()}\n\n{section}".strip() + "\n"
 
 

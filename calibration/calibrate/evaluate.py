@@ -16,7 +16,7 @@ from florilege.calibration.calibrate.photo_outputs import (
 )
 from florilege.calibration.calibrate.photo_overlap import (
     PhotoOverlap,
-    known_photos,
+    network_photos,
     overlap_warnings,
 )
 from florilege.calibration.calibrate.threshold_tables import row_of
@@ -129,14 +129,14 @@ def evaluate_bundle(
     Arguments and errors are those of
     :func:`florilege.calibration.calibrate.photo_outputs.bundle_outputs`.
     """
-    with bundle_outputs(path, data, split, device=device) as found:
-        return evaluation_of(found)
+    with bundle_outputs(path, data, split, device=device) as measured:
+        return evaluate_outputs(measured)
 
 
-def evaluation_of(found: BundleOutputs) -> Evaluation:
+def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
     """What :func:`evaluate_bundle` returns, from outputs that are there already."""
-    bundle, record, outputs, _ = found
-    asked_for, promised = asked_points(record), promised_points(record)
+    bundle, record, outputs, _ = measured
+    asked_for, promised = requested_points(record), promised_points(record)
     points = [*asked_for, *promised]
     measurement = Measurement(points, record.classes, plants=outputs.plants)
     lists = [_ListMeasured(record, each, outputs) for each in record.lists]
@@ -146,8 +146,8 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
             for each in lists:
                 each.update(logits, labels)
             advance(len(labels))
-    known = record.class_counts_from == "train"
-    groups = shot_groups(record.class_counts) if known else {}
+    trained_counts = record.class_counts_from == "train"
+    groups = shot_groups(record.class_counts) if trained_counts else {}
     results = _results(measurement, points, groups)
     return Evaluation(
         bundle=f"{bundle.name} {bundle.version}",
@@ -157,14 +157,14 @@ def evaluation_of(found: BundleOutputs) -> Evaluation:
         data_sha256=outputs.data_sha256,
         rows=len(outputs.labels),
         observations=count_plants(outputs.plants),
-        overlap=known_photos(bundle, outputs.split).overlap(outputs.photos),
+        overlap=network_photos(bundle, outputs.split).overlap(outputs.photos),
         rules=tuple(results[: len(asked_for)]),
         guaranteed=tuple(results[len(asked_for) :]),
         lists=tuple(each.result() for each in lists),
     )
 
 
-def asked_points(
+def requested_points(
     record: CalibrationRecord, *, list_name: str | None = None
 ) -> list[OperatingPoint]:
     """Every rule, at the values last given to ``--k`` and ``--coverage`` that it has.
@@ -179,7 +179,7 @@ def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
     return [point for promise in record.promises for point in _points(record, *promise)]
 
 
-def asked(point: OperatingPoint) -> tuple[str, float]:
+def requested_value(point: OperatingPoint) -> tuple[str, float]:
     """What a threshold was asked for: its name in JSON, ``k`` or ``level``, and the value."""
     if point.k is not None:
         return "k", point.k
@@ -193,10 +193,10 @@ def _points(
     """A rule with a guarantee at the values asked for, ascending."""
     asks = RULES[rule].asks
     calibrated = record.ks(rule, guarantee=guarantee, list_name=list_name)
-    wanted = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
+    values = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
     return [
         record.point(rule, **{asks: value}, images=1, guarantee=guarantee, list_name=list_name)
-        for value in wanted
+        for value in values
         if value in calibrated
     ]
 
@@ -205,26 +205,26 @@ class _ListMeasured:
     """The photos of a list's classes, scored as its answers are."""
 
     def __init__(
-        self, record: CalibrationRecord, known: CalibratedList, outputs: SplitOutputs
+        self, record: CalibrationRecord, region: CalibratedList, outputs: SplitOutputs
     ) -> None:
-        self._known, self._classes, self._rows = known, np.array(known.classes), 0
-        self._points = asked_points(record, list_name=known.name)
+        self._region, self._classes, self._rows = region, np.array(region.classes), 0
+        self._points = requested_points(record, list_name=region.name)
         plants = outputs.plants
         if plants is not None:
             plants = plants[np.isin(outputs.labels, self._classes)]
-        self._measurement = Measurement(self._points, len(known.classes), plants=plants)
+        self._measurement = Measurement(self._points, len(region.classes), plants=plants)
 
     def update(self, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
-        chosen, places = listed(self._classes, logits, labels)
-        self._rows += len(chosen)
-        if self._points and len(chosen):
+        list_logits, places = listed(self._classes, logits, labels)
+        self._rows += len(list_logits)
+        if self._points and len(list_logits):
             first = self._points[0]  # all of them compare the same scores
-            self._measurement.update(scores(first.scaled(chosen), first.score_kind), places)
+            self._measurement.update(scores(first.scaled(list_logits), first.score_kind), places)
 
     def result(self) -> EvaluatedList:
         points = self._points if self._rows else []
         rules = _results(self._measurement, points, {})
-        name, classes = self._known.name, len(self._known.classes)
+        name, classes = self._region.name, len(self._region.classes)
         return EvaluatedList(name=name, classes=classes, rows=self._rows, rules=tuple(rules))
 
 
@@ -236,7 +236,7 @@ def _results(
     return [
         Evaluated(
             point,
-            row_of(measurement, index, asked(point)[1], point.score_kind),
+            row_of(measurement, index, requested_value(point)[1], point.score_kind),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
         )
         for index, point in enumerate(points)
@@ -245,7 +245,7 @@ def _results(
 
 def _plain(result: Evaluated, rows: int) -> dict[str, Any]:
     point, row, shots = result
-    name, value = asked(point)
+    name, value = requested_value(point)
     return {
         "rule": point.rule,
         name: value,

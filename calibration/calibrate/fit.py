@@ -82,10 +82,10 @@ def fit_record(
         advance(len(labels))
     lists = []
     for region in plan.lists:
-        found, own = list_tables(
+        calibrated, own = list_tables(
             outputs, plan, served, region, class_counts=counts, advance=advance
         )
-        lists.append(found)
+        lists.append(calibrated)
         tables += own
     tables += [table for other in others for table in other.tables]
     distribution, rejection = _familiarity(outputs, served, plan, reference, advance)
@@ -133,7 +133,7 @@ def fit_record(
         ),
         lists=tuple(lists),
         tables=tuple(tables),
-    ).named()
+    ).with_id()
 
 
 def passes(outputs: SplitOutputs, plan: Plan) -> int:
@@ -180,23 +180,23 @@ def _familiarity(
     outputs: SplitOutputs, served: Source, plan: Plan, reference: Reference | None, advance: Advance
 ) -> tuple[Distribution, Rejection | None]:
     """How the scores are distributed, and below which familiarity a photo is suspect."""
-    gathered, found, kind = DistributionOf(), list[NDArray[np.float64]](), served.score_kind
+    gathered, familiarity, kind = DistributionOf(), list[NDArray[np.float64]](), served.score_kind
     method = plan.rejection_method
     names = (served.head, FEATURES) if method in FEATURE_METHODS else (served.head,)
     for (logits, *features), labels in outputs.blocks(*names):
         gathered.update(logits, scores(logits, kind, temperature=served.temperature))
         if features:
             assert reference is not None  # a method that needs features comes with one
-            found.append(parts(logits, kind, features[0], reference))
+            familiarity.append(parts(logits, kind, features[0], reference))
         elif method is not None:
-            found.append(METHODS[method](logits, kind)[:, np.newaxis])
+            familiarity.append(METHODS[method](logits, kind)[:, np.newaxis])
         advance(len(labels))
     if method is None:
         return gathered.result(), None
     return gathered.result(), fit_rejection(
         method,
         plan.suspect_share,
-        np.concatenate(found),
+        np.concatenate(familiarity),
         head=served.head,
         score_kind=kind,
         reference_sha256=None if reference is None else reference.sha256,

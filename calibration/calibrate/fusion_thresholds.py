@@ -58,13 +58,15 @@ def group_tables(
     tables += tabulate(source, plan, ks, weights=weights).tables
     tables += promised_tables(source, plan)
     fixed = top_k_rules([k for k in ks if k <= LARGEST_K], len(few), classes=plan.classes)
-    found = []
+    top_k_rows = []
     for rule, k in zip(fixed.rules, fixed.values, strict=True):  # each has marginals of its own
         measured = Measurement([rule], plan.classes)
         for values, labels in _fused(outputs, few, marginals, k=int(k)):
             measured.update(values, labels)
-        found.append(row_of(measured, 0, k, marginals.score_kind))
-    return [*tables, table_of(marginals, plan, fixed, found)] if found else tables
+        top_k_rows.append(row_of(measured, 0, k, marginals.score_kind))
+    if top_k_rows:
+        tables.append(table_of(marginals, plan, fixed, top_k_rows))
+    return tables
 
 
 def _fused(

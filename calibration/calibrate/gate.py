@@ -1,6 +1,7 @@
 """Two bundles on the same photos, compared rule by rule, and a gate that stops the worse one."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from math import isfinite
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.evaluate import asked_points
+from florilege.calibration.calibrate.evaluate import requested_points, requested_value
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
 from florilege.calibration.comparison import Change, Comparison, compare
 from florilege.calibration.measurement import Measurement
@@ -25,8 +26,6 @@ from florilege.suggestions import meant
 Proof = Literal["worse", "no_worse"]
 Sets = tuple[NDArray[np.bool_], NDArray[np.int64]]
 """Whether each set holds the truth, and its size, each ``(rows,)``."""
-Asked = tuple[str, float | None, float | None]
-"""Rule, K and coverage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +80,12 @@ class Gate:
         except ValueError as error:
             raise UsageError(f"gate file: {error}") from error
 
-    def reasons(self, found: Comparison) -> list[str]:
+    def reasons(self, comparison: Comparison) -> list[str]:
         """Why the new bundle does not pass, one sentence each; empty where it does."""
-        what = f"{found.rule}: " if found.rule else ""
-        if found.rows < self.min_rows:
-            return [f"{what}{found.rows:,} photos, the gate needs {self.min_rows:,}"]
-        hits, size = found.hit_rate, found.size
+        what = f"{comparison.rule}: " if comparison.rule else ""
+        if comparison.rows < self.min_rows:
+            return [f"{what}{comparison.rows:,} photos, the gate needs {self.min_rows:,}"]
+        hits, size = comparison.hit_rate, comparison.size
         reasons = []
         if self._closed((-hits.ci95[1], -hits.ci95[0]), self.hit_rate_loss):
             change = f"{hits.old:.4f} -> {hits.new:.4f}, change {_shown(hits)}"
@@ -141,13 +140,12 @@ def check_comparable(
     """
     new, old = open_bundle(path), open_bundle(against)
     record, older = read_record(new), read_record(old)
-    common, looked_at = _common(record, older), _asked(record)[0]
-    if not common:
+    pairs = _common_points(record, older)
+    if not pairs:
         raise UsageError(f"{against} is calibrated for none of the rules and values of {path}")
-    if gated and common[0] != looked_at:
-        raise UsageError(
-            f"--gate judges {_named(looked_at)}, and {against} is not calibrated for it"
-        )
+    gated_name = _point_name(record.point("average_k"))
+    if gated and _point_name(pairs[0][0]) != gated_name:
+        raise UsageError(f"--gate judges {gated_name}, and {against} is not calibrated for it")
     photos_for(new, data, split)
     try:
         photos_for(old, data, split)
@@ -167,46 +165,37 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
     Raises:
         DataError: The two were shown different photos.
     """
-    asked = _common(new.record, old.record)
     if new.outputs.data_sha256 != old.outputs.data_sha256:
         raise DataError("the two bundles were shown different photos: did the data change?")
-    pairs = zip(asked, _sets(old, asked), _sets(new, asked), strict=True)
-    return [compare(before, after, rule=_named(which)) for which, before, after in pairs]
+    common = _common_points(new.record, old.record)
+    new_points, old_points = [each for each, _ in common], [each for _, each in common]
+    sets = zip(new_points, _sets(old, old_points), _sets(new, new_points), strict=True)
+    return [compare(before, after, rule=_point_name(point)) for point, before, after in sets]
 
 
-def _asked(record: CalibrationRecord) -> list[Asked]:
-    points = [record.point("average_k"), *asked_points(record)]
-    return list(dict.fromkeys((point.rule, point.k, point.coverage) for point in points))
+def _common_points(
+    record: CalibrationRecord, older: CalibrationRecord
+) -> list[tuple[OperatingPoint, OperatingPoint]]:
+    """All that was last asked of ``record``, beside the same of ``older`` where it has that."""
+    points = [record.point("average_k"), *requested_points(record)]
+    pairs = dict[str, tuple[OperatingPoint, OperatingPoint]]()
+    for point in points:
+        with suppress(NotCalibrated):
+            same = older.point(point.rule, k=point.k, coverage=point.coverage)
+            pairs.setdefault(_point_name(point), (point, same))
+    return list(pairs.values())
 
 
-def _common(record: CalibrationRecord, older: CalibrationRecord) -> list[Asked]:
-    """What is compared: all that was last asked of ``record`` and that ``older`` has too."""
-    return [asked for asked in _asked(record) if _has(older, asked)]
+def _point_name(point: OperatingPoint) -> str:
+    name, value = requested_value(point)
+    return f"{point.rule} {'k' if name == 'k' else 'coverage'}={value:g}"
 
 
-def _has(record: CalibrationRecord, asked: Asked) -> bool:
-    try:
-        _point(record, asked)
-    except NotCalibrated:
-        return False
-    return True
-
-
-def _point(record: CalibrationRecord, asked: Asked) -> OperatingPoint:
-    rule, k, coverage = asked
-    return record.point(rule, k=k, coverage=coverage)
-
-
-def _named(asked: Asked) -> str:
-    rule, k, coverage = asked
-    return f"{rule} k={k:g}" if coverage is None else f"{rule} coverage={coverage:g}"
-
-
-def _sets(found: BundleOutputs, asked: Sequence[Asked]) -> list[Sets]:
+def _sets(measured: BundleOutputs, points: Sequence[OperatingPoint]) -> list[Sets]:
     """What each rule does on each photo, in one pass."""
-    record, points = found.record, [_point(found.record, which) for which in asked]
+    record = measured.record
     measurement = Measurement(points, record.classes, watched=range(len(points)))
-    for (logits,), labels in found.outputs.blocks(record.head):
+    for (logits,), labels in measured.outputs.blocks(record.head):
         measurement.update(record.scores(logits), labels)
     sizes, hits = measurement.row_by_row()
     return list(zip(hits.T, sizes.T, strict=True))

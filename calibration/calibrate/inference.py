@@ -2,7 +2,7 @@
 
 Photos go through decoder and network one at a time, as they do in the server: by the same code that
 answers requests, and not in a batch, which could change a last digit. So it is the same wherever a
-photo is looked at, as long as the processors are of one kind.
+photo is scored, as long as the processors are of one kind.
 """
 
 import hashlib
@@ -24,48 +24,48 @@ from florilege.models.session import FEATURES, Session
 from florilege.ray_tasks import Workers, spread
 
 
-class Look(NamedTuple):
-    """A photo that was looked at."""
+class PhotoInference(NamedTuple):
+    """What the network says about a photo."""
 
     photo: bytes  # SHA-256 of it
     outputs: Mapping[str, NDArray[np.float32]]  # by head, and `FEATURES` if wanted, (1, columns)
 
 
-def looks(
+def run_inference(
     session: Session, split: Split, *, features: bool, workers: Workers | None
-) -> Generator[Look | str]:
+) -> Generator[PhotoInference | str]:
     """Every photo in order, or what is wrong with it; ``workers`` of Ray share them, if given."""
     rows = range(len(split))
     if workers is None:
-        return in_order(partial(_look, session, split, features), rows)
+        return in_order(partial(_infer, session, split, features), rows)
     gpu = session.provider == CUDA
     opener = _Opener(pack_bundle(session.bundle), split, features, "cuda" if gpu else "cpu")
     return spread(opener, rows, replace(workers, gpu=gpu))
 
 
-def _look(session: Session, split: Split, features: bool, row: int) -> Look | str:
+def _infer(session: Session, split: Split, features: bool, row: int) -> PhotoInference | str:
     try:
         content = split.read(row)
         image = load(content, session.bundle.preprocess)
     except (OSError, ImageError) as error:
         return f"{split.names[row]}: {error}"
-    said = session.outputs(image[np.newaxis], features=features)
-    outputs = dict(said.logits)
-    if said.features is not None:
-        outputs[FEATURES] = said.features
-    return Look(hashlib.sha256(content).digest(), outputs)
+    model_outputs = session.outputs(image[np.newaxis], features=features)
+    outputs = dict(model_outputs.logits)
+    if model_outputs.features is not None:
+        outputs[FEATURES] = model_outputs.features
+    return PhotoInference(hashlib.sha256(content).digest(), outputs)
 
 
 @dataclass(frozen=True)
 class _Opener:
-    """All that a worker needs to look as this process would."""
+    """All that a worker needs to infer as this process would."""
 
     bundle: Packed
     split: Split
     features: bool
     device: str
 
-    def __call__(self) -> Callable[[int], Look | str]:
+    def __call__(self) -> Callable[[int], PhotoInference | str]:
         with unpacked_bundle(self.bundle) as folder:
             session = Session(open_bundle(folder), device=self.device)
-        return partial(_look, session, self.split, self.features)
+        return partial(_infer, session, self.split, self.features)

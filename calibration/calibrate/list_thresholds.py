@@ -38,7 +38,7 @@ def list_tables(
     classes, labels = np.array(region.classes), outputs.labels
     among = np.isin(labels, classes)
     own = labels[among]
-    found = CalibratedList(
+    calibrated = CalibratedList(
         name=region.name,
         classes=region.classes,
         rows=len(own),
@@ -47,20 +47,22 @@ def list_tables(
 
     def blocks() -> Iterator[Block]:
         for (logits,), true in outputs.blocks(single.head):
-            chosen, places = listed(classes, logits, true)
-            if len(chosen):
-                yield scores(chosen, single.score_kind, temperature=single.temperature), places
+            list_logits, places = listed(classes, logits, true)
+            if len(list_logits):
+                yield scores(list_logits, single.score_kind, temperature=single.temperature), places
             advance(len(true))
 
-    if not found.rows:
+    if not calibrated.rows:
         advance(passes_of_a_list() * len(labels))
-        return found, []
+        return calibrated, []
     plants = None if single.plants is None else single.plants[among]
-    source = replace(single, blocks=blocks, rows=found.rows, list_name=region.name, plants=plants)
+    source = replace(
+        single, blocks=blocks, rows=calibrated.rows, list_name=region.name, plants=plants
+    )
     fewer = plan.among(len(classes))
     weights = class_weights(class_counts[classes], plan.micro_weight)
     tables = tabulate(source, fewer, plan.compared).tables
-    return found, tables + tabulate(source, fewer, plan.compared, weights=weights).tables
+    return calibrated, tables + tabulate(source, fewer, plan.compared, weights=weights).tables
 
 
 def passes_of_a_list() -> int:

@@ -12,7 +12,7 @@ from typing import IO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.inference import looks
+from florilege.calibration.calibrate.inference import run_inference
 from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
@@ -119,10 +119,10 @@ class SplitOutputs:
 
     def rows(self, name: str, rows: NDArray[np.int64]) -> FloatRows:
         """Some rows of an output, in the order asked for, ``(rows, columns)``."""
-        found = np.empty((len(rows), self._columns[name]), dtype=np.float32)
+        values = np.empty((len(rows), self._columns[name]), dtype=np.float32)
         for place, row in enumerate(rows.tolist()):
-            found[place] = self._read(name, row, 1)
-        return found
+            values[place] = self._read(name, row, 1)
+        return values
 
     def _read(self, name: str, first: int, count: int) -> FloatRows:
         file, width = self._files[name], self._columns[name]
@@ -150,7 +150,7 @@ def outputs_of(
     columns = dict.fromkeys(bundle.heads, len(bundle.classes))
     if features:
         columns[FEATURES] = session.dimensions or 0
-    found = SplitOutputs(
+    outputs = SplitOutputs(
         columns,
         split.labels,
         split=split.name,
@@ -158,11 +158,11 @@ def outputs_of(
         observations=split.observations,
     )
     try:
-        _fill(found, session, split, features, workers)
+        _fill(outputs, session, split, features, workers)
     except BaseException:
-        found.close()
+        outputs.close()
         raise
-    return found
+    return outputs
 
 
 def photos_for(bundle: Bundle, data: str, split: str) -> Split:
@@ -209,29 +209,29 @@ def bundle_outputs(
 
 
 def _fill(
-    found: SplitOutputs, session: Session, split: Split, features: bool, workers: Workers | None
+    outputs: SplitOutputs, session: Session, split: Split, features: bool, workers: Workers | None
 ) -> None:
     """Append the outputs of every photo; refuse the split where some cannot be read."""
     failures, digest, ids = list[str](), hashlib.sha256(), session.bundle.classes.ids
-    seen = looks(session, split, features=features, workers=workers)
-    with closing(seen), progress(len(split), f"scoring {split.name}") as advance:
-        for label, look in zip(split.labels, seen, strict=True):
+    results = run_inference(session, split, features=features, workers=workers)
+    with closing(results), progress(len(split), f"scoring {split.name}") as advance:
+        for label, result in zip(split.labels, results, strict=True):
             advance(1)
-            if isinstance(look, str):
-                failures.append(look)
+            if isinstance(result, str):
+                failures.append(result)
             elif not failures:
-                found.append(look.outputs)
-                found.photos.append(look.photo)
-                digest.update(look.photo + ids[label].encode() + b"\0")
+                outputs.append(result.outputs)
+                outputs.photos.append(result.photo)
+                digest.update(result.photo + ids[label].encode() + b"\0")
     if failures:
-        shown = "\n".join(f"  {failure}" for failure in failures[:NAMES_SHOWN])
+        lines = "\n".join(f"  {failure}" for failure in failures[:NAMES_SHOWN])
         more = len(failures) - NAMES_SHOWN
         rest = f"\n  and {more} more" if more > 0 else ""
         raise DataError(
             f"{len(failures)} of {len(split)} photos cannot be read; repair or remove them and "
-            f"start again (`florilege data check` lists all):\n{shown}{rest}"
+            f"start again (`florilege data check` lists all):\n{lines}{rest}"
         )
-    found.data_sha256 = digest.hexdigest()
+    outputs.data_sha256 = digest.hexdigest()
 
 
 def _no_room(error: OSError) -> DataError:

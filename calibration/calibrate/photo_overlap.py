@@ -25,7 +25,7 @@ class PhotoOverlap(NamedTuple):
 
 
 @dataclass(frozen=True)
-class KnownPhotos:
+class NetworkPhotos:
     """What a bundle tells of the photos that made its network.
 
     A bundle without their hashes was imported, and whoever did so may have named the split that
@@ -40,11 +40,13 @@ class KnownPhotos:
         if self.hashes is None:
             return PhotoOverlap(chose_checkpoint=self.declared)
         train, selection = self.hashes.overlap(photos)
-        met = train > 0 or selection > 0
-        return PhotoOverlap(train, selection, met if met or self.hashes.complete else None)
+        overlaps = train > 0 or selection > 0
+        return PhotoOverlap(
+            train, selection, overlaps if overlaps or self.hashes.complete else None
+        )
 
 
-def known_photos(bundle: Bundle, split: str) -> KnownPhotos:
+def network_photos(bundle: Bundle, split: str) -> NetworkPhotos:
     """Read what the bundle tells; ``split`` or a part of it is to be measured.
 
     Raises:
@@ -52,9 +54,9 @@ def known_photos(bundle: Bundle, split: str) -> KnownPhotos:
     """
     declared = _declared(bundle, split)
     if not bundle.has(PHOTOS):
-        return KnownPhotos(None, declared)
+        return NetworkPhotos(None, declared)
     try:
-        return KnownPhotos(PhotoHashes.from_bytes(bundle.read(PHOTOS)), None)
+        return NetworkPhotos(PhotoHashes.from_bytes(bundle.read(PHOTOS)), None)
     except ValueError as error:
         raise BundleError(
             f"{PHOTOS} of {bundle.path} is damaged ({error}): copy or export the bundle again"
@@ -74,10 +76,10 @@ def overlap_warnings(overlap: PhotoOverlap | Origin, rows: int) -> list[str]:
     train, selection = overlap.train_photos, overlap.selection_photos
     if overlap.chose_checkpoint and train is None:  # by the word of whoever imported it
         selection = rows
-    met = {
+    uses = {
         "trained the network: figures on them are too good for new photos": train,
         "chose the checkpoint: hit rates on them are a little too high for new photos": selection,
     }
     return [
-        f"{photos:,} of the {rows:,} photos also {what}" for what, photos in met.items() if photos
+        f"{photos:,} of the {rows:,} photos also {what}" for what, photos in uses.items() if photos
     ]

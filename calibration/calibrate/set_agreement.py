@@ -54,19 +54,19 @@ def differences(change: Comparison, sets: Agreement) -> list[str]:
         change: Of the variant against the original.
         sets: By the same rule on the same photos.
     """
-    hits, size, found = change.hit_rate, change.size, list[str]()
+    hits, size, sentences = change.hit_rate, change.size, list[str]()
     if (change.lost - change.gained) / change.rows > HIT_RATE_LOSS:
-        found.append(
+        sentences.append(
             f"hit rate {hits.old:.4f} -> {hits.new:.4f}, which may lose {HIT_RATE_LOSS:g} at most"
         )
     if abs(size.difference) > SIZE_CHANGE * size.old:
-        found.append(
+        sentences.append(
             f"mean set size {size.old:.3f} -> {size.new:.3f}, which may change by "
             f"{SIZE_CHANGE * 100:g} % at most"
         )
     if sets.nested / sets.rows < LEAST_NESTED:
-        found.append(
+        sentences.append(
             f"{sets.nested / sets.rows * 100:.1f} % of the sets are equal or one within the other, "
             f"{LEAST_NESTED * 100:g} % must be"
         )
-    return found
+    return sentences

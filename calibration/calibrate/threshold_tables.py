@@ -46,7 +46,7 @@ class Source:
     plants: NDArray[np.int64] | None = None  # the plant of each row; None where all are independent
 
 
-class Wanted(NamedTuple):
+class RuleGroup(NamedTuple):
     """One table to make: its rules, the K or coverage each is for, and what they promise.
 
     With ``guarantee`` None that is what the rule promises anyway.
@@ -86,18 +86,18 @@ def tabulate(
     balanced = weights is not None
     evidence, _ = _evidence(source, plan, min(max(ks), plan.classes), class_weights=weights)
     reachable = [min(k, plan.classes) for k in ks]
-    wanted = [
-        Wanted([spec.choose(evidence, value) for value in possible], asked)
+    groups = [
+        RuleGroup([spec.choose(evidence, value) for value in possible], values)
         for spec in RULES.values()
         if spec.choose is not None and spec.balanced == balanced
-        for asked, possible in [
+        for values, possible in [
             (ks, reachable) if spec.asks == "k" else (plan.coverages, plan.coverages)
         ]
     ]  # average_k or its balanced form, which is watched, comes first
     del evidence  # it takes more memory than what follows
     if fixed and not balanced:
-        wanted.append(top_k_rules(ks, source.rows, classes=plan.classes))
-    return _measured(source, plan, wanted, watched=[ks.index(plan.default_k)])
+        groups.append(top_k_rules(ks, source.rows, classes=plan.classes))
+    return _measured(source, plan, groups, watched=[ks.index(plan.default_k)])
 
 
 def promised_tables(
@@ -118,19 +118,19 @@ def promised_tables(
     return _measured(source, plan, _promises(source, plan, class_groups)).tables
 
 
-def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> Wanted:
+def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> RuleGroup:
     """Sets of exactly K classes, or of all there are, for the whole numbers from 1 among ``ks``."""
     whole = [int(k) for k in ks if k >= 1 and k == int(k)]
     rules = [
         SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=min(k, classes), rows=rows)
         for k in whole
     ]
-    return Wanted(rules, whole)
+    return RuleGroup(rules, whole)
 
 
-def table_of(source: Source, plan: Plan, wanted: Wanted, rows: Sequence[Row]) -> Table:
+def table_of(source: Source, plan: Plan, group: RuleGroup, rows: Sequence[Row]) -> Table:
     """A table of the record from what was measured for each rule."""
-    rule = wanted.rules[0]
+    rule = group.rules[0]
     return Table(
         rule=rule.rule,
         head=source.head,
@@ -142,10 +142,10 @@ def table_of(source: Source, plan: Plan, wanted: Wanted, rows: Sequence[Row]) ->
         rows=source.rows,
         made_from=source.made_from,
         min_size=plan.min_size,
-        guarantee=wanted.guarantee or RULES[rule.rule].guarantee,
-        delta=plan.delta if wanted.guarantee == "probability" else None,
+        guarantee=group.guarantee or RULES[rule.rule].guarantee,
+        delta=plan.delta if group.guarantee == "probability" else None,
         max_size=rule.max_size,
-        by_class=wanted.by_class,
+        by_class=group.by_class,
         columns=Columns.of(sorted(rows, key=lambda row: row.value)),
     )
 
@@ -157,8 +157,8 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
     fewest, most = size_bounds(rule, measurement.class_rows.size, score_kind)
     size_rows, hit_rows = measurement.effective_rows(index)
     size_low, size_high = mean_interval(size, deviation, size_rows, lowest=fewest, highest=most)
-    hits, known = int(measurement.hits[index]), measurement.labelled
-    hit_low, hit_high = wilson(hits, rows, effective=hit_rows) if known else (None, None)
+    hits, labelled = int(measurement.hits[index]), measurement.labelled
+    hit_low, hit_high = wilson(hits, rows, effective=hit_rows) if labelled else (None, None)
     return Row(
         value=float(value),
         lambda_val=rule.lambda_val,
@@ -166,7 +166,7 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
         size_low=size_low,
         size_high=size_high,
         size_deviation=deviation,
-        hit_rate=hits / rows if known else None,
+        hit_rate=hits / rows if labelled else None,
         hit_low=hit_low,
         hit_high=hit_high,
         macro_hit_rate=measurement.macro_hit_rate(index),
@@ -177,15 +177,15 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
 
 
 def _measured(
-    source: Source, plan: Plan, wanted: Sequence[Wanted], *, watched: Sequence[int] = ()
+    source: Source, plan: Plan, groups: Sequence[RuleGroup], *, watched: Sequence[int] = ()
 ) -> Tabulated:
     """Measure all rules in one pass; a table without rules is left out."""
-    rules = [rule for table in wanted for rule in table.rules]
+    rules = [rule for table in groups for rule in table.rules]
     measurement = Measurement(rules, plan.classes, watched=watched, plants=source.plants)
     for scores, labels in source.blocks():
         measurement.update(scores, labels)
     index, tables = count(), list[Table]()
-    for table in wanted:
+    for table in groups:
         rows = [
             row_of(measurement, next(index), value, source.score_kind) for value in table.values
         ]
@@ -194,16 +194,16 @@ def _measured(
     return Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
-def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[Wanted]:
+def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[RuleGroup]:
     """The rules and what they promise; the evidence for them is not kept."""
-    drawn = None if source.plants is None else one_of_each(source.plants)
+    one_a_plant = None if source.plants is None else one_of_each(source.plants)
     largest_k, largest_set = plan.compared[-1], plan.largest_set
-    evidence, labels = _evidence(source, plan, largest_k, max_size=largest_set, drawn=drawn)
+    evidence, labels = _evidence(source, plan, largest_k, max_size=largest_set, mask=one_a_plant)
     promises = [_sizes(evidence, plan, "mean"), _sizes(evidence, plan, "probability")]
     levels = sorted(plan.coverages)
     if levels:
         sure = [evidence.coverage(level, delta=plan.delta) for level in levels]
-        promises.append(Wanted(sure, levels, "probability"))
+        promises.append(RuleGroup(sure, levels, "probability"))
         if source.images == 1:
             promises.append(_by_class(evidence, labels, plan, levels, class_groups))
     return promises
@@ -216,13 +216,13 @@ def _evidence(
     *,
     class_weights: NDArray[np.float64] | None = None,
     max_size: int | None = None,
-    drawn: NDArray[np.bool_] | None = None,
+    mask: NDArray[np.bool_] | None = None,
 ) -> tuple[Evidence, NDArray[np.int64]]:
-    """What the rules need to know about all scores, or those ``drawn``, and the labels, if any."""
-    chosen = np.ones(source.rows, dtype=np.bool_) if drawn is None else drawn
-    plants = source.plants if drawn is None else None
+    """What the rules need to know about the scores under ``mask`` (all), and any labels."""
+    used = np.ones(source.rows, dtype=np.bool_) if mask is None else mask
+    plants = source.plants if mask is None else None
     evidence = Evidence(
-        rows=int(chosen.sum()),
+        rows=int(used.sum()),
         classes=plan.classes,
         max_average_k=largest_k,
         min_size=plan.min_size,
@@ -230,23 +230,23 @@ def _evidence(
         max_size=max_size,
         largest_plant=1 if plants is None else most_photos(plants),
     )
-    seen, first = [np.empty(0, dtype=np.int64)], 0
+    true_labels, first = [np.empty(0, dtype=np.int64)], 0
     for values, labels in source.blocks():
-        rows = chosen[first : first + len(values)]
+        rows = used[first : first + len(values)]
         first += len(values)
         true = None if labels is None else labels[rows]
         if rows.any():
             evidence.update(values[rows], true)
         if true is not None:
-            seen.append(true)
-    return evidence, np.concatenate(seen)
+            true_labels.append(true)
+    return evidence, np.concatenate(true_labels)
 
 
-def _sizes(evidence: Evidence, plan: Plan, guarantee: Guarantee) -> Wanted:
+def _sizes(evidence: Evidence, plan: Plan, guarantee: Guarantee) -> RuleGroup:
     ks = plan.compared
     rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
     reachable = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
-    return Wanted(reachable, ks, guarantee)
+    return RuleGroup(reachable, ks, guarantee)
 
 
 def _by_class(
@@ -255,7 +255,7 @@ def _by_class(
     plan: Plan,
     levels: Sequence[float],
     class_groups: Sequence[str] | None,
-) -> Wanted:
+) -> RuleGroup:
     policy = plan.small_classes
     rules = [
         class_coverage_of(evidence, labels, level, small_classes=policy, groups=class_groups)
@@ -265,6 +265,6 @@ def _by_class(
     by_class = ByClass(
         small_classes=policy,
         small=tuple(rule.small_classes for rule in rules),
-        thresholds=tuple(tuple(found.tolist()) for found in thresholds),
+        thresholds=tuple(tuple(values.tolist()) for values in thresholds),
     )
-    return Wanted(rules, levels, "mean", by_class)
+    return RuleGroup(rules, levels, "mean", by_class)

@@ -29,7 +29,7 @@ grew by .002 or .006 on average over eight networks, and the work of a server, 0
 SEED = 0
 
 
-class Known(NamedTuple):
+class TrainingFeatures(NamedTuple):
     """Training photos as the network sees them."""
 
     features: NDArray[np.float32]  # (photos, dimensions)
@@ -37,8 +37,8 @@ class Known(NamedTuple):
 
     def reference(self, calibrated: SplitOutputs) -> Reference:
         """The reference they make up, without photos that are also calibrated on."""
-        seen = set(calibrated.photos)
-        rows = [row for row, photo in enumerate(self.photos) if photo not in seen]
+        hashes = set(calibrated.photos)
+        rows = [row for row, photo in enumerate(self.photos) if photo not in hashes]
         if not rows:
             raise DataError(
                 f"every training photo is also in {calibrated.split!r}: name another --split"
@@ -70,11 +70,13 @@ def training_photos(
     return (COMBINED if method == DEFAULT_METHOD else method), photos
 
 
-def known_features(session: Session, photos: Split, workers: Workers | None = None) -> Known:
+def training_features(
+    session: Session, photos: Split, workers: Workers | None = None
+) -> TrainingFeatures:
     """Features of training photos, computed as the server computes them."""
     with closing(outputs_of(session, photos, features=True, workers=workers)) as outputs:
         blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
-        return Known(np.concatenate(blocks), outputs.photos)
+        return TrainingFeatures(np.concatenate(blocks), outputs.photos)
 
 
 def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:

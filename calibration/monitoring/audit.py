@@ -55,7 +55,7 @@ class AuditReport:
     def to_plain(self) -> dict[str, Any]:
         """For json."""
         return {
-            "audits": [{"rule": name, **asdict(found)} for name, found in self.audits.items()],
+            "audits": [{"rule": name, **asdict(audit)} for name, audit in self.audits.items()],
             "other_calibrations": self.other_calibrations,
             "damaged": self.damaged,
         }
@@ -86,9 +86,9 @@ def audit_file(
         for row in chosen:
             groups.setdefault(_rule(row), []).append(row)
         audits = {
-            name: audit(found, level=level)
-            for name, found in groups.items()
-            if any(row.get("class_id", "missing") is not None for row in found)
+            name: audit(group, level=level)
+            for name, group in groups.items()
+            if any(row.get("class_id", "missing") is not None for row in group)
         }
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
@@ -191,11 +191,11 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     return low, high
 
 
-def _border(held: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Where ``held`` turns false between the two, rounded outwards."""
+def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
+    """Where ``is_inside`` turns false between the two, rounded outwards."""
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
-        if held(middle):
+        if is_inside(middle):
             inside = middle
         else:
             outside = middle
@@ -204,15 +204,15 @@ def _border(held: Callable[[float], bool], inside: float, outside: float) -> flo
 
 def _upper(hits: int, rows: int, tail: float) -> float:
     """The probability at which ``hits`` or fewer hits have the probability ``tail``."""
-    taken, count = np.arange(1, hits + 1), np.arange(hits + 1)
-    ways = np.cumsum(np.log(rows - taken + 1) - np.log(taken))
+    hit_numbers, count = np.arange(1, hits + 1), np.arange(hits + 1)
+    ways = np.cumsum(np.log(rows - hit_numbers + 1) - np.log(hit_numbers))
     log_ways = np.concatenate([[0.0], ways])  # to have 0 to ``hits`` hits
 
-    def held(p: float) -> bool:
+    def is_inside(p: float) -> bool:
         chances: NDArray[np.float64] = log_ways + count * log(p) + (rows - count) * _log1m(p)
         return float(np.exp(chances).sum()) > tail
 
-    return _border(held, hits / rows, 1.0)
+    return _border(is_inside, hits / rows, 1.0)
 
 
 def _log1m(p: float) -> float:

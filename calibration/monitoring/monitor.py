@@ -178,7 +178,7 @@ class Monitor:
             ValueError: Shapes differ, a NaN, or ``logsumexp`` is missing.
         """
         best = np.asarray(best_scores, dtype=np.float64)
-        seen = {
+        values = {
             "set_size": np.asarray(sizes, dtype=np.float64),
             "faint_photos": (best < self.expected.faint_below).astype(np.float64),
             "best_score": best,
@@ -186,11 +186,11 @@ class Monitor:
         if "logsumexp" in self.tests:
             if logsumexp is None:
                 raise ValueError("logsumexp is watched, so every update needs it")
-            seen["logsumexp"] = np.asarray(logsumexp, dtype=np.float64)
-        _check(seen)
-        found = [alarm for name in self.tests for alarm in self._follow(name, seen[name])]
+            values["logsumexp"] = np.asarray(logsumexp, dtype=np.float64)
+        _check(values)
+        alarms = [alarm for name in self.tests for alarm in self._follow(name, values[name])]
         self.rows += len(best)
-        return sorted(found, key=lambda alarm: alarm.row)
+        return sorted(alarms, key=lambda alarm: alarm.row)
 
     def _follow(self, name: str, values: NDArray[np.float64]) -> Iterator[Alarm]:
         """Alarms of one test that begin or end with these values; it begins anew after each."""
@@ -270,10 +270,10 @@ def _faint_test(expected: Expected, z: float, alike: int) -> MeanTest:
     return MeanTest(low=low, high=high, largest=1.0, alike=alike)
 
 
-def _check(seen: dict[str, NDArray[np.float64]]) -> None:
-    shapes = [values.shape for values in seen.values()]
+def _check(watched_values: dict[str, NDArray[np.float64]]) -> None:
+    shapes = [values.shape for values in watched_values.values()]
     if any(shape != shapes[0] or len(shape) != 1 for shape in shapes):
         raise ValueError(f"sizes and scores must all have the same shape (rows,), got {shapes}")
-    for name, values in seen.items():
+    for name, values in watched_values.items():
         if not isfinite(float(np.sum(values))):
             raise ValueError(f"{name} must be finite numbers, got a NaN or an infinity")

@@ -108,11 +108,11 @@ class ScoreLogWriter:
                 with suppress(FileNotFoundError):  # another writer has deleted it
                     status = path.stat()
                     files.append((status.st_mtime_ns, path, status.st_size))
-            total = sum(held for _, _, held in files)
-            for _, path, held in sorted(files):
+            total = sum(size for _, _, size in files)
+            for _, path, size in sorted(files):
                 if total + size > self.max_bytes:
                     path.unlink(missing_ok=True)
-                    total -= held
+                    total -= size
             self._room = max(size, min(self.max_bytes - total, self.max_bytes // COUNTS))
         self._room -= size
 
@@ -127,10 +127,10 @@ class ScoreLogWriter:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
             self._file = os.open(self.folder / NAME.replace("*", begun), flags, 0o600)
             self._written = 0
-        written = os.write(self._file, line)
-        self._written += written
-        if written < len(line):
-            raise OSError(f"only {written} of {len(line)} bytes were written")
+        byte_count = os.write(self._file, line)
+        self._written += byte_count
+        if byte_count < len(line):
+            raise OSError(f"only {byte_count} of {len(line)} bytes were written")
 
     def _close(self) -> None:
         if self._file is not None:

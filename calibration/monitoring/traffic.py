@@ -44,11 +44,11 @@ class Traffic:
     def count(self) -> tuple[int, int]:
         """How many requests are not left out, and how many there are."""
         counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self.requests()]
-        return sum(passed for passed, _ in counts), sum(seen for _, seen in counts)
+        return sum(passed for passed, _ in counts), sum(requests for _, requests in counts)
 
     def _familiar(self, logits: NDArray[Any]) -> NDArray[np.bool_]:
         if self.judge is None:
             return np.ones(len(logits), dtype=np.bool_)
-        found = self.judge.familiarity(logits.reshape(-1, logits.shape[2]))
-        best: NDArray[np.float64] = found.reshape(logits.shape[:2]).max(axis=1)
+        by_photo = self.judge.familiarity(logits.reshape(-1, logits.shape[2]))
+        best: NDArray[np.float64] = by_photo.reshape(logits.shape[:2]).max(axis=1)
         return best >= self.judge.threshold

@@ -73,7 +73,7 @@ def record_from_traffic(
         shots=(),
         lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
         tables=tuple(tables),
-    ).named()
+    ).with_id()
 
 
 def _tables(traffic: Traffic, rows: int, images: int, settings: Plan) -> list[Table]:

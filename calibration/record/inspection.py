@@ -137,24 +137,24 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
 
 def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
     """Thresholds by rule; a rule's second table has a guarantee and is named after it."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for asked, table in record.served.items():
-        if asked.usual:
+    points_by_rule: dict[str, list[dict[str, Any]]] = {}
+    for key, table in record.served.items():
+        if key.usual:
             rows = map(table.columns.row, range(len(table.columns.value)))
             points = [{name: getattr(row, name) for name in SHOWN} for row in rows]
-            found[f"{asked.rule}, {asked.guarantee}" if asked.rule in found else asked.rule] = (
-                points
-            )
-    return found
+            points_by_rule[
+                f"{key.rule}, {key.guarantee}" if key.rule in points_by_rule else key.rule
+            ] = points
+    return points_by_rule
 
 
 def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
     before, after = one.classes.ids, other.classes.ids
-    kept = [name for name in before if name in other.classes.index_of]
+    common = [name for name in before if name in other.classes.index_of]
     return {
         "added": [name for name in after if name not in one.classes.index_of],
         "removed": [name for name in before if name not in other.classes.index_of],
-        "reordered": kept != [name for name in after if name in one.classes.index_of],
+        "reordered": common != [name for name in after if name in one.classes.index_of],
     }
 
 

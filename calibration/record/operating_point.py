@@ -119,19 +119,19 @@ class OperatingPoint(SetRule):
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
         """The figures of an answer by their names there; None for any that was not measured."""
-        found = dict[str, Estimate | None]()
+        estimates = dict[str, Estimate | None]()
         for name, figure in ANSWERED.items():
             value, (low, high) = self.row.with_interval(figure)
-            found[name] = None
+            estimates[name] = None
             if value is not None:
-                found[name] = Estimate(
+                estimates[name] = Estimate(
                     value=value,
                     ci95=(low, high),
                     split=self.measured.split,
                     rows=self.rows,
                     selection_split=self.measured.selection_split,
                 )
-        return found
+        return estimates
 
     @property
     def expected_size(self) -> Estimate:

@@ -5,10 +5,9 @@ file gives exactly the thresholds that were chosen.
 """
 
 import hashlib
-import json
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +16,12 @@ from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.origin import Origin, Selection
-from florilege.calibration.record.schema import CalibratedList, Table, dump
+from florilege.calibration.record.record_json import SCHEMA_VERSION, dump, parse
+from florilege.calibration.record.schema import CalibratedList, Table
 from florilege.calibration.record.shot_groups import ShotGroup
 from florilege.calibration.rejection.rejection_rule import Rejection
 from florilege.calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind, scores
-from florilege.errors import BundleError
 
 __all__ = [
     "CalibrationRecord",
@@ -35,11 +34,10 @@ __all__ = [
     "Table",
 ]
 
-SCHEMA_VERSION = 5
 PREFERRED_K = 3.0
 
 
-class Asked(NamedTuple):
+class TableKey(NamedTuple):
     """What a table is for: a rule with its guarantee, the photos of a request, and a list."""
 
     rule: str
@@ -108,7 +106,7 @@ class CalibrationRecord:
     def __post_init__(self) -> None:
         if len(self._weights) != self.classes:
             raise ValueError(f"{len(self._weights)} class counts for {self.classes} classes")
-        if Asked("average_k", None) not in self.served:
+        if TableKey("average_k", None) not in self.served:
             raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
         if any(each.classes[-1] >= self.classes for each in self.lists):
             raise ValueError(f"a list holds a class beyond the {self.classes} there are")
@@ -128,33 +126,33 @@ class CalibrationRecord:
         return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
 
     @cached_property
-    def served(self) -> dict[Asked, Table]:
+    def served(self) -> dict[TableKey, Table]:
         """The tables for the head, kind of score and temperature that serve."""
         serves = (self.head, self.score_kind, self.temperature)
-        found = dict[Asked, Table]()
+        tables = dict[TableKey, Table]()
         for table in self.tables:
-            known = table.rule in RULES
-            if known and (table.head, table.score_kind, table.temperature) == serves:
-                asked = Asked(table.rule, table.guarantee, table.images, table.list_name)
-                found.setdefault(asked, table)
-        return found
+            is_rule = table.rule in RULES
+            if is_rule and (table.head, table.score_kind, table.temperature) == serves:
+                key = TableKey(table.rule, table.guarantee, table.images, table.list_name)
+                tables.setdefault(key, table)
+        return tables
 
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules that were calibrated for one photo."""
         return tuple(
-            asked.rule
-            for asked in self.served
-            if asked.usual and asked.guarantee == usual_guarantee(asked.rule)
+            key.rule
+            for key in self.served
+            if key.usual and key.guarantee == usual_guarantee(key.rule)
         )
 
     @property
     def promises(self) -> tuple[tuple[str, Guarantee], ...]:
         """Rules with each further guarantee they were calibrated with, for one photo."""
         return tuple(
-            (asked.rule, asked.guarantee)
-            for asked in self.served
-            if asked.usual and asked.guarantee not in (None, usual_guarantee(asked.rule))
+            (key.rule, key.guarantee)
+            for key in self.served
+            if key.usual and key.guarantee not in (None, usual_guarantee(key.rule))
         )
 
     @property
@@ -166,7 +164,7 @@ class CalibrationRecord:
     @property
     def images(self) -> tuple[int, ...]:
         """The numbers of photos of one plant that are calibrated, ascending."""
-        return tuple(sorted({asked.images for asked in self.served}))
+        return tuple(sorted({key.images for key in self.served}))
 
     def ks(
         self,
@@ -210,14 +208,14 @@ class CalibrationRecord:
         if table is None:
             raise NotCalibrated(f"rule {rule!r} is not calibrated{how}", allowed=[])
         asks = RULES[rule].asks
-        wanted = self._wanted(table, coverage if asks == "coverage" else k)
-        found = self._points.get((Asked(rule, table.guarantee, images, list_name), wanted))
-        if found is None:
+        value = self._wanted(table, coverage if asks == "coverage" else k)
+        point = self._points.get((TableKey(rule, table.guarantee, images, list_name), value))
+        if point is None:
             raise NotCalibrated(
-                f"{asks} = {wanted:g} is not calibrated for rule {rule!r}{how}",
+                f"{asks} = {value:g} is not calibrated for rule {rule!r}{how}",
                 allowed=list(table.columns.value),
             )
-        return found
+        return point
 
     def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
         """Served scores of single photos from the logits of the served head, ``(rows, classes)``.
@@ -229,7 +227,7 @@ class CalibrationRecord:
 
     def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
         """Hit rate of ``average_k`` at this K by head, kind and temperature, best first."""
-        found = {
+        rates = {
             (table.head, table.score_kind, table.temperature): rate
             for table in self.tables
             if (table.rule, table.images, table.guarantee) == ("average_k", 1, None)
@@ -237,7 +235,7 @@ class CalibrationRecord:
             for value, rate in zip(table.columns.value, table.columns.hit_rate, strict=True)
             if value == k and rate is not None
         }
-        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+        return dict(sorted(rates.items(), key=lambda pair: -pair[1]))
 
     def to_json(self) -> str:
         """The content of ``calibration.json``; reading it gives an equal record."""
@@ -250,22 +248,10 @@ class CalibrationRecord:
         Raises:
             BundleError: Damaged, incomplete, or of another schema version.
         """
-        from pydantic_core import from_json  # here, so that the library needs only NumPy
-
-        try:
-            content = from_json(text)
-            if content["schema_version"] != SCHEMA_VERSION:
-                raise BundleError(_other_version(content["schema_version"]))
-            if "log_ratios" in content:
-                text = _without_class_frequencies(content)
-            record: CalibrationRecord = _reader().validate_json(text)
-        except (ValueError, TypeError, KeyError) as error:
-            raise BundleError(
-                f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
-            ) from error
+        record: CalibrationRecord = parse(text, cls)
         return record
 
-    def named(self) -> "CalibrationRecord":
+    def with_id(self) -> "CalibrationRecord":
         """The same record with the ``calibration_id`` that follows from its content."""
         blank = replace(self, calibration_id="")
         return replace(blank, calibration_id=hashlib.sha256(blank.to_json().encode()).hexdigest())
@@ -282,7 +268,7 @@ class CalibrationRecord:
         self, rule: str, guarantee: Guarantee | None, images: int, list_name: str | None
     ) -> Table | None:
         promised = guarantee or usual_guarantee(rule)
-        return self.served.get(Asked(rule, promised, images, list_name))
+        return self.served.get(TableKey(rule, promised, images, list_name))
 
     def _wanted(self, table: Table, value: float | None) -> float:
         if value is not None:
@@ -293,16 +279,16 @@ class CalibrationRecord:
         return usual if usual in values else float(values[0])
 
     @cached_property
-    def _points(self) -> dict[tuple[Asked, float], OperatingPoint]:
-        found = dict[tuple[Asked, float], OperatingPoint]()
-        for asked, table in self.served.items():
+    def _points(self) -> dict[tuple[TableKey, float], OperatingPoint]:
+        points = dict[tuple[TableKey, float], OperatingPoint]()
+        for key, table in self.served.items():
             weights = self._weights
-            if asked.list_name is not None:
-                classes = np.array(self._lists[asked.list_name].classes)
+            if key.list_name is not None:
+                classes = np.array(self._lists[key.list_name].classes)
                 weights = class_weights(np.array(self.class_counts)[classes], self.micro_weight)
             for index, value in enumerate(table.columns.value):
-                found.setdefault((asked, value), self._point(table, index, weights))
-        return found
+                points.setdefault((key, value), self._point(table, index, weights))
+        return points
 
     def _point(self, table: Table, index: int, weights: NDArray[np.float64]) -> OperatingPoint:
         spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class
@@ -327,52 +313,7 @@ class CalibrationRecord:
         )
 
 
-@cache
-def _reader() -> Any:
-    """Reads a record; every entry must be of exactly its declared type."""
-    from pydantic import ConfigDict, TypeAdapter
-
-    strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    kind: Any = CalibrationRecord | None  # a dataclass by itself takes no configuration
-    return TypeAdapter(kind, config=strict)
-
-
-def _without_class_frequencies(content: dict[str, Any]) -> str:
-    """An older record without its class frequencies, which scores could be corrected for.
-
-    Raises:
-        BundleError: They are.
-    """
-    if content.pop("log_ratios") is not None:
-        raise BundleError(
-            "calibration.json corrects scores for class frequencies, as this program no longer "
-            "does: run `florilege calibrate BUNDLE --data DATA`"
-        )
-    for name in ("mean_scores", "class_logsumexp", "class_spread"):
-        content["distribution"].pop(name, None)
-    return json.dumps(content)
-
-
-def _fault(error: Exception) -> str:
-    """The first thing that is wrong, and where."""
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else first["msg"]
-
-
 def _with(images: int, guarantee: Guarantee | None, list_name: str | None) -> str:
     promise = "" if guarantee is None else f" with guarantee={guarantee}"
     photos = "" if images == 1 else f" with {images} photos"
     return promise + photos + ("" if list_name is None else f" for the list {list_name!r}")
-
-
-def _other_version(version: object) -> str:
-    older = isinstance(version, int) and version < SCHEMA_VERSION
-    return (
-        f"calibration.json has schema version {version}, this program reads {SCHEMA_VERSION}: "
-        + ("calibrate the bundle again" if older else "update florilege")
-    )

@@ -54,14 +54,14 @@ def open_reference(bundle: Bundle, sha256: str | None, dimensions: int | None) -
             f"{bundle.path} lacks the {REFERENCE} of its calibration: calibrate it again"
         )
     try:
-        found = Reference.of_bytes(bundle.read(REFERENCE))
+        reference = Reference.of_bytes(bundle.read(REFERENCE))
     except ValueError as error:
         raise BundleError(
             f"{REFERENCE} of {bundle.path} is damaged ({error}): calibrate the bundle again"
         ) from error
-    if found.dimensions != dimensions:
+    if reference.dimensions != dimensions:
         raise BundleError(
-            f"{REFERENCE} of {bundle.path} holds features of {found.dimensions} numbers, the graph "
-            f"gives {dimensions or 'none'}: calibrate the bundle again"
+            f"{REFERENCE} of {bundle.path} holds features of {reference.dimensions} numbers, the "
+            f"graph gives {dimensions or 'none'}: calibrate the bundle again"
         )
-    return found
+    return reference

@@ -1,8 +1,7 @@
-"""Tables of thresholds as ``calibration.json`` holds them, and the text of that file."""
+"""Tables of thresholds as ``calibration.json`` holds them."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields
 from functools import cached_property
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
@@ -86,14 +85,14 @@ class Row:
 
     def figures(self, verb: Verb) -> dict[str, Any]:
         """What a command prints: each figure by its name, its interval as ``NAME_ci95``."""
-        found = dict[str, Any]()
+        figures = dict[str, Any]()
         for entry in fields(self):
             if entry.metadata and entry.metadata["only"] in (None, verb):
                 name, (value, ends) = entry.metadata["name"], self.with_interval(entry)
-                found[name] = value
+                figures[name] = value
                 if ends:
-                    found[f"{name}_ci95"] = None if value is None else ends
-        return found
+                    figures[f"{name}_ci95"] = None if value is None else ends
+        return figures
 
     def with_interval(self, figure: Field[Any]) -> tuple[Any, tuple[Any, ...]]:
         """A figure, given by its field, and the ends of its interval; () where it has none."""
@@ -223,28 +222,3 @@ class Table:
         check_temperature(self.temperature)
         if (self.made_from is None) != (self.images == 1):
             raise ValueError(f"{self.images} photos cannot come from {self.made_from!r}")
-
-
-def dump(content: Any) -> str:
-    """JSON text of a dataclass with one line for each list of plain values.
-
-    Equal content gives equal text, and floats have all their digits.
-    """
-    return _lines(content, "") + "\n"
-
-
-def _lines(content: Any, margin: str) -> str:
-    deeper = margin + " "
-    if is_dataclass(content):
-        entries = [
-            f"{json.dumps(entry.name)}: {_lines(getattr(content, entry.name), deeper)}"
-            for entry in fields(content)
-        ]
-        opening, closing = "{", "}"
-    elif isinstance(content, tuple) and content and is_dataclass(content[0]):
-        entries = [_lines(entry, deeper) for entry in content]
-        opening, closing = "[", "]"
-    else:
-        return json.dumps(content, allow_nan=False, separators=(",", ":"))
-    inside = f",\n{deeper}".join(entries)
-    return f"{opening}\n{deeper}{inside}\n{margin}{closing}"

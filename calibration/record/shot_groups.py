@@ -71,7 +71,7 @@ def measure_by_shots(
             f"sizes, hits (bool) and labels must have one shape (rows,), got {size.shape}, "
             f"{hit.shape} {hit.dtype} and {truth.shape}"
         )
-    found, cluster = [], None if plants is None else np.asarray(plants)
+    groups, cluster = [], None if plants is None else np.asarray(plants)
     for name, mask in shot_groups(counts).items():
         among = mask[truth]
         if not among.any():
@@ -80,7 +80,7 @@ def measure_by_shots(
         deviation, most = float(size[among].std()), largest or counts.size
         clusters = None if cluster is None else cluster[among]
         size_rows, hit_rows = (effective_rows(each[among], clusters) for each in (size, hit))
-        found.append(
+        groups.append(
             ShotGroup(
                 name=name,
                 classes=np.unique(truth[among]).size,
@@ -91,4 +91,4 @@ def measure_by_shots(
                 hit_ci95=wilson(hits, rows, effective=hit_rows),
             )
         )
-    return tuple(found)
+    return tuple(groups)

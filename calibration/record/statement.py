@@ -59,25 +59,25 @@ def _truth(point: "OperatingPoint", say: Phrases) -> str:
 def _measured_on(point: "OperatingPoint", say: Phrases) -> str:
     images, split = point.table.images, point.measured.split
     if split == TRAFFIC:
-        told = say.traffic if images == 1 else say.traffic_groups
+        phrase = say.traffic if images == 1 else say.traffic_groups
     elif images == 1:
-        told = say.photos if point.list_name is None else say.listed
+        phrase = say.photos if point.list_name is None else say.listed
     else:
-        told = say.plants if point.made_from == "observations" else say.species
+        phrase = say.plants if point.made_from == "observations" else say.species
     rows = _number(f"{point.rows:,}", say)
-    return told.format(rows=rows, images=images, split=split, name=point.list_name)
+    return phrase.format(rows=rows, images=images, split=split, name=point.list_name)
 
 
 def _promise(point: "OperatingPoint", say: Phrases) -> str:
     if point.guarantee is None:
         return _caution(point, say)
-    wanted = _wanted(point, say)
+    promise = _wanted(point, say)
     if not point.guaranteed:
-        return " " + say.not_guaranteed.format(why=_why(point, say), wanted=wanted)
+        return " " + say.not_guaranteed.format(why=_why(point, say), promise=promise)
     which = say.on_average
     if point.delta is not None:
         which = say.for_all_but.format(delta=_percent(point.delta, say))
-    return " " + say.guaranteed.format(which=which, wanted=wanted)
+    return " " + say.guaranteed.format(which=which, promise=promise)
 
 
 def _caution(point: "OperatingPoint", say: Phrases) -> str:
@@ -93,12 +93,12 @@ def _wanted(point: "OperatingPoint", say: Phrases) -> str:
         return say.at_most.format(
             k=_number(f"{k:g}", say), candidates=_candidates(k, say), most=point.max_size
         )
-    held = say.at_least.format(coverage=_percent(point.coverage, say))
+    coverage = say.at_least.format(coverage=_percent(point.coverage, say))
     if not RULES[point.rule].by_class:
-        return held
+        return coverage
     if not point.unpromised_classes:
-        return held + say.each_class
-    return held + say.each_class_but.format(small=_number(f"{point.unpromised_classes:,}", say))
+        return coverage + say.each_class
+    return coverage + say.each_class_but.format(small=_number(f"{point.unpromised_classes:,}", say))
 
 
 def _why(point: "OperatingPoint", say: Phrases) -> str:

@@ -145,18 +145,18 @@ def _axes(values: Floats) -> Singles:
     some = values[spread]
     squares, weights = np.linalg.eigh(some @ some.T)  # as many as there are photos, ascending
     used = np.flatnonzero(squares > LEAST_USE * squares[-1])
-    chosen = used[max(0, used.size - min(MOST_AXES, max(1, dimensions // 2))) :]
-    axes = (some.T @ weights[:, chosen]) / np.sqrt(squares[chosen])
+    largest = used[max(0, used.size - min(MOST_AXES, max(1, dimensions // 2))) :]
+    axes = (some.T @ weights[:, largest]) / np.sqrt(squares[largest])
     return np.ascontiguousarray(axes.T, dtype=np.float32)
 
 
 def _along(axes: Singles, values: Floats) -> Floats:
     """Features along the axes, shape ``(rows, axes)``."""
     rows = values.astype(np.float32)
-    found = np.empty((len(rows), len(axes)))
+    values = np.empty((len(rows), len(axes)))
     for place, row in enumerate(rows):
-        found[place] = _products(axes, row)
-    return found
+        values[place] = _products(axes, row)
+    return values
 
 
 def _directions(values: Floats) -> Floats:

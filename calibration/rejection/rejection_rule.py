@@ -58,8 +58,8 @@ class Rejection:
 
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, *FEATURE_METHODS):
-            known = ", ".join((*METHODS, *FEATURE_METHODS))
-            raise ValueError(f"method must be one of {known}, got {self.method!r}")
+            methods = ", ".join((*METHODS, *FEATURE_METHODS))
+            raise ValueError(f"method must be one of {methods}, got {self.method!r}")
         if not all(map(isfinite, (self.threshold, *self.centres, *self.scales))):
             raise ValueError(
                 f"threshold, centres and scales must be finite, got {self.threshold}, "
@@ -126,10 +126,10 @@ class Rejection:
         Raises:
             ValueError: As there, or if there is no photo.
         """
-        found = self.familiarity(logits, features, reference)
-        if not found.size:
+        values = self.familiarity(logits, features, reference)
+        if not values.size:
             raise ValueError("logits must hold at least one photo, got none")
-        value = float(found.max())
+        value = float(values.max())
         return value, value < self.threshold
 
 
@@ -148,7 +148,7 @@ def parts(
 def fit_rejection(
     method: str,
     share: float,
-    found: Floats,
+    familiarity: Floats,
     *,
     head: str,
     score_kind: ScoreKind,
@@ -156,25 +156,29 @@ def fit_rejection(
 ) -> Rejection:
     """The rejection by which ``share`` of the calibration photos are suspect.
 
-    ``found`` has a row for each of them, shape ``(rows, columns)``: one column with what the method
-    says, or for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
+    ``familiarity`` has a row for each of them, shape ``(rows, columns)``: one column with what the
+    method says, or for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
     """
-    rejection = partial(Rejection, share=share, rows=len(found), head=head, score_kind=score_kind)
+    rejection = partial(
+        Rejection, share=share, rows=len(familiarity), head=head, score_kind=score_kind
+    )
     if method not in FEATURE_METHODS:
-        return rejection(method=method, threshold=suspect_threshold(found[:, 0], share))
-    centres, scales = found.mean(axis=0), found.std(axis=0)
+        return rejection(method=method, threshold=suspect_threshold(familiarity[:, 0], share))
+    centres, scales = familiarity.mean(axis=0), familiarity.std(axis=0)
     scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant except for rounding
     return rejection(
         method=method,
-        threshold=suspect_threshold(_combined(found, centres, scales), share),
+        threshold=suspect_threshold(_combined(familiarity, centres, scales), share),
         centres=tuple(centres.tolist()),
         scales=tuple(scales.tolist()),
         reference_sha256=reference_sha256,
-        by_logits=rejection(method=LOGITS_METHOD, threshold=suspect_threshold(found[:, -1], share)),
+        by_logits=rejection(
+            method=LOGITS_METHOD, threshold=suspect_threshold(familiarity[:, -1], share)
+        ),
     )
 
 
-def _combined(found: Floats, centres: ArrayLike, scales: ArrayLike) -> Floats:
-    standard = (found - np.asarray(centres)) / np.asarray(scales)
+def _combined(familiarity: Floats, centres: ArrayLike, scales: ArrayLike) -> Floats:
+    standard = (familiarity - np.asarray(centres)) / np.asarray(scales)
     summed: Floats = standard[:, 0] + standard[:, 1] + standard[:, 2]
     return summed

@@ -126,10 +126,10 @@ class Evidence:
             ValueError: ``average_k`` below ``min_size`` or above what was announced.
         """
         check_average_k(average_k, lowest=self.min_size, classes=self.classes)
-        found = self._top.threshold(as_fraction(average_k) - self.min_size)
-        kept = round(found.achieved * found.rows) + self.min_size * found.rows
-        lambda_val = self._smallest if self.classes == self.min_size else found.lambda_val
-        return self._rule(rule, lambda_val, achieved=kept / found.rows, ties=found.ties)
+        threshold = self._top.threshold(as_fraction(average_k) - self.min_size)
+        members = round(threshold.achieved * threshold.rows) + self.min_size * threshold.rows
+        lambda_val = self._smallest if self.classes == self.min_size else threshold.lambda_val
+        return self._rule(rule, lambda_val, achieved=members / threshold.rows, ties=threshold.ties)
 
     def guaranteed_average_k(
         self, average_k: RealNumber, guarantee: Guarantee, *, delta: float, seed: int = 0
@@ -200,12 +200,12 @@ class Evidence:
                 f"{self._smallest} to {self._largest}"
             )
 
-    def _rule(self, rule: str, lambda_val: float, **known: Any) -> SetRule:
+    def _rule(self, rule: str, lambda_val: float, **fields: Any) -> SetRule:
         return SetRule(
             rule=rule,
             lambda_val=lambda_val,
             min_size=self.min_size,
             class_weights=self.class_weights,
             rows=self._top.rows_seen,
-            **known,
+            **fields,
         )

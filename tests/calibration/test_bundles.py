@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 import florilege.calibration.calibrate.calibrate
-import florilege.calibration.calibrate.calibration_plots
-from florilege.calibration.bundle_cli import app as bundle_app
+import florilege.calibration.cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions, genera
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.photo_overlap import known_photos
+from florilege.calibration.calibrate.photo_overlap import network_photos
 from florilege.calibration.cli import app
+from florilege.calibration.commands.bundle_cli import app as bundle_app
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
@@ -277,7 +277,7 @@ def test_a_calibration_of_other_weights_is_refused_with_the_command_that_renews_
 
 
 def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
-    return known_photos(bundle, split).overlap([]).chose_checkpoint
+    return network_photos(bundle, split).overlap([]).chose_checkpoint
 
 
 def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle) -> None:
@@ -398,26 +398,30 @@ def test_an_unknown_device_is_a_usage_error(bundle: Bundle, data: str) -> None:
         assert "Invalid value for '--device'" in result.stderr
 
 
-def test_a_report_is_written_into_the_folder_asked_for(
-    bundle: Bundle, data: str, tmp_path: Path
+@pytest.mark.parametrize("name", ["page.html", "folder"])
+def test_a_report_is_one_page_about_the_sets(
+    bundle: Bundle, data: str, tmp_path: Path, name: str
 ) -> None:
     arguments = ["calibrate", str(bundle.path), "--data", data]
-    result = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path / "r")])
+    result = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path / name)])
     assert result.exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "r").glob("*.png")) == [
-        "by_shots.png",
-        "hit_rate_over_k.png",
-        "lambda_over_k.png",
-        "set_size_histogram.png",
-    ]
+    page = tmp_path / name if name == "page.html" else tmp_path / name / "report.html"
+    assert ("--report names the file of one page now" in result.stderr) == (name == "folder")
+    assert f"the report is {page}" in result.stderr
+    text = page.read_text()
+    assert "Accuracy and size over K" in text
+    assert "were chosen on these very photos" in text
+    record = read_record(open_bundle(bundle.path))
+    for sha256 in (open_bundle(bundle.path).sha256, record.calibration_id):
+        assert sha256[:16] in text
 
 
 def test_a_report_without_its_extra_is_a_usage_error_before_anything_is_done(
     bundle: Bundle, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(
-        sys.modules, "florilege.calibration.calibrate.calibration_plots", raising=False
-    )
+    for name in list(sys.modules):
+        if name.startswith("florilege.calibration.report."):
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
     result = CliRunner().invoke(app, arguments)
@@ -426,31 +430,33 @@ def test_a_report_without_its_extra_is_a_usage_error_before_anything_is_done(
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 
+@pytest.mark.parametrize(
+    ("name", "message"), [("r", "cannot be a folder"), ("no/r.html", "cannot be written")]
+)
 def test_a_report_that_cannot_be_written_is_a_usage_error_before_anything_is_done(
-    bundle: Bundle, data: str, tmp_path: Path
+    bundle: Bundle, data: str, tmp_path: Path, name: str, message: str
 ) -> None:
     (tmp_path / "r").write_text("no folder")
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / name)]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, UsageError)
-    assert "cannot be a folder" in str(result.exception)
+    assert message in str(result.exception)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 
-def test_a_full_disk_leaves_the_old_report_with_the_old_calibration(
+def test_a_full_disk_leaves_the_old_report_and_the_new_calibration(
     bundle: Bundle, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(record: CalibrationRecord, folder: Path) -> None:
-        (folder / "by_shots.png").write_text("half of it")
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "by_shots.png").write_text("old")
-    monkeypatch.setattr(florilege.calibration.calibrate.calibration_plots, "write_pictures", full)
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
+    (tmp_path / "r.html").write_text("old")
+    monkeypatch.setattr(florilege.calibration.cli, "write_atomic", full)
+    page = str(tmp_path / "r.html")
+    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", page]
     assert isinstance(CliRunner().invoke(app, arguments).exception, OSError)
-    assert [path.read_text() for path in (tmp_path / "r").iterdir()] == ["old"]
-    assert open_bundle(bundle.path).sha256 == bundle.sha256
+    assert (tmp_path / "r.html").read_text() == "old"
+    assert read_record(open_bundle(bundle.path)).measured.rows == ROWS * CLASSES
 
 
 def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_scored(

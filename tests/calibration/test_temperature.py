@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_plots import size_histogram
 from florilege.calibration.calibrate.calibration_settings import Plan
 from florilege.calibration.calibrate.photo_outputs import outputs_of
 from florilege.calibration.cli import app
@@ -88,7 +87,6 @@ def test_one_temperature_chooses_nothing(folder: Path) -> None:
     )
     assert (record.temperature, record.selection.candidates) == (2.0, 1)
     assert not record.measured.chose_head
-    assert size_histogram(record).axes
 
 
 def test_the_command_takes_temperatures_and_shows_them(folder: Path) -> None:

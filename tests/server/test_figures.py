@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
 from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
-from florilege.calibration.console import summary
+from florilege.calibration.commands.console import summary
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Row, Verb

@@ -7,7 +7,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from florilege.calibration.calibrate.plot_style import BLUE, GREEN, STYLE, panel
+from florilege.calibration.report.plot_style import BLUE, GREEN, STYLE, panel
 from florilege.training.sweep.sweep_record import Mean
 
 _LINES: Final = (

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_plots import write_pictures
 from florilege.calibration.cli import app
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
@@ -147,8 +146,6 @@ def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> 
         json.loads(changed.read("metrics.json"))["calibration"]["average_k"][0]["hit_rate"] is None
     )
     assert CalibrationRecord.from_json(record.to_json()) == record
-    names = {path.stem for path in write_pictures(record, tmp_path / "p")}
-    assert names == {"lambda_over_k", "set_size_histogram"}
 
 
 def test_lists_stay_and_lose_their_thresholds_which_need_labels(

@@ -324,9 +324,9 @@ def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
 
 def test_another_calibration_has_another_name(record: CalibrationRecord) -> None:
     assert make_record().calibration_id != record.calibration_id
-    other = replace(record, created="another time").named()
+    other = replace(record, created="another time").with_id()
     assert other.calibration_id != record.calibration_id
-    assert other.named() == other
+    assert other.with_id() == other
 
 
 def test_sets_may_be_empty_with_min_size_0() -> None:

@@ -5,12 +5,13 @@ a light or a dark page. Words are escaped here; whoever writes markup says so by
 """
 
 import html
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
 from matplotlib.figure import Figure
 
-from florilege.calibration.calibrate.plot_style import inline, variables
+from florilege.calibration.report.plot_style import inline, variables
 
 Markup = NewType("Markup", str)
 """HTML that is safe to stand in a page as it is."""
@@ -50,13 +51,13 @@ pre { border: 1px solid var(--grid); border-radius: 6px; padding: 1rem; overflow
 
 def page(title: str, sections: Iterable[Markup]) -> str:
     """The whole file."""
-    shown = html.escape(title)
+    heading = html.escape(title)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{shown}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>:root{{color-scheme:light dark;{variables(dark=False)}}}"
         f"@media (prefers-color-scheme:dark){{:root{{{variables(dark=True)}}}}}"
-        f"{_STYLE}</style></head>\n<body><h1>{shown}</h1>\n{''.join(sections)}</body></html>\n"
+        f"{_STYLE}</style></head>\n<body><h1>{heading}</h1>\n{''.join(sections)}</body></html>\n"
     )
 
 
@@ -90,6 +91,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
         f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows
     )
     return Markup(f'<div class="wide"><table><tr>{first}</tr>\n{body}</table></div>\n')
+
+
+def photo(
+    jpeg: bytes | None, name: str, caption: str, items: Iterable[str], more: str = ""
+) -> Markup:
+    """A small photo, or None, beside a caption, a numbered list and what follows it: all markup."""
+    picture = '<div class="missing">no picture</div>'
+    if jpeg is not None:
+        source = f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
+        picture = f'<img alt="{html.escape(name)}" src="{source}">'
+    entries = "".join(f"<li>{item}</li>" for item in items)
+    return Markup(
+        f'<div class="photo">{picture}<div>{caption}<ol>{entries}</ol>{more}</div></div>\n'
+    )
 
 
 def preformatted(text: str) -> Markup:

@@ -84,9 +84,9 @@ def set_names(
     The file is a table with the column class_id and any of the others; what it leaves empty stays
     as it is. The calibration stays valid, but bundle_sha256 changes.
     """
-    told = read_classes(file)
-    named = name_classes(bundle, told.classes, told.thumbnails, source=str(file))
-    content = _naming(named, told)
+    class_file = read_classes(file)
+    named = name_classes(bundle, class_file.classes, class_file.thumbnails, source=str(file))
+    content = _naming(named, class_file)
     _print(content, _naming_lines(content), as_json=as_json)
     if not as_json:
         conclude(then=[("serve", bundle)])
@@ -103,18 +103,18 @@ def _verify_lines(faults: Mapping[str, str | None], closed: str | None) -> Itera
         yield "WRONG  the files are right, but the bundle does not open"
 
 
-def _naming(bundle: Bundle, told: ClassFile) -> dict[str, Any]:
+def _naming(bundle: Bundle, class_file: ClassFile) -> dict[str, Any]:
     """What became of the lines of a names file."""
-    known = bundle.classes.index_of
+    indices = bundle.classes.index_of
     pictures = bundle.read_thumbnails()
     return {
         "bundle": str(bundle.path),
         "bundle_sha256": bundle.sha256,
-        "classes": len(known),
-        "named": len(known.keys() & told.classes.keys()),
-        "missing": [name for name in known if name not in told.classes],
-        "unknown": [name for name in told.classes if name not in known],
-        "ignored_columns": told.ignored,
+        "classes": len(indices),
+        "named": len(indices.keys() & class_file.classes.keys()),
+        "missing": [name for name in indices if name not in class_file.classes],
+        "unknown": [name for name in class_file.classes if name not in indices],
+        "ignored_columns": class_file.ignored,
         "languages": sorted({lang for item in bundle.classes for lang in item.common_names}),
         "thumbnails": len(pictures),
         "thumbnail_bytes": sum(map(len, pictures.values())),
@@ -124,8 +124,8 @@ def _naming(bundle: Bundle, told: ClassFile) -> dict[str, Any]:
 def _naming_lines(content: Mapping[str, Any]) -> Iterator[str]:
     yield f"{content['bundle']}: {content['named']:,} of {content['classes']:,} classes named"
     if missing := content["missing"]:
-        kept = count_of(len(missing), "class stays", "classes stay")
-        yield f"{kept} as before, not in the file: {first(missing)}"
+        unchanged = count_of(len(missing), "class stays", "classes stay")
+        yield f"{unchanged} as before, not in the file: {first(missing)}"
     if unknown := content["unknown"]:
         rows = count_of(len(unknown), "row", "rows")
         yield f"{rows} of the file not used, no such class: {first(unknown)}; --json lists all"
@@ -178,11 +178,11 @@ def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _point_line(point: Mapping[str, Any], *, by_class: bool) -> str:
-    shown = "" if point["lambda_val"] is None else f"lambda {point['lambda_val']:.6g}"
-    shown = "lambda by class" if by_class else shown
+    threshold = "" if point["lambda_val"] is None else f"lambda {point['lambda_val']:.6g}"
+    threshold = "lambda by class" if by_class else threshold
     hits = "not measured" if point["hit_rate"] is None else f"{point['hit_rate']:.4f}"
     return (
-        f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}  {shown}"
+        f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}  {threshold}"
     ).rstrip()
 
 
@@ -196,8 +196,8 @@ def _plain_lines(name: str, content: Any) -> Iterator[str]:
     width = max(map(len, entries))
     for key, value in entries.items():
         nested = isinstance(value, Mapping | list)
-        shown = f"({len(value)} entries, see --json)" if nested else value
-        yield f"  {_line(str(key), shown, width=width)}"
+        text = f"({len(value)} entries, see --json)" if nested else value
+        yield f"  {_line(str(key), text, width=width)}"
 
 
 # The difference --------------------------------------------------------------------------------
@@ -206,8 +206,8 @@ def _plain_lines(name: str, content: Any) -> Iterator[str]:
 def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
     for side in ("a", "b"):
         entry = content[side]
-        shown = f"{entry['name']} {entry['version']} {entry['bundle_sha256'][:12]}"
-        yield _line(side.upper(), shown)
+        identity = f"{entry['name']} {entry['version']} {entry['bundle_sha256'][:12]}"
+        yield _line(side.upper(), identity)
     if content["same"]:
         yield "the same bundle"
         return
@@ -231,13 +231,13 @@ def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _change_line(name: str, change: Mapping[str, Any], *, width: int = 16) -> str:
-    shown = ["none" if change[side] is None else f"{change[side]:.6g}" for side in ("a", "b")]
-    return _line(name, " -> ".join(shown), width=width)
+    values = ["none" if change[side] is None else f"{change[side]:.6g}" for side in ("a", "b")]
+    return _line(name, " -> ".join(values), width=width)
 
 
 def _names(names: list[str]) -> str:
-    shown = ", ".join(names[:20]) or "none"
-    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    text = ", ".join(names[:20]) or "none"
+    return text + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def _line(name: str, value: object, *, width: int = 14) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from florilege.calibration.bundle_cli import app
+from florilege.calibration.commands.bundle_cli import app
 from florilege.calibration.distribution import DistributionOf
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.record import CalibrationRecord, Origin, Selection

@@ -17,11 +17,11 @@ from typer.testing import CliRunner, Result
 import florilege.calibration.cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import Plan
-from florilege.calibration.calibrate.evaluate import evaluation_of
-from florilege.calibration.calibrate.evaluation_report import SECTIONS, evaluation_report
+from florilege.calibration.calibrate.evaluate import evaluate_outputs
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.cli import app
+from florilege.calibration.report.evaluation_report import SECTIONS, evaluation_report
 from florilege.data.dataset import Split
 from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle import replace_files
@@ -165,7 +165,7 @@ def test_the_photos_with_the_largest_sets_are_shown_with_the_truth(
 def test_a_photo_that_has_gone_meanwhile_leaves_a_gap() -> None:
     logits, labels = small_logits(4)
     found = synthetic(logits, labels, read=OSError("gone"))
-    assert "no picture" in evaluation_report(found, evaluation_of(found))
+    assert "no picture" in evaluation_report(found, evaluate_outputs(found))
 
 
 def small_logits(classes: int, rows: int = 60) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -211,7 +211,7 @@ def test_any_number_of_classes_has_a_page_one_without_photos_included(
 ) -> None:
     logits, labels = small_logits(classes)
     found = synthetic(logits, labels, min_size=min_size)
-    page = evaluation_report(found, evaluation_of(found))
+    page = evaluation_report(found, evaluate_outputs(found))
     if classes > 1:
         assert "Classes without a photo here: 1." in page
     assert "does not say how many training photos" in page
@@ -223,7 +223,7 @@ def test_empty_sets_are_said_and_drawn() -> None:
     logits, labels = small_logits(25)
     logits[:20] = 0  # even scores, below the threshold
     found = synthetic(logits, labels, min_size=0)
-    evaluation = evaluation_of(found)
+    evaluation = evaluate_outputs(found)
     (rate,) = (r.row.empty_rate for r in evaluation.rules
                if (r.point.rule, r.point.k) == ("average_k", 3.0))  # fmt: skip
     assert rate > 0.2
@@ -254,12 +254,10 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_photo_is_scored(
     error = evaluate(bundle, data, "--report", tmp_path / "no" / "r.html").exception
     assert isinstance(error, UsageError)
     assert f"{tmp_path / 'no' / 'r.html'} cannot be written: No such file" in str(error)
-    monkeypatch.delitem(sys.modules, "florilege.calibration.calibrate.evaluation_report")
+    monkeypatch.delitem(sys.modules, "florilege.calibration.report.evaluation_report")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for name in [
-        name for name in sys.modules if name.startswith("florilege.calibration.calibrate.")
-    ]:
-        if name.endswith(("plot_style", "html_page", "_plots")):
+    for name in [name for name in sys.modules if name.startswith("florilege.calibration.report.")]:
+        if name.endswith(("plot_style", "html_page", "_plots", "_tiles")):
             monkeypatch.delitem(sys.modules, name)
     error = evaluate(bundle, data, "--report", tmp_path / "r.html").exception
     assert isinstance(error, UsageError)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import pytest
 
-from florilege.calibration.calibrate.html_page import (
+from florilege.calibration.report.html_page import (
     drawing,
     interval,
     page,
@@ -16,7 +16,7 @@ from florilege.calibration.calibrate.html_page import (
     table,
     words,
 )
-from florilege.calibration.calibrate.plot_style import (
+from florilege.calibration.report.plot_style import (
     GREEN,
     INK,
     ON_DARK,

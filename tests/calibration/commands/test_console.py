@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from florilege.calibration import console
+from florilege.calibration.commands import console
+from florilege.calibration.commands.console import Titled
 from florilege.calibration.comparison import Change, Comparison
-from florilege.calibration.console import Titled
 from florilege.calibration.monitoring.audit import Audit, AuditReport
 from florilege.calibration.rules import RULES
 from florilege.terminal import print_table
@@ -93,7 +93,7 @@ def test_a_calibration_shows_average_k_and_on_request_all(
 ) -> None:
     several = {**entry("average_k", 3), "images": 5, "made_from": "observations", "rows": 1_234_567}
     monkeypatch.setattr(console, "_plain", dict)
-    monkeypatch.setattr(console, "asked_points", lambda record: RULE_ENTRIES)
+    monkeypatch.setattr(console, "requested_points", lambda record: RULE_ENTRIES)
     monkeypatch.setattr(console, "promised_points", lambda record: GUARANTEED)
     monkeypatch.setattr(console, "_of_several", lambda point: several)
     record: Any = SimpleNamespace(

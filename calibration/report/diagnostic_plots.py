@@ -10,8 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.diagnostics import Reliability
-from florilege.calibration.calibrate.plot_style import (
+from florilege.calibration.intervals import effective_by, wilson
+from florilege.calibration.measurement import Bools, Ints
+from florilege.calibration.record.schema import Row
+from florilege.calibration.report.diagnostics import Reliability
+from florilege.calibration.report.plot_style import (
     BLUE,
     GREEN,
     GREY,
@@ -21,9 +24,6 @@ from florilege.calibration.calibrate.plot_style import (
     STYLE,
     panel,
 )
-from florilege.calibration.intervals import effective_by, wilson
-from florilege.calibration.measurement import Bools, Ints
-from florilege.calibration.record.schema import Row
 
 MOST_BARS = 16
 """Sets larger than the largest of 99 in 100, and in any case than this, share the last bar."""
@@ -112,9 +112,9 @@ def sizes_of_hits(bars: Bars, hits: Bools) -> Figure:
 def hits_of_sizes(bars: Bars, hits: Bools, plants: Ints | None = None) -> Figure:
     """Share of sets of each size that hold the truth, with 95 % intervals."""
     figure, axes = panel("classes in the set", "sets with the right class")
-    found, photos = _counts(bars, hits), _counts(bars, np.ones_like(hits))
+    hit_counts, photos = _counts(bars, hits), _counts(bars, np.ones_like(hits))
     worth = effective_by(bars.places, hits, plants, groups=len(bars.names))
-    _with_intervals(axes, np.arange(len(bars.names)), found, photos, worth, GREEN, "o")
+    _with_intervals(axes, np.arange(len(bars.names)), hit_counts, photos, worth, GREEN, "o")
     axes.axhline(hits.mean(), color=INK, linewidth=1, linestyle=":", label="all photos")
     _name_bars(axes, bars)
     axes.set_ylim(0, 1.05)
@@ -149,8 +149,8 @@ def reliability(best: Reliability, every: Reliability) -> Figure:
     """How often a score of each height is of the true class, with 95 % intervals."""
     figure, axes = panel("score", "of the right class")
     axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="as sure as they are right")
-    seen = every.counts > 0
-    axes.plot(every.mean_scores[seen], every.hits[seen] / every.counts[seen], color=BLUE,
+    filled = every.counts > 0
+    axes.plot(every.mean_scores[filled], every.hits[filled] / every.counts[filled], color=BLUE,
               linestyle="none", marker="s", fillstyle="none", markersize=8,
               label="scores of all classes")  # fmt: skip
     worth = best.counts.astype(np.float64) if best.effective is None else best.effective
@@ -191,13 +191,15 @@ def _with_intervals(
 
     ``worth`` is how many independent rows the ``counts`` are worth.
     """
-    seen = counts > 0
-    rates = hits[seen] / counts[seen]
-    shares = zip(hits[seen].tolist(), counts[seen].tolist(), worth[seen].tolist(), strict=True)
+    filled = counts > 0
+    rates = hits[filled] / counts[filled]
+    shares = zip(
+        hits[filled].tolist(), counts[filled].tolist(), worth[filled].tolist(), strict=True
+    )
     intervals = [wilson(hit, count, effective=rows) for hit, count, rows in shares]
     ends = np.array(intervals).reshape(-1, 2)
     errors = np.abs(ends.T - rates)
-    axes.errorbar(across[seen], rates, errors, color=colour, marker=marker, markersize=4,
+    axes.errorbar(across[filled], rates, errors, color=colour, marker=marker, markersize=4,
                   capsize=2, elinewidth=1, linewidth=1.2, label=label)  # fmt: skip
 
 
@@ -207,10 +209,10 @@ def _counts(bars: Bars, among: Bools) -> Ints:
 
 def _name_bars(axes: Axes, bars: Bars) -> None:
     step = 1 if len(bars.names) <= 12 else 2
-    shown = [*range(0, len(bars.names), step)]
-    if shown[-1] != len(bars.names) - 1:  # the last one says how large the others may be
-        shown = [*shown[:-1], len(bars.names) - 1]
-    axes.set_xticks(shown, [bars.names[place] for place in shown])
+    ticks = [*range(0, len(bars.names), step)]
+    if ticks[-1] != len(bars.names) - 1:  # the last one says how large the others may be
+        ticks = [*ticks[:-1], len(bars.names) - 1]
+    axes.set_xticks(ticks, [bars.names[place] for place in ticks])
     axes.set_xlim(-0.6, len(bars.names) - 0.4)
     axes.grid(visible=False, axis="x")
 

@@ -6,16 +6,16 @@ import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
-from florilege.calibration.calibrate import diagnostic_plots as charts
-from florilege.calibration.calibrate.diagnostic_plots import MOST_BARS
-from florilege.calibration.calibrate.diagnostics import Findings, Reliability, findings_of
+from florilege.calibration.report import diagnostic_plots as charts
+from florilege.calibration.report.diagnostic_plots import MOST_BARS
+from florilege.calibration.report.diagnostics import Diagnostics, Reliability, diagnose
 from tests.calibration.record.test_record import make_record, sample_logits, scoring_of
 
 
 @pytest.fixture(scope="module")
-def findings() -> Findings:
+def findings() -> Diagnostics:
     logits, labels = sample_logits()
-    return findings_of(make_record(), scoring_of({"multi_label": logits}, labels))
+    return diagnose(make_record(), scoring_of({"multi_label": logits}, labels))
 
 
 def line(figure: Figure, label: str) -> tuple[list[float], list[float]]:
@@ -30,7 +30,7 @@ def errorbar(figure: Figure) -> tuple[list[float], list[float]]:
     return across, up
 
 
-def test_accuracy_is_drawn_over_k_beside_what_no_network_reaches(findings: Findings) -> None:
+def test_accuracy_is_drawn_over_k_beside_what_no_network_reaches(findings: Diagnostics) -> None:
     fixed = [row.value for row in findings.top_k]
     figure = charts.accuracy_over_k(findings.average_k, findings.top_k, {"at random": fixed})
     rows = findings.average_k
@@ -40,7 +40,7 @@ def test_accuracy_is_drawn_over_k_beside_what_no_network_reaches(findings: Findi
     assert figure.axes[0].get_xlabel() == "K, classes in a set"
 
 
-def test_sizes_are_drawn_as_a_share_more_or_less_than_asked(findings: Findings) -> None:
+def test_sizes_are_drawn_as_a_share_more_or_less_than_asked(findings: Diagnostics) -> None:
     (drawn, _) = charts.sizes_achieved(findings.average_k).axes[0].lines
     expected = [row.size / row.value - 1 for row in findings.average_k]
     assert np.asarray(drawn.get_ydata()).tolist() == pytest.approx(expected)
@@ -64,7 +64,7 @@ def test_rare_large_sizes_share_the_last_bar(sizes: list[int], names: list[str])
         assert names[place] == str(size) or size > int(names[-1].removeprefix("> "))
 
 
-def test_the_bars_of_right_and_wrong_sets_add_up_to_all_photos(findings: Findings) -> None:
+def test_the_bars_of_right_and_wrong_sets_add_up_to_all_photos(findings: Diagnostics) -> None:
     bars = charts.size_bars(findings.sizes)
     figure = charts.sizes_of_hits(bars, findings.hits)
     right, wrong = (c for c in figure.axes[0].containers if isinstance(c, BarContainer))
@@ -82,7 +82,7 @@ def test_hit_rates_are_drawn_for_the_sizes_there_are() -> None:
     assert errorbar(figure) == ([0, 3], [0.5, 1.0])
 
 
-def test_each_group_has_a_line_that_adds_up_to_one(findings: Findings) -> None:
+def test_each_group_has_a_line_that_adds_up_to_one(findings: Diagnostics) -> None:
     few = findings.labels > 15
     bars = charts.size_bars(findings.sizes)
     figure = charts.sizes_of_groups(bars, {"few": few, "many": ~few})
@@ -107,7 +107,7 @@ def test_reliability_is_drawn_where_there_are_scores() -> None:
     assert [bar.get_height() for bar in bars] == pytest.approx([0, 4 / 14, 10 / 14])
 
 
-def test_drawing_changes_no_setting_of_matplotlib(findings: Findings) -> None:
+def test_drawing_changes_no_setting_of_matplotlib(findings: Diagnostics) -> None:
     before = dict(mpl.rcParams)
     charts.sizes_achieved(findings.average_k)
     assert dict(mpl.rcParams) == before

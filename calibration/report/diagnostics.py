@@ -50,9 +50,9 @@ class Reliability:
         The expected calibration error of Guo, Pleiss, Sun and Weinberger, "On calibration of
         modern neural networks", ICML 2017.
         """
-        seen = self.counts > 0
-        found = np.abs(self.mean_scores[seen] * self.counts[seen] - self.hits[seen]).sum()
-        return float(found / self.counts.sum())
+        filled = self.counts > 0
+        gaps = np.abs(self.mean_scores[filled] * self.counts[filled] - self.hits[filled])
+        return float(gaps.sum() / self.counts.sum())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class LargeSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
+class Diagnostics:
     """What the sets do: over K, and photo by photo for ``average_k`` at one K.
 
     Attributes:
@@ -105,7 +105,7 @@ class Findings:
     largest: tuple[LargeSet, ...]
 
 
-def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
+def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     """Look at every photo once, block by block; memory does not grow with rows times classes."""
     points = [record.point(rule, k=k) for rule, k in _asked(record)]
     point, ks = record.point("average_k"), record.ks("average_k")
@@ -126,10 +126,10 @@ def findings_of(record: CalibrationRecord, outputs: SplitOutputs) -> Findings:
     watched_sizes, watched_hits = measurement.row_by_row()  # (rows, 1)
     sizes, hits = watched_sizes[:, 0], watched_hits[:, 0]
     rows = [
-        row_of(measurement, index, asked, record.score_kind)
-        for index, (_, asked) in enumerate(_asked(record))
+        row_of(measurement, index, k, record.score_kind)
+        for index, (_, k) in enumerate(_asked(record))
     ]
-    return Findings(
+    return Diagnostics(
         average_k=tuple(rows[: len(ks)]),
         top_k=tuple(rows[len(ks) :]),
         k=point.k,

@@ -14,13 +14,17 @@ import typer
 from rich.table import Table
 
 from florilege.calibration.calibrate.calibrate import cautions
-from florilege.calibration.calibrate.evaluate import asked, asked_points, promised_points
+from florilege.calibration.calibrate.evaluate import (
+    promised_points,
+    requested_points,
+    requested_value,
+)
 from florilege.calibration.comparison import Change, Comparison
 from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.rules import RULES
-from florilege.calibration.scores import named
+from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.terminal import new_table
 
@@ -54,14 +58,14 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "rejection": None
         if judge is None
         else {"method": judge.method, "threshold": judge.threshold, "share": judge.share},
-        "rules": [_plain(point) for point in asked_points(record)],
+        "rules": [_plain(point) for point in requested_points(record)],
         "guaranteed": [_plain(point) for point in promised_points(record)],
         "lists": [
             {
                 "list": each.name,
                 "classes": len(each.classes),
                 "rows": each.rows,
-                "rules": [_plain(point) for point in asked_points(record, list_name=each.name)],
+                "rules": [_plain(point) for point in requested_points(record, list_name=each.name)],
             }
             for each in record.lists
         ],
@@ -75,13 +79,13 @@ def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Ti
     images = [images for images in record.images if images > 1]
     title = (
         f"{_photos(measured.rows, measured.observations)} of {measured.split}, head {record.head}, "
-        f"{named(record.score_kind, record.temperature)}, "
+        f"{score_name(record.score_kind, record.temperature)}, "
         f"rejection by {judge.method if judge else 'nothing'}"
     )
     single = _by_guarantee(
         title,
         ("rule", "asked", "lambda", "size", "hits", "95 %"),
-        list(map(_plain, asked_points(record))),
+        list(map(_plain, requested_points(record))),
         list(map(_plain, promised_points(record))),
         all_rules=all_rules,
     )
@@ -128,10 +132,10 @@ def lists_tables(content: Plain) -> list[Titled]:
     return [(title, figures_table(headings, entries))] if entries else []
 
 
-def comparison_table(found: Sequence[Comparison], against: str, *, all_rules: bool) -> Titled:
+def comparison_table(comparisons: Sequence[Comparison], against: str, *, all_rules: bool) -> Titled:
     """Two bundles side by side."""
     table = new_table(("rule", "size", "hits", "change", "95 %"), words=("rule",))
-    for each in found:
+    for each in comparisons:
         if all_rules or each.rule.startswith(f"{FIRST} "):
             low, high = each.hit_rate.ci95
             change = f"{each.hit_rate.difference:+.3f}"
@@ -145,9 +149,9 @@ def audit_table(report: AuditReport) -> Titled:
     headings = ("rule", "requests", "unlabelled", "hits", "95 %", "95 %, any time")
     table = new_table(headings, words=("rule", "list"))
     table.columns[0].no_wrap, table.columns[0].max_width = False, 27
-    for name, found in report.audits.items():
-        counts = (str(found.rows), str(found.skipped), _share(found.hit_rate))
-        table.add_row(_brief(name), *counts, _interval(found.fixed), _interval(found.anytime))
+    for name, audit in report.audits.items():
+        counts = (str(audit.rows), str(audit.skipped), _share(audit.hit_rate))
+        table.add_row(_brief(name), *counts, _interval(audit.fixed), _interval(audit.anytime))
     return "labelled requests, if drawn at random and all of them labelled", table
 
 
@@ -173,8 +177,8 @@ def _by_guarantee(
     all_rules: bool,
 ) -> list[Titled]:
     """One table of the first rule, or of all; then, of all, one for each further guarantee."""
-    shown = [entry for entry in rules if all_rules or entry["rule"] == FIRST]
-    tables = [(title, figures_table(headings, shown))]
+    first_rules = [entry for entry in rules if all_rules or entry["rule"] == FIRST]
+    tables = [(title, figures_table(headings, first_rules))]
     if all_rules:
         for guarantee in dict.fromkeys(entry["guarantee"] for entry in guaranteed):
             entries = [entry for entry in guaranteed if entry["guarantee"] == guarantee]
@@ -198,7 +202,7 @@ def _finite(content: object) -> object:
 
 def _plain(point: OperatingPoint) -> dict[str, Any]:
     """The JSON object of a threshold."""
-    name, value = asked(point)
+    name, value = requested_value(point)
     return {
         "rule": point.rule,
         name: value,
@@ -227,8 +231,8 @@ def _brief(name: str) -> str:
     return re.sub(r" (k|coverage)=", " ", name).replace(" guarantee=", ", ")
 
 
-def _pair(change: Change, shown: Callable[[float], str]) -> str:
-    return f"{shown(change.old)} -> {shown(change.new)}"
+def _pair(change: Change, text_of: Callable[[float], str]) -> str:
+    return f"{text_of(change.old)} -> {text_of(change.new)}"
 
 
 def _size(value: float) -> str:

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from florilege.calibration.calibrate.calibration_settings import Plan
-from florilege.calibration.calibrate.diagnostics import (
+from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.report.diagnostics import (
     MOST_LARGE,
     MOST_MEMBERS,
     MOST_PAIRS,
     SHOWN_MEMBERS,
-    Findings,
-    findings_of,
+    Diagnostics,
+    diagnose,
 )
-from florilege.calibration.calibrate.fit import fit_record
-from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.scores import scores
 from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.record.test_record import make_record, sample_logits, scoring_of
@@ -29,9 +29,9 @@ def record() -> CalibrationRecord:
 
 
 @pytest.fixture(scope="module")
-def findings(record: CalibrationRecord) -> Findings:
+def findings(record: CalibrationRecord) -> Diagnostics:
     logits, labels = sample_logits()
-    return findings_of(record, scoring_of({"multi_label": logits}, labels))
+    return diagnose(record, scoring_of({"multi_label": logits}, labels))
 
 
 def sets_and_scores(
@@ -45,7 +45,7 @@ def sets_and_scores(
 
 
 def test_the_photos_that_were_calibrated_on_repeat_the_record(
-    record: CalibrationRecord, findings: Findings
+    record: CalibrationRecord, findings: Diagnostics
 ) -> None:
     for rows, rule in ((findings.average_k, "average_k"), (findings.top_k, "top_k")):
         assert [row.value for row in rows] == record.ks(rule)
@@ -55,7 +55,7 @@ def test_the_photos_that_were_calibrated_on_repeat_the_record(
 
 
 def test_sizes_and_hits_are_those_of_the_default_k(
-    record: CalibrationRecord, findings: Findings
+    record: CalibrationRecord, findings: Diagnostics
 ) -> None:
     sets, _, labels = sets_and_scores(record)
     assert findings.k == 3
@@ -63,7 +63,7 @@ def test_sizes_and_hits_are_those_of_the_default_k(
     assert findings.hits.tolist() == [y in members for y, members in zip(labels, sets, strict=True)]
 
 
-def test_scores_are_gathered_in_tenths(record: CalibrationRecord, findings: Findings) -> None:
+def test_scores_are_gathered_in_tenths(record: CalibrationRecord, findings: Diagnostics) -> None:
     _, values, labels = sets_and_scores(record)
     every = [(p, c == y) for row, y in zip(values, labels, strict=True) for c, p in enumerate(row)]
     best = [(max(row), row.index(max(row)) == y) for row, y in zip(values, labels, strict=True)]
@@ -79,7 +79,7 @@ def test_scores_are_gathered_in_tenths(record: CalibrationRecord, findings: Find
                 assert np.isnan(found.mean_scores[place])
 
 
-def test_the_gap_is_the_expected_calibration_error(findings: Findings) -> None:
+def test_the_gap_is_the_expected_calibration_error(findings: Diagnostics) -> None:
     best = findings.best_scores
     gaps = [
         count * abs(mean - hits / count)
@@ -90,7 +90,7 @@ def test_the_gap_is_the_expected_calibration_error(findings: Findings) -> None:
 
 
 def test_pairs_are_counted_with_what_their_photos_show(
-    record: CalibrationRecord, findings: Findings
+    record: CalibrationRecord, findings: Diagnostics
 ) -> None:
     sets, values, labels = sets_and_scores(record)
     counts, of_first, of_second = (Counter[tuple[int, int]]() for _ in range(3))
@@ -109,7 +109,7 @@ def test_pairs_are_counted_with_what_their_photos_show(
 
 
 def test_the_largest_sets_come_first_with_their_best_members(
-    record: CalibrationRecord, findings: Findings
+    record: CalibrationRecord, findings: Diagnostics
 ) -> None:
     sets, values, labels = sets_and_scores(record)
     expected = sorted(range(len(sets)), key=lambda row: (-len(sets[row]), row))[:MOST_LARGE]
@@ -133,7 +133,7 @@ def test_sets_beyond_the_limits_count_by_their_best_members() -> None:
         class_counts=None,
         overlap=UNMET,
     )
-    findings = findings_of(record, scoring_of({"linear": logits}, labels))
+    findings = diagnose(record, scoring_of({"linear": logits}, labels))
     assert findings.sizes.max() > MOST_MEMBERS
     together = {pair.classes for pair in findings.pairs}
     assert together == {(0, other) for other in range(1, MOST_MEMBERS)} | {(1, 2)}
@@ -145,7 +145,7 @@ def test_sets_of_at_most_one_class_share_nothing_and_none_is_large() -> None:
     record = make_record(min_size=0)
     logits = np.zeros((4, CLASSES), dtype=np.float32)
     logits[:2, 3] = 20  # two sets of one class and two, all of it even, of none
-    findings = findings_of(record, scoring_of({"multi_label": logits}, np.array([3, 4, 5, 3])))
+    findings = diagnose(record, scoring_of({"multi_label": logits}, np.array([3, 4, 5, 3])))
     assert findings.sizes.tolist() == [1, 1, 0, 0]
     assert findings.hits.tolist() == [True, False, False, False]
     assert (findings.pairs, findings.largest) == ((), ())

@@ -1,0 +1,83 @@
+"""What ``florilege evaluate`` measures and prints."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from florilege.calibration.calibrate.evaluate import Evaluation, evaluate_outputs
+from florilege.calibration.calibrate.gate import Gate, compare_outputs
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs
+from florilege.calibration.commands.console import (
+    Titled,
+    audit_table,
+    comparison_table,
+    evaluation_tables,
+    lists_tables,
+)
+from florilege.calibration.comparison import Comparison
+from florilege.calibration.monitoring.audit import AuditReport
+from florilege.calibration.report.diagnostics import Diagnostics, diagnose
+from florilege.terminal import warn
+
+PageMaker = Callable[[BundleOutputs, Evaluation, Diagnostics | None], str]
+"""Makes the page of ``--report``; the last argument is of the baseline."""
+
+
+@dataclass
+class EvaluationOutput:
+    """What ``evaluate`` prints: an object for programs, tables for people, and its page."""
+
+    content: dict[str, Any] = field(default_factory=dict)
+    tables: list[Titled] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # what the gate does not allow
+    page: str | None = None
+
+    def add_comparison(
+        self, comparisons: list[Comparison], baseline: Path, limits: Gate | None, *, all_rules: bool
+    ) -> None:
+        """Add the comparison with an older bundle, and whether the gate allows it."""
+        self.content["against"] = [asdict(comparison) for comparison in comparisons]
+        self.content["gate"] = None
+        if limits is not None:
+            self.failures = limits.reasons(comparisons[0])
+            self.content["gate"] = {"passed": not self.failures, "why": self.failures}
+        self.tables.append(comparison_table(comparisons, str(baseline), all_rules=all_rules))
+
+    def add_audit(self, audit: AuditReport) -> None:
+        """Add the hit rates of labelled requests; warns of rows that do not count."""
+        self.content["audit"] = audit.to_plain()
+        self.tables.append(audit_table(audit))
+        for count, why in ((audit.other_calibrations, "answered by another calibration"),
+                           (audit.damaged, "damaged")):  # fmt: skip
+            if count:
+                warn(f"{count} rows of feedback left out: {why}")
+
+
+def measure(
+    photos: Callable[[Path], AbstractContextManager[BundleOutputs]],
+    bundle: Path,
+    baseline: Path | None,
+    limits: Gate | None,
+    make_page: PageMaker | None,
+    *,
+    all_rules: bool,
+) -> EvaluationOutput:
+    """Measure a bundle on photos, and a baseline on the same ones."""
+    with photos(bundle) as new:
+        evaluation = evaluate_outputs(new)
+        for warning in evaluation.warnings:
+            warn(warning)
+        content = evaluation.to_plain()
+        tables = [*evaluation_tables(content, all_rules=all_rules), *lists_tables(content)]
+        output, older = EvaluationOutput(content, tables), None
+        if baseline is not None:
+            with photos(baseline) as old:
+                comparisons = compare_outputs(new, old)
+                if make_page is not None:
+                    older = diagnose(old.record, old.outputs)
+            output.add_comparison(comparisons, baseline, limits, all_rules=all_rules)
+        if make_page is not None:
+            output.page = make_page(new, evaluation, older)
+    return output

@@ -1,0 +1,102 @@
+"""The text of ``calibration.json``: written with all digits, and read strictly."""
+
+import json
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from florilege.errors import BundleError
+
+SCHEMA_VERSION = 5
+
+
+def dump(content: Any) -> str:
+    """JSON text of a dataclass with one line for each list of plain values.
+
+    Equal content gives equal text, and floats have all their digits.
+    """
+    return _lines(content, "") + "\n"
+
+
+def _lines(content: Any, margin: str) -> str:
+    deeper = margin + " "
+    if is_dataclass(content):
+        entries = [
+            f"{json.dumps(entry.name)}: {_lines(getattr(content, entry.name), deeper)}"
+            for entry in fields(content)
+        ]
+        opening, closing = "{", "}"
+    elif isinstance(content, tuple) and content and is_dataclass(content[0]):
+        entries = [_lines(entry, deeper) for entry in content]
+        opening, closing = "[", "]"
+    else:
+        return json.dumps(content, allow_nan=False, separators=(",", ":"))
+    inside = f",\n{deeper}".join(entries)
+    return f"{opening}\n{deeper}{inside}\n{margin}{closing}"
+
+
+def parse(text: str | bytes, kind: Any) -> Any:
+    """Read a record of the type ``kind``, a dataclass.
+
+    Raises:
+        BundleError: Damaged, incomplete, or of another schema version.
+    """
+    from pydantic_core import from_json  # here, so that the library needs only NumPy
+
+    try:
+        content = from_json(text)
+        if content["schema_version"] != SCHEMA_VERSION:
+            raise BundleError(_other_version(content["schema_version"]))
+        if "log_ratios" in content:
+            text = _without_class_frequencies(content)
+        record = _reader(kind).validate_json(text)
+    except (ValueError, TypeError, KeyError) as error:
+        raise BundleError(
+            f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
+        ) from error
+    return record
+
+
+@cache
+def _reader(kind: Any) -> Any:
+    """Reads a record; every entry must be of exactly its declared type."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    optional: Any = kind | None  # a dataclass by itself takes no configuration
+    return TypeAdapter(optional, config=strict)
+
+
+def _without_class_frequencies(content: dict[str, Any]) -> str:
+    """An older record without its class frequencies, which scores could be corrected for.
+
+    Raises:
+        BundleError: They are.
+    """
+    if content.pop("log_ratios") is not None:
+        raise BundleError(
+            "calibration.json corrects scores for class frequencies, as this program no longer "
+            "does: run `florilege calibrate BUNDLE --data DATA`"
+        )
+    for name in ("mean_scores", "class_logsumexp", "class_spread"):
+        content["distribution"].pop(name, None)
+    return json.dumps(content)
+
+
+def _fault(error: Exception) -> str:
+    """The first thing that is wrong, and where."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+def _other_version(version: object) -> str:
+    older = isinstance(version, int) and version < SCHEMA_VERSION
+    return (
+        f"calibration.json has schema version {version}, this program reads {SCHEMA_VERSION}: "
+        + ("calibrate the bundle again" if older else "update florilege")
+    )

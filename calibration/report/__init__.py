@@ -1,0 +1,1 @@
+"""The page about the sets of a bundle, and what other pages are drawn with."""

@@ -1,0 +1,330 @@
+"""The page of ``--report``: what the sets of a bundle do on a split."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation, requested_value
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs
+from florilege.calibration.metrics import shot_groups
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.shot_groups import ShotGroup, measure_by_shots
+from florilege.calibration.report import diagnostic_plots as charts
+from florilege.calibration.report.diagnostics import (
+    Diagnostics,
+    commonest_hit_rates,
+    diagnose,
+)
+from florilege.calibration.report.html_page import (
+    Markup,
+    drawing,
+    interval,
+    page,
+    percent,
+    section,
+    side_by_side,
+    table,
+    words,
+)
+from florilege.calibration.report.photo_tiles import photo_tile
+from florilege.calibration.rules import usual_guarantee
+from florilege.calibration.scores import score_name
+from florilege.progress import progress
+
+
+class ReportContent(NamedTuple):
+    """All that the sections of the page show."""
+
+    measured: BundleOutputs
+    evaluation: Evaluation
+    diagnostics: Diagnostics
+    older: Diagnostics | None
+
+    @property
+    def record(self) -> CalibrationRecord:
+        """The calibration of the bundle."""
+        return self.measured.record
+
+    def name(self, label: int) -> str:
+        """The scientific name of a class."""
+        return str(self.measured.bundle.classes[label].scientific_name)
+
+
+def evaluation_report(
+    measured: BundleOutputs, evaluation: Evaluation, older: Diagnostics | None = None
+) -> str:
+    """The page as HTML, complete in itself, the photos with the largest sets inside it.
+
+    ``older`` is of the same photos and of the bundle that this one is compared with.
+    """
+    diagnostics = diagnose(measured.record, measured.outputs)
+    content = ReportContent(measured, evaluation, diagnostics, older)
+    sections = []
+    with progress(len(SECTIONS), "drawing the report") as advance:
+        for name, parts_of in SECTIONS.items():
+            if parts := list(parts_of(content)):
+                sections.append(section(name, *parts))
+            advance(1, name)
+    title = f"{evaluation.bundle} on {evaluation.rows:,} photos of {evaluation.split}"
+    return page(title, sections)
+
+
+def _summary(content: ReportContent) -> Iterator[Markup]:
+    diagnostics, record = content.diagnostics, content.record
+    row = next(row for row in diagnostics.average_k if row.value == diagnostics.k)
+    yield words(
+        f"Asked for {diagnostics.k:g} classes on average, the sets hold {row.size:.2f} "
+        f"(95 %: {row.size_low:.2f}-{row.size_high:.2f}), and {percent(row.hit_rate)} of them "
+        f"hold the right class (95 %: {interval(row.hit_low, row.hit_high)})."
+        + (f" {percent(row.empty_rate)} are empty." if row.empty_rate else "")
+    )
+    absent = record.classes - np.unique(diagnostics.labels).size
+    measured = record.measured
+    chosen_on = f"{measured.rows:,} photos of {measured.split}"
+    if content.evaluation.data_sha256 == measured.data_sha256:
+        chosen_on = "these very photos: new ones may do a little worse"
+    yield words(
+        f"{record.classes:,} classes, head {record.head}, "
+        f"{score_name(record.score_kind, record.temperature)} scores. Thresholds were chosen on "
+        f"{chosen_on}." + (f" Classes without a photo here: {absent:,}." if absent else "")
+    )
+
+
+def _over_k(content: ReportContent) -> Iterator[Markup]:
+    diagnostics = content.diagnostics
+    counts = np.array(content.record.class_counts)
+    ks = np.array([int(row.value) for row in diagnostics.top_k])
+    random = (ks / len(counts)).tolist()
+    baselines, unaided = {"K at random": random}, "K classes drawn at random"
+    if content.record.class_counts_from == "train":
+        shares = commonest_hit_rates(diagnostics.labels, counts)
+        unaided = f"the K classes commonest in training, and {unaided}"
+        baselines = {"the K commonest": shares[ks - 1].tolist(), **baselines}
+    picture = charts.accuracy_over_k(diagnostics.average_k, diagnostics.top_k, baselines)
+    k, one = diagnostics.k, diagnostics.top_k[0] if diagnostics.top_k else None
+    fixed = next((row for row in diagnostics.top_k if row.value == k), None)
+    wins = next(row for row in diagnostics.average_k if row.value == k)
+    accuracy = ""
+    if one is not None:
+        accuracy += f" The best class alone is right for {percent(one.hit_rate)} of the photos."
+    if fixed is not None:
+        accuracy += (
+            f" At K = {k:g}, sets of that size on average hold the right class for "
+            f"{percent(wins.hit_rate)}, sets of exactly that size for {percent(fixed.hit_rate)}."
+        )
+    yield side_by_side(
+        drawing(
+            picture,
+            f"Accuracy over K, with 95 % intervals.{accuracy} Without a network: {unaided}.",
+        ),
+        drawing(
+            charts.sizes_achieved(diagnostics.average_k),
+            "Mean set size on these photos compared with K, with its 95 % interval: at "
+            f"K = {k:g} it is {wins.size:.2f}, {(wins.size / k - 1) * 100:+.1f} %. The thresholds "
+            f"were chosen for 0 % on {content.record.measured.rows:,} photos of "
+            f"{content.record.measured.split}: the fewer those are, and the less like these, the "
+            "further off.",
+        ),
+    )
+
+
+def _rules(content: ReportContent) -> Iterator[Markup]:
+    evaluation = content.evaluation
+    yield table(
+        ("rule", "asked", "mean size", "hit rate", "95 %", "mean over classes", "empty"),
+        map(_rule, (*evaluation.rules, *evaluation.guaranteed)),
+    )
+
+
+def _rule(result: Evaluated) -> tuple[str, ...]:
+    point, row, _ = result
+    promise = "" if point.guarantee == usual_guarantee(point.rule) else f", {point.guarantee}"
+    name, value = requested_value(point)
+    return (
+        f"{point.rule}{promise}",
+        f"K = {value:g}" if name == "k" else percent(value),
+        f"{row.size:.3f}",
+        percent(row.hit_rate),
+        interval(row.hit_low, row.hit_high),
+        percent(row.macro_hit_rate),
+        percent(row.empty_rate),
+    )
+
+
+def _sizes(content: ReportContent) -> Iterator[Markup]:
+    diagnostics = content.diagnostics
+    bars = charts.size_bars(diagnostics.sizes)
+    alone = (diagnostics.sizes == 1).mean()
+    half = int(np.median(diagnostics.sizes))
+    small, large = (
+        percent(diagnostics.hits[among].mean() if among.any() else None)
+        for among in (diagnostics.sizes == 1, diagnostics.sizes > 1)
+    )
+    yield side_by_side(
+        drawing(
+            charts.sizes_of_hits(bars, diagnostics.hits),
+            f"Sets at K = {diagnostics.k:g}: {percent(alone)} hold one class, half of all at most "
+            f"{half:,}, the largest {int(diagnostics.sizes.max()):,}.",
+        ),
+        drawing(
+            charts.hits_of_sizes(bars, diagnostics.hits, diagnostics.plants),
+            "How often sets of each size hold the right class, with 95 % intervals: "
+            f"sets of one class {small}, larger ones {large}.",
+        ),
+    )
+
+
+def _beside(content: ReportContent) -> Iterator[Markup]:
+    diagnostics, older = content.diagnostics, content.older
+    if older is None:
+        return
+    before = {row.value: row for row in older.average_k}
+    asked_for = {result.point.k for result in content.evaluation.rules}
+    yield table(
+        ("K", "mean size, older", "this one", "hit rate, older", "this one"),
+        (
+            (
+                f"{row.value:g}",
+                f"{before[row.value].size:.3f}",
+                f"{row.size:.3f}",
+                percent(before[row.value].hit_rate),
+                percent(row.hit_rate),
+            )
+            for row in diagnostics.average_k
+            if row.value in before and row.value in asked_for
+        ),
+    )
+    if older.k != diagnostics.k:
+        return
+    sizes = np.concatenate([older.sizes, diagnostics.sizes])
+    first = np.arange(len(sizes)) < len(older.sizes)
+    yield drawing(
+        charts.sizes_of_groups(
+            charts.size_bars(sizes), {"the older bundle": first, "this bundle": ~first}
+        ),
+        f"How the set sizes of both are distributed at K = {diagnostics.k:g}.",
+    )
+
+
+def _shots(content: ReportContent) -> Iterator[Markup]:
+    diagnostics, record, evaluation = content.diagnostics, content.record, content.evaluation
+    if record.class_counts_from != "train":
+        yield words("The bundle does not say how many training photos each class has.")
+        return
+    counts = np.array(record.class_counts)
+    groups = measure_by_shots(
+        diagnostics.sizes, diagnostics.hits, diagnostics.labels, counts, plants=diagnostics.plants
+    )
+    among = {name: mask[diagnostics.labels] for name, mask in shot_groups(counts).items()}
+    present = {group.name: among[group.name] for group in groups}
+    yield side_by_side(
+        drawing(
+            charts.sizes_of_groups(charts.size_bars(diagnostics.sizes), present),
+            f"Set sizes at K = {diagnostics.k:g} of photos whose class has few training photos "
+            "(fewer than 20), a medium number, or many (more than 100).",
+        ),
+        table(("group", "classes", "photos", "mean size", "hit rate", "95 %"), map(_group, groups)),
+    )
+    sized = [result for result in evaluation.rules if result.point.rule == "average_k"]
+    yield words("Hit rate of average_k class by class, then the mean over the classes of a group:")
+    yield table(
+        ("K", *present, "all classes"),
+        (
+            (
+                f"{result.point.k:g}",
+                *(percent(result.shots[name]) for name in present),
+                percent(result.row.macro_hit_rate),
+            )
+            for result in sized
+        ),
+    )
+
+
+def _group(group: ShotGroup) -> tuple[str, ...]:
+    return (
+        group.name,
+        f"{group.classes:,}",
+        f"{group.rows:,}",
+        f"{group.mean_size:.2f}",
+        percent(group.hit_rate),
+        interval(*group.hit_ci95),
+    )
+
+
+def _reliability(content: ReportContent) -> Iterator[Markup]:
+    best, every = content.diagnostics.best_scores, content.diagnostics.all_scores
+    kind = score_name(content.record.score_kind, content.record.temperature)
+    sigmoid = ""
+    if content.record.score_kind == "sigmoid":
+        sigmoid = " Sigmoid scores do not compete: those of several classes may all be high."
+    yield side_by_side(
+        drawing(
+            charts.reliability(best, every),
+            f"Scores ({kind}) in bins of a tenth, and how often they are of the right class, with "
+            "95 % intervals. Below the dotted line scores promise more than they hold. Best scores "
+            f"are off by {best.gap * 100:.1f} points on average.{sigmoid}",
+        ),
+        drawing(
+            charts.best_scores(best),
+            "How sure the network is of its best class. The thresholds do not rely on scores being "
+            "true: they are chosen by how large the sets become.",
+        ),
+    )
+
+
+def _largest(content: ReportContent) -> Iterator[Markup]:
+    if not content.diagnostics.largest:
+        yield words("No set holds more than one class.")
+        return
+    yield words(f"At K = {content.diagnostics.k:g}. Members with their scores, best first.")
+    tiles = "".join(photo_tile(content.measured, large) for large in content.diagnostics.largest)
+    yield Markup(f'<div class="photos">{tiles}</div>')
+
+
+def _pairs(content: ReportContent) -> Iterator[Markup]:
+    if not content.diagnostics.pairs:
+        yield words("No set holds two classes.")
+        return
+    k = content.diagnostics.k
+    yield words(
+        f"The pairs that most sets at K = {k:g} hold, and what the photos of these sets show."
+    )
+    yield table(
+        ("classes", "sets with both", "shows the first", "the second", "another"),
+        (
+            (
+                " + ".join(map(content.name, pair.classes)),
+                f"{pair.sets:,}",
+                *(percent(true / pair.sets) for true in (*pair.true, pair.sets - sum(pair.true))),
+            )
+            for pair in content.diagnostics.pairs
+        ),
+    )
+
+
+def _origin(content: ReportContent) -> Iterator[Markup]:
+    evaluation = content.evaluation
+    yield table(
+        ("measured with", "first characters of the hash"),
+        (
+            ("bundle_sha256", evaluation.bundle_sha256[:16]),
+            ("calibration_id", evaluation.calibration_id[:16]),
+            ("data_sha256", evaluation.data_sha256[:16]),
+        ),
+    )
+
+
+SECTIONS: Final[Mapping[str, Callable[[ReportContent], Iterator[Markup]]]] = {
+    "In short": _summary,
+    "Accuracy and size over K": _over_k,
+    "Set sizes": _sizes,
+    "Beside the older bundle": _beside,
+    "Rare and common classes": _shots,
+    "Are the scores to be believed?": _reliability,
+    "Photos with the largest sets": _largest,
+    "Classes that share sets": _pairs,
+    "Every rule": _rules,
+    "Where the figures come from": _origin,
+}
+"""The page from top to bottom."""

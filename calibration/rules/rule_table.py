@@ -1,0 +1,165 @@
+"""The one table of the set rules: everything that depends on a rule looks there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from florilege.calibration.fusion import Fusion
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.rules import rules
+from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.sets import SetRule
+from florilege.calibration.threshold import RealNumber
+from florilege.calibration.validation import as_labels, as_scores
+
+RuleName = Literal[
+    "average_k", "top_k", "coverage", "balanced_average_k", "balanced_coverage", "class_coverage"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSpec:
+    """What there is to know about a rule.
+
+    ``choose`` is None for a rule that needs no threshold, or more than evidence to choose one. With
+    several photos ``top_k`` uses their marginals, the others their scores: that did best on
+    simulated plants, with clean photos, noisy ones, and strangers among them. The marginals of a
+    row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
+    """
+
+    calibrate: Callable[..., SetRule]  # chooses its threshold from the scores of an array
+    choose: Callable[[Evidence, RealNumber], SetRule] | None = None  # from evidence, in batches
+    takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` that it needs
+    balanced: bool = False  # whether scores are weighted so that rare classes count
+    by_class: bool = False  # whether each class has a threshold of its own
+    promises: tuple[Guarantee, ...] = ()  # guarantees on offer, at least for one photo
+    fusion: Fusion = "mean_score"  # how the scores of several photos become one row
+
+    @property
+    def asks(self) -> Literal["k", "coverage"]:
+        """What a request or a command asks for: a size or a coverage."""
+        return "coverage" if self.takes == "coverage" else "k"
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What it promises where nothing else is asked for; None for a size that is measured."""
+        return "mean" if self.asks == "coverage" else None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The arguments of :func:`calibrate` that it cannot do without."""
+        labels = ("labels",) if self.asks == "coverage" else ()
+        return (*labels, self.takes, *(("class_counts",) if self.balanced else ()))
+
+
+RULES: Mapping[str, RuleSpec] = MappingProxyType(
+    {
+        "average_k": RuleSpec(
+            calibrate=rules.average_k,
+            choose=Evidence.average_k,
+            takes="average_k",
+            promises=("mean", "probability"),
+        ),
+        "top_k": RuleSpec(calibrate=rules.top_k, takes="k", fusion="mean_marginal"),
+        "coverage": RuleSpec(
+            calibrate=rules.coverage,
+            choose=Evidence.coverage,
+            takes="coverage",
+            promises=("mean", "probability"),
+        ),
+        "balanced_average_k": RuleSpec(
+            calibrate=rules.balanced_average_k,
+            choose=partial(Evidence.average_k, rule="balanced_average_k"),
+            takes="average_k",
+            balanced=True,
+        ),
+        "balanced_coverage": RuleSpec(
+            calibrate=rules.balanced_coverage,
+            choose=partial(Evidence.coverage, rule="balanced_coverage"),
+            takes="coverage",
+            balanced=True,
+            promises=("mean",),
+        ),
+        "class_coverage": RuleSpec(
+            calibrate=rules.class_coverage, takes="coverage", by_class=True, promises=("mean",)
+        ),
+    }
+)
+"""Every rule by its name, a :data:`RuleName`: a new one is a function in
+:mod:`florilege.calibration.rules.rules` and an entry here."""
+
+
+def usual_guarantee(rule: str) -> Guarantee | None:
+    """:attr:`RuleSpec.guarantee` of a rule by its name; None for a name that is not a rule."""
+    return RULES[rule].guarantee if rule in RULES else None
+
+
+def calibrate(
+    rule: str,
+    scores: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    average_k: RealNumber | None = None,
+    k: int | None = None,
+    coverage: RealNumber | None = None,
+    min_size: int = 1,
+    class_counts: ArrayLike | None = None,
+    micro_weight: float = 0.5,
+    **options: Any,
+) -> SetRule:
+    """Calibrate the rule called ``rule``; its function says what it promises.
+
+    Args:
+        rule: A name in :data:`RULES`.
+        scores: Calibration scores, shape ``(rows, classes)``.
+        labels: True class indices, shape ``(rows,)``; for the coverage rules.
+        average_k: Wanted mean set size, for ``average_k`` and ``balanced_average_k``.
+        k: Wanted size of every set, for ``top_k``.
+        coverage: Wanted probability of holding the true class, in (0, 1), for the coverage rules.
+        min_size: 1 to keep the best class in every set, else 0.
+        class_counts: Training images per class, for the balanced rules; by default how often each
+            class occurs in ``labels``.
+        micro_weight: For the balanced rules, from 0 (macro) to 1 (micro).
+        options: What only that rule takes, such as ``guarantee``, ``delta`` or
+            ``small_classes``; see its function.
+
+    Returns:
+        The rule, with ``lambda_val`` and ``sets(scores)``.
+
+    Raises:
+        ValueError: An unknown rule, an argument that is missing or belongs to another rule, a
+            value out of range, or a NaN or +inf among the scores.
+        TypeError: An option that the rule does not take.
+
+    Example:
+        >>> scores = [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]]
+        >>> calibrate("average_k", scores, average_k=1.5).sets(scores)
+        array([[ True, False, False],
+               [ True,  True, False]])
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
+    spec = RULES[rule]
+    if class_counts is None and labels is not None:
+        rows, classes = as_scores(scores).shape
+        true = as_labels(labels, rows=rows, classes=classes)
+        class_counts = np.bincount(true, minlength=classes)
+    sizes = {"average_k": average_k, "k": k, "coverage": coverage}
+    arguments = {**sizes, "labels": labels, "class_counts": class_counts}
+    for name in spec.needs:
+        if arguments[name] is None:
+            raise ValueError(f"rule {rule} needs {name}")
+    for name, value in sizes.items():
+        if value is not None and name != spec.takes:
+            raise ValueError(f"rule {rule} takes no {name}, got {value}")
+    arguments = {name: arguments[name] for name in spec.needs}
+    if rule != "top_k":
+        arguments["min_size"] = min_size
+    if spec.balanced:
+        arguments["micro_weight"] = micro_weight
+    return spec.calibrate(scores, **arguments, **options)
