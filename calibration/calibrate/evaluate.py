@@ -219,7 +219,9 @@ class _ListMeasured:
         self._rows += len(list_logits)
         if self._points and len(list_logits):
             first = self._points[0]  # all of them compare the same scores
-            self._measurement.update(scores(first.scaled(list_logits), first.score_kind), places)
+            self._measurement.update(
+                scores(first.scaled(list_logits), first.table.score_kind), places
+            )
 
     def result(self) -> EvaluatedList:
         points = self._points if self._rows else []
@@ -236,7 +238,7 @@ def _results(
     return [
         Evaluated(
             point,
-            row_of(measurement, index, requested_value(point)[1], point.score_kind),
+            row_of(measurement, index, requested_value(point)[1], point.table.score_kind),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
         )
         for index, point in enumerate(points)

@@ -208,7 +208,7 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
         name: value,
         "guarantee": point.guarantee,
         "guaranteed": point.guaranteed,
-        "delta": point.delta,
+        "delta": point.table.delta,
         "max_size": point.max_size,
         "small_classes": point.small_classes if RULES[point.rule].by_class else None,
         "lambda_val": point.lambda_val,
@@ -218,7 +218,7 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
 
 
 def _of_several(point: OperatingPoint) -> dict[str, Any]:
-    return {**_plain(point), "images": point.images, "made_from": point.made_from}
+    return {**_plain(point), "images": point.table.images, "made_from": point.table.made_from}
 
 
 def _lambda(entry: Plain) -> str:

@@ -72,39 +72,9 @@ class OperatingPoint(SetRule):
         return self.table.head
 
     @property
-    def score_kind(self) -> ScoreKind:
-        """How they become scores, see :func:`florilege.calibration.scores.scores`."""
-        return self.table.score_kind
-
-    @property
-    def images(self) -> int:
-        """Number of photos of one plant it was calibrated for."""
-        return self.table.images
-
-    @property
-    def list_name(self) -> str | None:
-        """The list whose classes alone it was calibrated for; None for all classes."""
-        return self.table.list_name
-
-    @property
-    def fusion(self) -> Fusion:
-        """How the photos' scores become one row, see :mod:`florilege.calibration.fusion`."""
-        return self.table.fusion
-
-    @property
-    def made_from(self) -> MadeFrom | None:
-        """What photos of one group had in common at the calibration; None for one photo."""
-        return self.table.made_from
-
-    @property
     def guarantee(self) -> Guarantee | None:
         """The kind of promise asked for: on the coverage, or on a mean size of at most ``k``."""
         return self.table.guarantee
-
-    @property
-    def delta(self) -> float | None:
-        """For ``probability``: how often a calibration may break the promise."""
-        return self.table.delta
 
     @property
     def k(self) -> float | None:
@@ -183,6 +153,6 @@ class OperatingPoint(SetRule):
             ValueError: A wrong shape, no photo, or logits that are NaN or +inf.
         """
         values = self.scaled(logits)[np.newaxis]
-        k = self.top_k if self.fusion == "mean_marginal" else None
-        rows = fuse(values, score_kind=self.score_kind, fusion=self.fusion, k=k)
+        k = self.top_k if self.table.fusion == "mean_marginal" else None
+        rows = fuse(values, score_kind=self.table.score_kind, fusion=self.table.fusion, k=k)
         return rows.reshape(-1)

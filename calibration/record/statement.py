@@ -61,11 +61,11 @@ def _measured_on(point: "OperatingPoint", say: Phrases) -> str:
     if split == TRAFFIC:
         phrase = say.traffic if images == 1 else say.traffic_groups
     elif images == 1:
-        phrase = say.photos if point.list_name is None else say.listed
+        phrase = say.photos if point.table.list_name is None else say.listed
     else:
-        phrase = say.plants if point.made_from == "observations" else say.species
+        phrase = say.plants if point.table.made_from == "observations" else say.species
     rows = _number(f"{point.rows:,}", say)
-    return phrase.format(rows=rows, images=images, split=split, name=point.list_name)
+    return phrase.format(rows=rows, images=images, split=split, name=point.table.list_name)
 
 
 def _promise(point: "OperatingPoint", say: Phrases) -> str:
@@ -75,8 +75,8 @@ def _promise(point: "OperatingPoint", say: Phrases) -> str:
     if not point.guaranteed:
         return " " + say.not_guaranteed.format(why=_why(point, say), promise=promise)
     which = say.on_average
-    if point.delta is not None:
-        which = say.for_all_but.format(delta=_percent(point.delta, say))
+    if point.table.delta is not None:
+        which = say.for_all_but.format(delta=_percent(point.table.delta, say))
     return " " + say.guaranteed.format(which=which, promise=promise)
 
 
@@ -102,7 +102,7 @@ def _wanted(point: "OperatingPoint", say: Phrases) -> str:
 
 
 def _why(point: "OperatingPoint", say: Phrases) -> str:
-    if point.made_from == "same_class":
+    if point.table.made_from == "same_class":
         return say.no_requests
     return _selection(point.measured, say)
 

@@ -237,9 +237,9 @@ def operating_point(
         )
     except NotCalibrated:
         point = single
-    if restriction is not None and point.list_name is None:
+    if restriction is not None and point.table.list_name is None:
         return point.among(restriction.classes), False
-    return point, point.images == photos
+    return point, point.table.images == photos
 
 
 def _check_goes_together(query: LocalizedQuery) -> None:
@@ -266,13 +266,13 @@ def _list_warnings(restriction: Restriction | None, classes: int) -> list[Warned
 
 def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
     """What to say where several photos were not calibrated, or only from makeshift groups."""
-    if point.images != photos:
+    if point.table.images != photos:
         detail = (
             f"the scores of {photos} photos were averaged, for which this model is not "
             "calibrated: expect other set sizes and hit rates than those measured on single photos"
         )
         return [Warned(code="fusion_not_calibrated", detail=detail)]
-    if point.made_from == "same_class":
+    if point.table.made_from == "same_class":
         detail = (
             f"for {photos} photos this model is calibrated on photos of one species, not of "
             "one plant: real requests may do worse"

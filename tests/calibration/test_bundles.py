@@ -56,7 +56,9 @@ def test_what_is_calibrated_is_what_is_served(bundle: Bundle, data: str) -> None
         sizes, hits = [], []
         for row in range(len(split)):
             image = load(split.read(row), bundle.preprocess)[np.newaxis]
-            members = point.sets(scores(session.logits(image)[point.head], point.score_kind))[0]
+            members = point.sets(scores(session.logits(image)[point.head], point.table.score_kind))[
+                0
+            ]
             sizes.append(members.sum())
             hits.append(members[split.labels[row]])
         assert np.mean(sizes) == pytest.approx(point.expected_size.value, abs=1e-12)
@@ -516,7 +518,7 @@ def test_observations_of_the_data_make_the_groups(tmp_path: Path, bundle: Bundle
     (root / "manifest.csv").write_text("\n".join(lines) + "\n")
     record = calibrate_bundle(bundle.path, str(root / "manifest.csv"))
     point = record.point("average_k", images=2)
-    assert (point.made_from, point.rows) == ("observations", 120)
+    assert (point.table.made_from, point.rows) == ("observations", 120)
 
 
 def test_a_threshold_just_above_zero_is_shown_in_words_and_kept_exactly(

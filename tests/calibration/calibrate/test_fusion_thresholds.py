@@ -56,7 +56,7 @@ def test_a_point_is_the_rule_calibrated_on_fused_scores(
             assert point.lambda_val == rule.lambda_val
             hits = rule.sets(values)[np.arange(len(rows)), truth]
             assert hits_of(point).value == pytest.approx(hits.mean(), abs=1e-12)
-            assert (point.images, point.rows, point.k) == (images, len(rows), k)
+            assert (point.table.images, point.rows, point.k) == (images, len(rows), k)
             assert hits_of(point).rows == len(rows)
     for name in ("coverage", "balanced_coverage"):
         rule = calibrate(name, values, truth, coverage=0.9, class_counts=COUNTS)
@@ -69,7 +69,7 @@ def test_top_k_is_measured_on_marginals(record: CalibrationRecord) -> None:
     marginals = top_k_marginals(logits[rows.reshape(-1)], 5).reshape(*rows.shape, -1)
     members = calibrate("top_k", marginals.mean(axis=1), k=5).sets(marginals.mean(axis=1))
     point = record.point("top_k", k=5, images=2)
-    assert point.fusion == "mean_marginal"
+    assert point.table.fusion == "mean_marginal"
     hits = members[np.arange(len(rows)), labels[rows[:, 0]]]
     assert hits_of(point).value == pytest.approx(hits.mean(), abs=1e-12)
     assert record.ks("top_k", images=2) == [1.0, 3.0, 5.0]
@@ -92,15 +92,19 @@ def test_one_photo_gives_the_very_scores(record: CalibrationRecord) -> None:
     for rule in record.rules:
         point = record.point(rule)
         for row in logits[:20]:
-            expected = scores(row[np.newaxis], point.score_kind)[0]
+            expected = scores(row[np.newaxis], point.table.score_kind)[0]
             assert point.fused_scores(row[np.newaxis]).tobytes() == expected.tobytes()
 
 
 def test_several_photos_at_a_threshold_of_one_are_averaged(record: CalibrationRecord) -> None:
     logits = sample_logits(3)[0][:4]
     point = record.point("top_k", k=5)
-    assert (point.fusion, point.images, point.made_from) == ("mean_score", 1, None)
-    mean = scores(logits, point.score_kind).mean(axis=0)
+    assert (point.table.fusion, point.table.images, point.table.made_from) == (
+        "mean_score",
+        1,
+        None,
+    )
+    mean = scores(logits, point.table.score_kind).mean(axis=0)
     np.testing.assert_allclose(point.fused_scores(logits), mean, rtol=1e-14)
 
 
@@ -112,13 +116,13 @@ def test_the_order_of_the_photos_does_not_matter(record: CalibrationRecord) -> N
 
 
 def test_the_record_says_what_groups_were_made_from(record: CalibrationRecord) -> None:
-    assert record.point("average_k", images=2).made_from == "same_class"
+    assert record.point("average_k", images=2).table.made_from == "same_class"
     told = record.point("average_k", images=2).statement
     assert "groups of 2 photos" in told
     assert "not of one plant" in told
     plants = fitted(observations=PLANTS, fresh=True)
     point = plants.point("average_k", images=2)
-    assert (point.made_from, point.rows) == ("observations", ROWS // 5)
+    assert (point.table.made_from, point.rows) == ("observations", ROWS // 5)
     assert "each of one plant" in point.statement
     again = CalibrationRecord.from_json(plants.to_json())
     assert again.point("average_k", images=2).statement == point.statement

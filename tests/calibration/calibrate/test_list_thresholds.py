@@ -89,7 +89,7 @@ def test_a_list_has_the_thresholds_of_its_own_photos_and_classes(
         assert point.expected_size.value == sets.sum() / len(values)
         assert hits_of(point).value == sets[np.arange(len(sets)), places].mean()
         assert (point.sets(values) != sets).sum() <= 1  # one score may lie on the threshold
-        assert (point.rows, point.list_name) == (len(values), "alps")
+        assert (point.rows, point.table.list_name) == (len(values), "alps")
     assert record.point("top_k", k=3, list_name="alps").expected_size.value == 3
     assert (
         "of classes of the list 'alps' like the"

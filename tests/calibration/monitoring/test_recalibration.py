@@ -190,7 +190,7 @@ def test_requests_of_several_photos_get_thresholds_of_their_own(
     assert record is not None
     assert record.images == (1, 2)
     point = record.point("average_k", k=2, images=2)
-    assert (point.made_from, point.hit_rate) == ("observations", None)
+    assert (point.table.made_from, point.hit_rate) == ("observations", None)
     assert "requests with 2 photos" in point.statement
     judge = record.rejection
     assert judge is not None

@@ -218,7 +218,7 @@ def test_top_k_of_several_photos_ranks_by_the_mean_of_their_marginals(
 ) -> None:
     values = logits(photos=3, seed=4)
     found = ask(record, values, rule="top_k", k=5, include=frozenset({"scores"}))
-    assert record.point("top_k", k=5, images=3).fusion == "mean_marginal"
+    assert record.point("top_k", k=5, images=3).table.fusion == "mean_marginal"
     mean = top_k_marginals(values[record.head], 5).mean(axis=0)
     by_id = {r.class_id: r.score for r in found.results}
     assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(mean))
