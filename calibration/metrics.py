@@ -48,7 +48,7 @@ def macro_top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
 
 def mean_set_size(scores: ArrayLike, lambda_val: float) -> float:
     """Classes in a set, on average over the rows."""
-    return float(set_sizes(as_scores(scores), lambda_val).mean())
+    return float(_set_sizes(as_scores(scores), lambda_val).mean())
 
 
 def set_size_histogram(scores: ArrayLike, lambda_val: float) -> NDArray[np.int64]:
@@ -59,7 +59,7 @@ def set_size_histogram(scores: ArrayLike, lambda_val: float) -> NDArray[np.int64
         array([1, 1, 1])
     """
     array = as_scores(scores)
-    sizes = set_sizes(array, lambda_val)
+    sizes = _set_sizes(array, lambda_val)
     return np.bincount(sizes, minlength=array.shape[1] + 1).astype(np.int64)
 
 
@@ -82,7 +82,7 @@ def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
     return {"few": few, "medium": ~few & ~many, "many": many}
 
 
-def set_sizes(scores: FloatArray, lambda_val: float) -> NDArray[np.int64]:
+def _set_sizes(scores: FloatArray, lambda_val: float) -> NDArray[np.int64]:
     """Classes in each row's set, shape ``(rows,)``."""
     return np.asarray(np.count_nonzero(scores >= _threshold(lambda_val), axis=1), dtype=np.int64)
 

@@ -59,12 +59,12 @@ class SetRule:
         """
         ranked = self.rank_by(as_scores(scores))
         if self.top_k is not None:
-            return best_k(ranked, self.top_k)
+            return _best_k(ranked, self.top_k)
         inside: NDArray[np.bool_] = self.compare(scores) >= np.float64(self.lambda_val)
         if self.min_size:
             np.put_along_axis(inside, best_class(ranked)[:, np.newaxis], True, axis=1)
         if self.max_size is not None:
-            inside &= best_k(np.where(inside, ranked, -np.inf), self.max_size)
+            inside &= _best_k(np.where(inside, ranked, -np.inf), self.max_size)
         return inside
 
 
@@ -100,7 +100,7 @@ def best_class(values: NDArray[Any]) -> NDArray[np.int64]:
     return np.asarray(values.argmax(axis=1), dtype=np.int64)
 
 
-def best_k(values: NDArray[Any], k: int) -> NDArray[np.bool_]:
+def _best_k(values: NDArray[Any], k: int) -> NDArray[np.bool_]:
     """Mask of each row's ``k`` largest values; the first where some are equal."""
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     inside = np.zeros(values.shape, dtype=np.bool_)

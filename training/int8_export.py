@@ -170,7 +170,7 @@ def _as_before(record: CalibrationRecord) -> dict[str, Any]:
         "score_kind": record.score_kind if named else None,
         "rejection_method": None if rejection is None else rejection.method,
         "small_classes": record.small_classes or "marginal",
-        "delta": promised.table.delta,
+        "delta": promised.delta,
         "max_size": promised.max_size,
     }
 

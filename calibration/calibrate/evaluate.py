@@ -47,7 +47,7 @@ class Evaluated(NamedTuple):
     shots: dict[str, float | None]
 
 
-class EvaluatedList(NamedTuple):
+class _EvaluatedList(NamedTuple):
     """What the sets of a list hold on the photos of its classes.
 
     Attributes:
@@ -88,7 +88,7 @@ class Evaluation:
     overlap: PhotoOverlap
     rules: tuple[Evaluated, ...]
     guaranteed: tuple[Evaluated, ...]
-    lists: tuple[EvaluatedList, ...]
+    lists: tuple[_EvaluatedList, ...]
 
     def to_plain(self) -> dict[str, Any]:
         """For json."""
@@ -219,15 +219,13 @@ class _ListMeasured:
         self._rows += len(list_logits)
         if self._points and len(list_logits):
             first = self._points[0]  # all of them compare the same scores
-            self._measurement.update(
-                scores(first.scaled(list_logits), first.table.score_kind), places
-            )
+            self._measurement.update(scores(first.scaled(list_logits), first.score_kind), places)
 
-    def result(self) -> EvaluatedList:
+    def result(self) -> _EvaluatedList:
         points = self._points if self._rows else []
         rules = _results(self._measurement, points, {})
         name, classes = self._region.name, len(self._region.classes)
-        return EvaluatedList(name=name, classes=classes, rows=self._rows, rules=tuple(rules))
+        return _EvaluatedList(name=name, classes=classes, rows=self._rows, rules=tuple(rules))
 
 
 def _results(
@@ -238,7 +236,7 @@ def _results(
     return [
         Evaluated(
             point,
-            row_of(measurement, index, requested_value(point)[1], point.table.score_kind),
+            row_of(measurement, index, requested_value(point)[1], point.score_kind),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
         )
         for index, point in enumerate(points)

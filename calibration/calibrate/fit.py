@@ -80,13 +80,11 @@ def fit_record(
     for images in plan.images:
         tables += group_tables(outputs, plan, served, images=images, weights=weights)
         advance(len(labels))
-    lists = []
-    for region in plan.lists:
-        calibrated, own = list_tables(
-            outputs, plan, served, region, class_counts=counts, advance=advance
-        )
-        lists.append(calibrated)
-        tables += own
+    lists = [
+        list_tables(outputs, plan, served, region, class_counts=counts, advance=advance)
+        for region in plan.lists
+    ]
+    tables += [table for _, tables_of_list in lists for table in tables_of_list]
     tables += [table for other in others for table in other.tables]
     distribution, rejection = _familiarity(outputs, served, plan, reference, advance)
     return CalibrationRecord(
@@ -131,7 +129,7 @@ def fit_record(
             largest=largest_set(plan.classes, served.score_kind, threshold),
             plants=outputs.plants,
         ),
-        lists=tuple(lists),
+        lists=tuple(calibrated for calibrated, _ in lists),
         tables=tuple(tables),
     ).with_id()
 

@@ -24,7 +24,7 @@ from florilege.models.session import FEATURES, Session
 from florilege.ray_tasks import Workers, spread
 
 
-class PhotoInference(NamedTuple):
+class _PhotoInference(NamedTuple):
     """What the network says about a photo."""
 
     photo: bytes  # SHA-256 of it
@@ -33,7 +33,7 @@ class PhotoInference(NamedTuple):
 
 def run_inference(
     session: Session, split: Split, *, features: bool, workers: Workers | None
-) -> Generator[PhotoInference | str]:
+) -> Generator[_PhotoInference | str]:
     """Every photo in order, or what is wrong with it; ``workers`` of Ray share them, if given."""
     rows = range(len(split))
     if workers is None:
@@ -43,7 +43,7 @@ def run_inference(
     return spread(opener, rows, replace(workers, gpu=gpu))
 
 
-def _infer(session: Session, split: Split, features: bool, row: int) -> PhotoInference | str:
+def _infer(session: Session, split: Split, features: bool, row: int) -> _PhotoInference | str:
     try:
         content = split.read(row)
         image = load(content, session.bundle.preprocess)
@@ -53,7 +53,7 @@ def _infer(session: Session, split: Split, features: bool, row: int) -> PhotoInf
     outputs = dict(model_outputs.logits)
     if model_outputs.features is not None:
         outputs[FEATURES] = model_outputs.features
-    return PhotoInference(hashlib.sha256(content).digest(), outputs)
+    return _PhotoInference(hashlib.sha256(content).digest(), outputs)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Opener:
     features: bool
     device: str
 
-    def __call__(self) -> Callable[[int], PhotoInference | str]:
+    def __call__(self) -> Callable[[int], _PhotoInference | str]:
         with unpacked_bundle(self.bundle) as folder:
             session = Session(open_bundle(folder), device=self.device)
         return partial(_infer, session, self.split, self.features)

@@ -25,7 +25,7 @@ class PhotoOverlap(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NetworkPhotos:
+class _NetworkPhotos:
     """What a bundle tells of the photos that made its network.
 
     A bundle without their hashes was imported, and whoever did so may have named the split that
@@ -46,7 +46,7 @@ class NetworkPhotos:
         )
 
 
-def network_photos(bundle: Bundle, split: str) -> NetworkPhotos:
+def network_photos(bundle: Bundle, split: str) -> _NetworkPhotos:
     """Read what the bundle tells; ``split`` or a part of it is to be measured.
 
     Raises:
@@ -54,9 +54,9 @@ def network_photos(bundle: Bundle, split: str) -> NetworkPhotos:
     """
     declared = _declared(bundle, split)
     if not bundle.has(PHOTOS):
-        return NetworkPhotos(None, declared)
+        return _NetworkPhotos(None, declared)
     try:
-        return NetworkPhotos(PhotoHashes.from_bytes(bundle.read(PHOTOS)), None)
+        return _NetworkPhotos(PhotoHashes.from_bytes(bundle.read(PHOTOS)), None)
     except ValueError as error:
         raise BundleError(
             f"{PHOTOS} of {bundle.path} is damaged ({error}): copy or export the bundle again"

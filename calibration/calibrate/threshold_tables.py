@@ -46,7 +46,7 @@ class Source:
     plants: NDArray[np.int64] | None = None  # the plant of each row; None where all are independent
 
 
-class RuleGroup(NamedTuple):
+class _RuleGroup(NamedTuple):
     """One table to make: its rules, the K or coverage each is for, and what they promise.
 
     With ``guarantee`` None that is what the rule promises anyway.
@@ -58,7 +58,7 @@ class RuleGroup(NamedTuple):
     by_class: ByClass | None = None
 
 
-class Tabulated(NamedTuple):
+class _Tabulated(NamedTuple):
     """A table for each rule, and what the sets of ``average_k`` at the default K do."""
 
     tables: list[Table]
@@ -73,7 +73,7 @@ def tabulate(
     *,
     weights: NDArray[np.float64] | None = None,
     fixed: bool = True,
-) -> Tabulated:
+) -> _Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
     Sets for a K beyond the classes hold them all.
@@ -87,7 +87,7 @@ def tabulate(
     evidence, _ = _evidence(source, plan, min(max(ks), plan.classes), class_weights=weights)
     reachable = [min(k, plan.classes) for k in ks]
     groups = [
-        RuleGroup([spec.choose(evidence, value) for value in possible], values)
+        _RuleGroup([spec.choose(evidence, value) for value in possible], values)
         for spec in RULES.values()
         if spec.choose is not None and spec.balanced == balanced
         for values, possible in [
@@ -118,17 +118,17 @@ def promised_tables(
     return _measured(source, plan, _promises(source, plan, class_groups)).tables
 
 
-def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> RuleGroup:
+def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> _RuleGroup:
     """Sets of exactly K classes, or of all there are, for the whole numbers from 1 among ``ks``."""
     whole = [int(k) for k in ks if k >= 1 and k == int(k)]
     rules = [
         SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=min(k, classes), rows=rows)
         for k in whole
     ]
-    return RuleGroup(rules, whole)
+    return _RuleGroup(rules, whole)
 
 
-def table_of(source: Source, plan: Plan, group: RuleGroup, rows: Sequence[Row]) -> Table:
+def table_of(source: Source, plan: Plan, group: _RuleGroup, rows: Sequence[Row]) -> Table:
     """A table of the record from what was measured for each rule."""
     rule = group.rules[0]
     return Table(
@@ -177,8 +177,8 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
 
 
 def _measured(
-    source: Source, plan: Plan, groups: Sequence[RuleGroup], *, watched: Sequence[int] = ()
-) -> Tabulated:
+    source: Source, plan: Plan, groups: Sequence[_RuleGroup], *, watched: Sequence[int] = ()
+) -> _Tabulated:
     """Measure all rules in one pass; a table without rules is left out."""
     rules = [rule for table in groups for rule in table.rules]
     measurement = Measurement(rules, plan.classes, watched=watched, plants=source.plants)
@@ -191,10 +191,10 @@ def _measured(
         ]
         tables += [table_of(source, plan, table, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
-    return Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
+    return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
-def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[RuleGroup]:
+def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[_RuleGroup]:
     """The rules and what they promise; the evidence for them is not kept."""
     one_a_plant = None if source.plants is None else one_of_each(source.plants)
     largest_k, largest_set = plan.compared[-1], plan.largest_set
@@ -203,7 +203,7 @@ def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) ->
     levels = sorted(plan.coverages)
     if levels:
         sure = [evidence.coverage(level, delta=plan.delta) for level in levels]
-        promises.append(RuleGroup(sure, levels, "probability"))
+        promises.append(_RuleGroup(sure, levels, "probability"))
         if source.images == 1:
             promises.append(_by_class(evidence, labels, plan, levels, class_groups))
     return promises
@@ -242,11 +242,11 @@ def _evidence(
     return evidence, np.concatenate(true_labels)
 
 
-def _sizes(evidence: Evidence, plan: Plan, guarantee: Guarantee) -> RuleGroup:
+def _sizes(evidence: Evidence, plan: Plan, guarantee: Guarantee) -> _RuleGroup:
     ks = plan.compared
     rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
     reachable = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
-    return RuleGroup(reachable, ks, guarantee)
+    return _RuleGroup(reachable, ks, guarantee)
 
 
 def _by_class(
@@ -255,7 +255,7 @@ def _by_class(
     plan: Plan,
     levels: Sequence[float],
     class_groups: Sequence[str] | None,
-) -> RuleGroup:
+) -> _RuleGroup:
     policy = plan.small_classes
     rules = [
         class_coverage_of(evidence, labels, level, small_classes=policy, groups=class_groups)
@@ -267,4 +267,4 @@ def _by_class(
         small=tuple(rule.small_classes for rule in rules),
         thresholds=tuple(tuple(values.tolist()) for values in thresholds),
     )
-    return RuleGroup(rules, levels, "mean", by_class)
+    return _RuleGroup(rules, levels, "mean", by_class)

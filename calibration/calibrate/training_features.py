@@ -29,7 +29,7 @@ grew by .002 or .006 on average over eight networks, and the work of a server, 0
 SEED = 0
 
 
-class TrainingFeatures(NamedTuple):
+class _TrainingFeatures(NamedTuple):
     """Training photos as the network sees them."""
 
     features: NDArray[np.float32]  # (photos, dimensions)
@@ -72,11 +72,11 @@ def training_photos(
 
 def training_features(
     session: Session, photos: Split, workers: Workers | None = None
-) -> TrainingFeatures:
+) -> _TrainingFeatures:
     """Features of training photos, computed as the server computes them."""
     with closing(outputs_of(session, photos, features=True, workers=workers)) as outputs:
         blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
-        return TrainingFeatures(np.concatenate(blocks), outputs.photos)
+        return _TrainingFeatures(np.concatenate(blocks), outputs.photos)
 
 
 def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:

@@ -89,7 +89,7 @@ def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Ti
         list(map(_plain, promised_points(record))),
         all_rules=all_rules,
     )
-    several = figures_table(
+    several = _figures_table(
         ("photos", "lambda", "size", "hits", "95 %", "groups", "made from"),
         (_of_several(record.point("average_k", images=number)) for number in images),
     )
@@ -129,7 +129,7 @@ def lists_tables(content: Plain) -> list[Titled]:
     ]
     headings = ("list", "asked", "size", "hits", "95 %", "of photos")
     title = f"lists: {FIRST} on the photos of their classes"
-    return [(title, figures_table(headings, entries))] if entries else []
+    return [(title, _figures_table(headings, entries))] if entries else []
 
 
 def comparison_table(comparisons: Sequence[Comparison], against: str, *, all_rules: bool) -> Titled:
@@ -155,7 +155,7 @@ def audit_table(report: AuditReport) -> Titled:
     return "labelled requests, if drawn at random and all of them labelled", table
 
 
-def figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
+def _figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
     """A line for each JSON object; a heading is in :data:`CELLS`, or else in its ``shots``."""
     table = new_table(headings, words=("rule", "list"))
     for entry in entries:
@@ -178,11 +178,11 @@ def _by_guarantee(
 ) -> list[Titled]:
     """One table of the first rule, or of all; then, of all, one for each further guarantee."""
     first_rules = [entry for entry in rules if all_rules or entry["rule"] == FIRST]
-    tables = [(title, figures_table(headings, first_rules))]
+    tables = [(title, _figures_table(headings, first_rules))]
     if all_rules:
         for guarantee in dict.fromkeys(entry["guarantee"] for entry in guaranteed):
             entries = [entry for entry in guaranteed if entry["guarantee"] == guarantee]
-            tables.append((f"guarantee={guarantee}", figures_table(headings, entries)))
+            tables.append((f"guarantee={guarantee}", _figures_table(headings, entries)))
     return tables
 
 
@@ -208,7 +208,7 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
         name: value,
         "guarantee": point.guarantee,
         "guaranteed": point.guaranteed,
-        "delta": point.table.delta,
+        "delta": point.delta,
         "max_size": point.max_size,
         "small_classes": point.small_classes if RULES[point.rule].by_class else None,
         "lambda_val": point.lambda_val,

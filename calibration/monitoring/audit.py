@@ -256,11 +256,7 @@ def _answer(row: Row) -> str:
 def _rule(row: Row) -> str:
     if not isinstance(row.get("rule"), str):
         return "sets"
-    by_size = row.get("coverage") is None
-    value = row.get("k") if by_size else row["coverage"]
-    if isinstance(value, int | float):
-        value = f"{value:g}"
-    name = f"{row['rule']} {'k' if by_size else 'coverage'}={value}"
+    name = f"{row['rule']} {_requested_value(row)}"
     promise = row.get("guarantee")
     if promise not in (None, usual_guarantee(row["rule"])):
         name += f" guarantee={promise}"
@@ -269,3 +265,9 @@ def _rule(row: Row) -> str:
     if row.get("restricted"):  # its sets are of fewer classes: a class beyond these is a miss
         name += f", list {row['list']}" if row.get("list") else ", only some classes"
     return f"{name}, rejected" if row.get("verdict") == "rejected" else name
+
+
+def _requested_value(row: Row) -> str:
+    name = "k" if row.get("coverage") is None else "coverage"
+    value = row.get(name)
+    return f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={value}"

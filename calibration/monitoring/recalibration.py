@@ -29,7 +29,7 @@ NOT_RESTORED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recalibration:
+class _Recalibration:
     """What traffic says, and what was done about it."""
 
     thresholds: TrafficThresholds
@@ -62,7 +62,7 @@ class Recalibration:
 
 def recalibrate_bundle(
     path: str | Path, log: str | Path, *, approve: bool = False
-) -> Recalibration:
+) -> _Recalibration:
     """Choose thresholds again from a score log; with ``approve`` put them into the bundle.
 
     Args:
@@ -88,7 +88,7 @@ def recalibrate_bundle(
         if new is not None:
             replace_files(path, updated_files(read_papers(bundle), new))
     notes = tuple(_notes(opened, record))
-    return Recalibration(thresholds=thresholds, torn=opened.damaged, record=new, notes=notes)
+    return _Recalibration(thresholds=thresholds, torn=opened.damaged, record=new, notes=notes)
 
 
 def _notes(log: ScoreLog, record: CalibrationRecord) -> Iterator[str]:

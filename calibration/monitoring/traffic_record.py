@@ -47,7 +47,7 @@ def record_from_traffic(
         coverages=(),
         min_size=record.point("average_k").min_size,
         micro_weight=record.micro_weight,
-        delta=sure.table.delta or DEFAULT_DELTA,
+        delta=sure.delta or DEFAULT_DELTA,
         max_size=sure.max_size,
     )
     tables = list[Table]()

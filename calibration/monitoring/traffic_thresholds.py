@@ -20,7 +20,7 @@ FEWEST_REQUESTS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewThreshold:
+class _NewThreshold:
     """One threshold before and after, with the mean sizes both give on the traffic."""
 
     k: float  # wanted mean size
@@ -37,7 +37,7 @@ class TrafficThresholds:
     calibration_id: str  # of the calibration they are compared with
     rows: int  # photos used
     left_out: int  # photos that look like none of our classes
-    thresholds: tuple[NewThreshold, ...]
+    thresholds: tuple[_NewThreshold, ...]
 
     def lines(self) -> list[str]:
         """What would change, in words."""
@@ -90,7 +90,7 @@ def thresholds_from(traffic: Traffic, *, ks: Sequence[float] | None = None) -> T
         rows=rows,
         left_out=requests - rows,
         thresholds=tuple(
-            NewThreshold(
+            _NewThreshold(
                 k=float(k),
                 old_lambda=float(point.lambda_val or 0.0),
                 old_size=float(size) / rows,

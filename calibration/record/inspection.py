@@ -142,9 +142,8 @@ def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
         if key.usual:
             rows = map(table.columns.row, range(len(table.columns.value)))
             points = [{name: getattr(row, name) for name in SHOWN} for row in rows]
-            points_by_rule[
-                f"{key.rule}, {key.guarantee}" if key.rule in points_by_rule else key.rule
-            ] = points
+            again = key.rule in points_by_rule
+            points_by_rule[f"{key.rule}, {key.guarantee}" if again else key.rule] = points
     return points_by_rule
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.fusion import Fusion, fuse
+from florilege.calibration.fusion import fuse
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.record.origin import Origin
 from florilege.calibration.record.schema import ANSWERED, Row, Table
 from florilege.calibration.record.statement import statement
@@ -70,6 +69,16 @@ class OperatingPoint(SetRule):
     def head(self) -> str:
         """Head of the network whose logits become scores."""
         return self.table.head
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """How they become scores, see :func:`florilege.calibration.scores.scores`."""
+        return self.table.score_kind
+
+    @property
+    def delta(self) -> float | None:
+        """For ``probability``: how often a calibration may break the promise."""
+        return self.table.delta
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -154,5 +163,5 @@ class OperatingPoint(SetRule):
         """
         values = self.scaled(logits)[np.newaxis]
         k = self.top_k if self.table.fusion == "mean_marginal" else None
-        rows = fuse(values, score_kind=self.table.score_kind, fusion=self.table.fusion, k=k)
+        rows = fuse(values, score_kind=self.score_kind, fusion=self.table.fusion, k=k)
         return rows.reshape(-1)

@@ -37,7 +37,7 @@ __all__ = [
 PREFERRED_K = 3.0
 
 
-class TableKey(NamedTuple):
+class _TableKey(NamedTuple):
     """What a table is for: a rule with its guarantee, the photos of a request, and a list."""
 
     rule: str
@@ -106,7 +106,7 @@ class CalibrationRecord:
     def __post_init__(self) -> None:
         if len(self._weights) != self.classes:
             raise ValueError(f"{len(self._weights)} class counts for {self.classes} classes")
-        if TableKey("average_k", None) not in self.served:
+        if _TableKey("average_k", None) not in self.served:
             raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
         if any(each.classes[-1] >= self.classes for each in self.lists):
             raise ValueError(f"a list holds a class beyond the {self.classes} there are")
@@ -126,14 +126,14 @@ class CalibrationRecord:
         return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
 
     @cached_property
-    def served(self) -> dict[TableKey, Table]:
+    def served(self) -> dict[_TableKey, Table]:
         """The tables for the head, kind of score and temperature that serve."""
         serves = (self.head, self.score_kind, self.temperature)
-        tables = dict[TableKey, Table]()
+        tables = dict[_TableKey, Table]()
         for table in self.tables:
             is_rule = table.rule in RULES
             if is_rule and (table.head, table.score_kind, table.temperature) == serves:
-                key = TableKey(table.rule, table.guarantee, table.images, table.list_name)
+                key = _TableKey(table.rule, table.guarantee, table.images, table.list_name)
                 tables.setdefault(key, table)
         return tables
 
@@ -209,7 +209,7 @@ class CalibrationRecord:
             raise NotCalibrated(f"rule {rule!r} is not calibrated{how}", allowed=[])
         asks = RULES[rule].asks
         value = self._wanted(table, coverage if asks == "coverage" else k)
-        point = self._points.get((TableKey(rule, table.guarantee, images, list_name), value))
+        point = self._points.get((_TableKey(rule, table.guarantee, images, list_name), value))
         if point is None:
             raise NotCalibrated(
                 f"{asks} = {value:g} is not calibrated for rule {rule!r}{how}",
@@ -268,7 +268,7 @@ class CalibrationRecord:
         self, rule: str, guarantee: Guarantee | None, images: int, list_name: str | None
     ) -> Table | None:
         promised = guarantee or usual_guarantee(rule)
-        return self.served.get(TableKey(rule, promised, images, list_name))
+        return self.served.get(_TableKey(rule, promised, images, list_name))
 
     def _wanted(self, table: Table, value: float | None) -> float:
         if value is not None:
@@ -279,8 +279,8 @@ class CalibrationRecord:
         return usual if usual in values else float(values[0])
 
     @cached_property
-    def _points(self) -> dict[tuple[TableKey, float], OperatingPoint]:
-        points = dict[tuple[TableKey, float], OperatingPoint]()
+    def _points(self) -> dict[tuple[_TableKey, float], OperatingPoint]:
+        points = dict[tuple[_TableKey, float], OperatingPoint]()
         for key, table in self.served.items():
             weights = self._weights
             if key.list_name is not None:

@@ -73,11 +73,11 @@ def _promise(point: "OperatingPoint", say: Phrases) -> str:
         return _caution(point, say)
     promise = _wanted(point, say)
     if not point.guaranteed:
-        return " " + say.not_guaranteed.format(why=_why(point, say), promise=promise)
+        return " " + say.not_guaranteed.format(why=_why(point, say), wanted=promise)
     which = say.on_average
-    if point.table.delta is not None:
-        which = say.for_all_but.format(delta=_percent(point.table.delta, say))
-    return " " + say.guaranteed.format(which=which, promise=promise)
+    if point.delta is not None:
+        which = say.for_all_but.format(delta=_percent(point.delta, say))
+    return " " + say.guaranteed.format(which=which, wanted=promise)
 
 
 def _caution(point: "OperatingPoint", say: Phrases) -> str:

@@ -30,8 +30,8 @@ MOST_BARS = 16
 _LINES: Final = ((RUST, "o", "-"), (BLUE, "s", "--"), (GREEN, "^", "-."))
 
 
-class Bars(NamedTuple):
-    """Bars of set sizes: which bar each set belongs to, and what the bars are called."""
+class _Bars(NamedTuple):
+    """_Bars of set sizes: which bar each set belongs to, and what the bars are called."""
 
     places: Ints  # bar of each set, (rows,)
     names: tuple[str, ...]
@@ -78,7 +78,7 @@ def sizes_achieved(average_k: Sequence[Row]) -> Figure:
     return figure
 
 
-def size_bars(sizes: Ints) -> Bars:
+def size_bars(sizes: Ints) -> _Bars:
     """A bar for each size there is, and one for all sizes beyond those of 99 photos in 100.
 
     Example:
@@ -90,11 +90,11 @@ def size_bars(sizes: Ints) -> Bars:
     names = [str(size) for size in range(first, last + 1)]
     if sizes.max() > last:
         names.append(f"> {last}")
-    return Bars(np.minimum(sizes, last + 1) - first, tuple(names))
+    return _Bars(np.minimum(sizes, last + 1) - first, tuple(names))
 
 
 @mpl.rc_context(STYLE)
-def sizes_of_hits(bars: Bars, hits: Bools) -> Figure:
+def sizes_of_hits(bars: _Bars, hits: Bools) -> Figure:
     """How many photos have sets of each size, right ones below, wrong ones on top."""
     figure, axes = panel("classes in the set", "share of photos")
     right, wrong = (_counts(bars, among) / len(hits) for among in (hits, ~hits))
@@ -109,7 +109,7 @@ def sizes_of_hits(bars: Bars, hits: Bools) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def hits_of_sizes(bars: Bars, hits: Bools, plants: Ints | None = None) -> Figure:
+def hits_of_sizes(bars: _Bars, hits: Bools, plants: Ints | None = None) -> Figure:
     """Share of sets of each size that hold the truth, with 95 % intervals."""
     figure, axes = panel("classes in the set", "sets with the right class")
     hit_counts, photos = _counts(bars, hits), _counts(bars, np.ones_like(hits))
@@ -124,7 +124,7 @@ def hits_of_sizes(bars: Bars, hits: Bools, plants: Ints | None = None) -> Figure
 
 
 @mpl.rc_context(STYLE)
-def sizes_of_groups(bars: Bars, groups: Mapping[str, Bools]) -> Figure:
+def sizes_of_groups(bars: _Bars, groups: Mapping[str, Bools]) -> Figure:
     """How the sizes of each group of sets are distributed: up to three masks, ``(rows,)``."""
     figure, axes = panel("classes in the set", "share of photos")
     for (name, among), (colour, marker, line) in zip(groups.items(), _LINES, strict=False):
@@ -203,11 +203,11 @@ def _with_intervals(
                   capsize=2, elinewidth=1, linewidth=1.2, label=label)  # fmt: skip
 
 
-def _counts(bars: Bars, among: Bools) -> Ints:
+def _counts(bars: _Bars, among: Bools) -> Ints:
     return np.bincount(bars.places[among], minlength=len(bars.names))
 
 
-def _name_bars(axes: Axes, bars: Bars) -> None:
+def _name_bars(axes: Axes, bars: _Bars) -> None:
     step = 1 if len(bars.names) <= 12 else 2
     ticks = [*range(0, len(bars.names), step)]
     if ticks[-1] != len(bars.names) - 1:  # the last one says how large the others may be

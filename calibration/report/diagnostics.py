@@ -56,7 +56,7 @@ class Reliability:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class _Pair:
     """Two classes and the sets that hold both of them."""
 
     classes: tuple[int, int]
@@ -101,7 +101,7 @@ class Diagnostics:
     plants: Ints | None = None
     best_scores: Reliability
     all_scores: Reliability
-    pairs: tuple[Pair, ...]
+    pairs: tuple[_Pair, ...]
     largest: tuple[LargeSet, ...]
 
 
@@ -220,7 +220,7 @@ class _Pairs:
             self._keys.append(members[first] * self._classes + members[second])
             self._labels.append(np.full(first.size, label))
 
-    def most(self) -> tuple[Pair, ...]:
+    def most(self) -> tuple[_Pair, ...]:
         """The pairs with the most sets; of equal ones the first classes."""
         labels = np.concatenate(self._labels)
         keys, places, counts = np.unique(
@@ -230,7 +230,7 @@ class _Pairs:
         true = [np.bincount(places[labels == side[places]], minlength=keys.size)
                 for side in (first, second)]  # fmt: skip
         return tuple(
-            Pair(
+            _Pair(
                 classes=(int(first[place]), int(second[place])),
                 sets=int(counts[place]),
                 true=(int(true[0][place]), int(true[1][place])),

@@ -33,7 +33,7 @@ from florilege.calibration.scores import score_name
 from florilege.progress import progress
 
 
-class ReportContent(NamedTuple):
+class _ReportContent(NamedTuple):
     """All that the sections of the page show."""
 
     measured: BundleOutputs
@@ -59,7 +59,7 @@ def evaluation_report(
     ``older`` is of the same photos and of the bundle that this one is compared with.
     """
     diagnostics = diagnose(measured.record, measured.outputs)
-    content = ReportContent(measured, evaluation, diagnostics, older)
+    content = _ReportContent(measured, evaluation, diagnostics, older)
     sections = []
     with progress(len(SECTIONS), "drawing the report") as advance:
         for name, parts_of in SECTIONS.items():
@@ -70,7 +70,7 @@ def evaluation_report(
     return page(title, sections)
 
 
-def _summary(content: ReportContent) -> Iterator[Markup]:
+def _summary(content: _ReportContent) -> Iterator[Markup]:
     diagnostics, record = content.diagnostics, content.record
     row = next(row for row in diagnostics.average_k if row.value == diagnostics.k)
     yield words(
@@ -91,7 +91,7 @@ def _summary(content: ReportContent) -> Iterator[Markup]:
     )
 
 
-def _over_k(content: ReportContent) -> Iterator[Markup]:
+def _over_k(content: _ReportContent) -> Iterator[Markup]:
     diagnostics = content.diagnostics
     counts = np.array(content.record.class_counts)
     ks = np.array([int(row.value) for row in diagnostics.top_k])
@@ -129,7 +129,7 @@ def _over_k(content: ReportContent) -> Iterator[Markup]:
     )
 
 
-def _rules(content: ReportContent) -> Iterator[Markup]:
+def _rules(content: _ReportContent) -> Iterator[Markup]:
     evaluation = content.evaluation
     yield table(
         ("rule", "asked", "mean size", "hit rate", "95 %", "mean over classes", "empty"),
@@ -152,7 +152,7 @@ def _rule(result: Evaluated) -> tuple[str, ...]:
     )
 
 
-def _sizes(content: ReportContent) -> Iterator[Markup]:
+def _sizes(content: _ReportContent) -> Iterator[Markup]:
     diagnostics = content.diagnostics
     bars = charts.size_bars(diagnostics.sizes)
     alone = (diagnostics.sizes == 1).mean()
@@ -175,7 +175,7 @@ def _sizes(content: ReportContent) -> Iterator[Markup]:
     )
 
 
-def _beside(content: ReportContent) -> Iterator[Markup]:
+def _beside(content: _ReportContent) -> Iterator[Markup]:
     diagnostics, older = content.diagnostics, content.older
     if older is None:
         return
@@ -207,7 +207,7 @@ def _beside(content: ReportContent) -> Iterator[Markup]:
     )
 
 
-def _shots(content: ReportContent) -> Iterator[Markup]:
+def _shots(content: _ReportContent) -> Iterator[Markup]:
     diagnostics, record, evaluation = content.diagnostics, content.record, content.evaluation
     if record.class_counts_from != "train":
         yield words("The bundle does not say how many training photos each class has.")
@@ -252,7 +252,7 @@ def _group(group: ShotGroup) -> tuple[str, ...]:
     )
 
 
-def _reliability(content: ReportContent) -> Iterator[Markup]:
+def _reliability(content: _ReportContent) -> Iterator[Markup]:
     best, every = content.diagnostics.best_scores, content.diagnostics.all_scores
     kind = score_name(content.record.score_kind, content.record.temperature)
     sigmoid = ""
@@ -273,7 +273,7 @@ def _reliability(content: ReportContent) -> Iterator[Markup]:
     )
 
 
-def _largest(content: ReportContent) -> Iterator[Markup]:
+def _largest(content: _ReportContent) -> Iterator[Markup]:
     if not content.diagnostics.largest:
         yield words("No set holds more than one class.")
         return
@@ -282,7 +282,7 @@ def _largest(content: ReportContent) -> Iterator[Markup]:
     yield Markup(f'<div class="photos">{tiles}</div>')
 
 
-def _pairs(content: ReportContent) -> Iterator[Markup]:
+def _pairs(content: _ReportContent) -> Iterator[Markup]:
     if not content.diagnostics.pairs:
         yield words("No set holds two classes.")
         return
@@ -303,7 +303,7 @@ def _pairs(content: ReportContent) -> Iterator[Markup]:
     )
 
 
-def _origin(content: ReportContent) -> Iterator[Markup]:
+def _origin(content: _ReportContent) -> Iterator[Markup]:
     evaluation = content.evaluation
     yield table(
         ("measured with", "first characters of the hash"),
@@ -315,7 +315,7 @@ def _origin(content: ReportContent) -> Iterator[Markup]:
     )
 
 
-SECTIONS: Final[Mapping[str, Callable[[ReportContent], Iterator[Markup]]]] = {
+SECTIONS: Final[Mapping[str, Callable[[_ReportContent], Iterator[Markup]]]] = {
     "In short": _summary,
     "Accuracy and size over K": _over_k,
     "Set sizes": _sizes,

@@ -56,9 +56,7 @@ def test_what_is_calibrated_is_what_is_served(bundle: Bundle, data: str) -> None
         sizes, hits = [], []
         for row in range(len(split)):
             image = load(split.read(row), bundle.preprocess)[np.newaxis]
-            members = point.sets(scores(session.logits(image)[point.head], point.table.score_kind))[
-                0
-            ]
+            members = point.sets(scores(session.logits(image)[point.head], point.score_kind))[0]
             sizes.append(members.sum())
             hits.append(members[split.labels[row]])
         assert np.mean(sizes) == pytest.approx(point.expected_size.value, abs=1e-12)

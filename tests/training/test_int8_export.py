@@ -111,7 +111,7 @@ def test_a_bundle_whose_sets_agree_is_written_and_calibrated(folder: Path, tmp_p
     assert (after.asked_k, after.asked_coverage) == (before.asked_k, before.asked_coverage)
     assert after.point("average_k").min_size == 0
     promised = after.point("average_k", guarantee="probability")
-    assert (promised.table.delta, promised.max_size) == (0.3, 5)
+    assert (promised.delta, promised.max_size) == (0.3, 5)
     assert after.measured.chose_head == before.measured.chose_head
     assert after.measured.split == "val"
     assert after.rejection is not None

@@ -92,7 +92,7 @@ def test_one_photo_gives_the_very_scores(record: CalibrationRecord) -> None:
     for rule in record.rules:
         point = record.point(rule)
         for row in logits[:20]:
-            expected = scores(row[np.newaxis], point.table.score_kind)[0]
+            expected = scores(row[np.newaxis], point.score_kind)[0]
             assert point.fused_scores(row[np.newaxis]).tobytes() == expected.tobytes()
 
 
@@ -104,7 +104,7 @@ def test_several_photos_at_a_threshold_of_one_are_averaged(record: CalibrationRe
         1,
         None,
     )
-    mean = scores(logits, point.table.score_kind).mean(axis=0)
+    mean = scores(logits, point.score_kind).mean(axis=0)
     np.testing.assert_allclose(point.fused_scores(logits), mean, rtol=1e-14)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import florilege.calibration.calibrate.training_features as known_photos
+import florilege.calibration.calibrate.training_features as module
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.training_features import balanced_rows
 from florilege.calibration.cli import app
@@ -169,7 +169,7 @@ def test_so_many_photos_are_kept_from_every_class(
     bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for most, kept in ((2 * CLASSES, 2 * CLASSES), (1, CLASSES)):  # one a class at least
-        monkeypatch.setattr(known_photos, "MOST_PHOTOS", most)
+        monkeypatch.setattr(module, "MOST_PHOTOS", most)
         record = calibrate_bundle(bundle.path, str(data))
         reference = open_reference(open_bundle(bundle.path), judged(record).reference_sha256, 3)
         assert reference is not None
