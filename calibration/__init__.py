@@ -1,1 +1,59 @@
-"""From scores to sets with a promise: the library at the root, a bundle's calibration in rooms."""
+"""From scores to sets with a promise: the library at the root, a bundle's calibration in rooms.
+
+    >>> from florilege.calibration import average_k_threshold, rules
+    >>> scores = [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]]
+    >>> average_k_threshold(scores, 1.5).achieved
+    1.5
+    >>> rules.calibrate("average_k", scores, average_k=1.5).sets(scores).sum(axis=1)
+    array([1, 2])
+
+What is listed in ``__all__`` is imported when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from florilege.calibration import metrics, rules, scores
+    from florilege.calibration.drift import Monitor
+    from florilege.calibration.marginals import top_k_marginals
+    from florilege.calibration.record import CalibrationRecord
+    from florilege.calibration.selection import TopScores
+    from florilege.calibration.sets import SetRule
+    from florilege.calibration.threshold import Threshold, average_k_threshold
+
+__all__ = [
+    "CalibrationRecord",
+    "Monitor",
+    "SetRule",
+    "Threshold",
+    "TopScores",
+    "average_k_threshold",
+    "metrics",
+    "rules",
+    "scores",
+    "top_k_marginals",
+]
+
+_MODULES = {
+    "CalibrationRecord": "record",
+    "Monitor": "drift",
+    "SetRule": "sets",
+    "Threshold": "threshold",
+    "TopScores": "selection",
+    "average_k_threshold": "threshold",
+    "top_k_marginals": "marginals",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
+    value = getattr(module, name) if name in _MODULES else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
