@@ -108,11 +108,11 @@ class ScoreLogWriter:
                 with suppress(FileNotFoundError):  # another writer has deleted it
                     status = path.stat()
                     files.append((status.st_mtime_ns, path, status.st_size))
-            total = sum(size for _, _, size in files)
-            for _, path, size in sorted(files):
+            total = sum(file_size for _, _, file_size in files)
+            for _, path, file_size in sorted(files):
                 if total + size > self.max_bytes:
                     path.unlink(missing_ok=True)
-                    total -= size
+                    total -= file_size
             self._room = max(size, min(self.max_bytes - total, self.max_bytes // COUNTS))
         self._room -= size
 

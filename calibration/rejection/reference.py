@@ -153,10 +153,10 @@ def _axes(values: Floats) -> Singles:
 def _along(axes: Singles, values: Floats) -> Floats:
     """Features along the axes, shape ``(rows, axes)``."""
     rows = values.astype(np.float32)
-    values = np.empty((len(rows), len(axes)))
+    projected = np.empty((len(rows), len(axes)))
     for place, row in enumerate(rows):
-        values[place] = _products(axes, row)
-    return values
+        projected[place] = _products(axes, row)
+    return projected
 
 
 def _directions(values: Floats) -> Floats:
