@@ -40,8 +40,7 @@ class Embeddings:
         self.output, self.observations = output, observations
         self.part = output.with_name(f"{output.name}.part")
         self.paths = output.with_name(f"{output.name}.paths.csv")
-        photos = sum(len(one.photos) for one in observations)
-        before = sum(len(one.photos) for one in observations[:finished])
+        photos, before = _count_photos(observations), _count_photos(observations[:finished])
         self._file: BinaryIO | None = None
         head = _head((photos, dimensions))
         self._rows, self._dimensions, self._head_size = before, dimensions, len(head)
@@ -92,6 +91,10 @@ class Embeddings:
             self._file.close()
             if not self._rows:
                 self.part.unlink(missing_ok=True)
+
+
+def _count_photos(observations: Sequence[Observation]) -> int:
+    return sum(len(one.photos) for one in observations)
 
 
 def _head(shape: tuple[int, int]) -> bytes:

@@ -83,12 +83,12 @@ class _RunFile:
         try:
             options, *more = [json.loads(line) for line in lines] or [None]
             self.options = None if options is None else dict(options)
+            totals = [line for line in more if isinstance(line, dict)]
+            self.totals = Tally(**totals[0]) if totals else None
         except (ValueError, TypeError) as error:
             raise UsageError(
                 f"{self.path} is not the journal of a run: move it away, or name another output"
             ) from error
-        totals = [line for line in more if isinstance(line, dict)]
-        self.totals = Tally(**totals[0]) if totals else None
 
     def start(self, options: Options) -> None:
         """Replace all by the options of a new run."""

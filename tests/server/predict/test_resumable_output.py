@@ -175,10 +175,11 @@ def test_resume_of_a_file_of_another_origin_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no s\.csv\.run beside it"):
         grow(output)
     assert names(tmp_path) == ["s.csv"]
-    (tmp_path / "s.csv.run").write_text("by hand\n")
-    with pytest.raises(UsageError, match="is not the journal of a run"):
-        grow(output)
-    assert (tmp_path / "s.csv.run").read_text() == "by hand\n"
+    for text in ("by hand\n", '{"k": 3}\n{"by": "hand"}\n'):
+        (tmp_path / "s.csv.run").write_text(text)
+        with pytest.raises(UsageError, match="is not the journal of a run"):
+            grow(output)
+        assert (tmp_path / "s.csv.run").read_text() == text
 
 
 @pytest.mark.parametrize("resume", [True, False])
