@@ -35,12 +35,8 @@ def _usage_message(error: Any) -> str:
     """The message of click in one line, with the words that may have been meant."""
     context, message = error.ctx, " ".join(error.format_message().split())
     option = getattr(error, "option_name", None)
-    if context and option:
-        flags = [name for each in context.command.params for name in each.opts]
-        if option in REMOVED_FLAGS and option not in flags:
-            return f"{option} was removed: {REMOVED_FLAGS[option]}"
-        if option not in flags:
-            return f"{context.command_path} has no option {option}{meant(option, flags)}"
+    if context and option and (unknown := _unknown_option(context, option)):
+        return unknown
     if verb := re.match(r"No such command '(.*?)'\.", message):
         verbs = context.command.list_commands(context)
         return f"{context.command_path} has no command {verb[1]}{meant(verb[1], verbs)}"
@@ -52,6 +48,16 @@ def _usage_message(error: Any) -> str:
     if choice := re.search(r"'([^']*)' is not one of (.*)$", message):
         message += meant(choice[1], re.findall(r"'([^']*)'", choice[2]))
     return f"{message[:1].lower()}{message[1:]}"
+
+
+def _unknown_option(context: Any, option: str) -> str | None:
+    """What to say of a flag that the command does not have; None where it has it."""
+    flags = [name for each in context.command.params for name in each.opts]
+    if option in flags:
+        return None
+    if option in REMOVED_FLAGS:
+        return f"{option} was removed: {REMOVED_FLAGS[option]}"
+    return f"{context.command_path} has no option {option}{meant(option, flags)}"
 
 
 def error_message(error: Exception, *, in_full: bool) -> str:

@@ -74,21 +74,21 @@ def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
     def decorate(verb: Verb) -> Verb:
         signature, fields = inspect.signature(verb), dict(_parameters(model))
         others = dict(signature.parameters)
-        filled = next(name for name, each in others.items() if each.annotation in model.__mro__)
-        del others[filled]
+        target = next(name for name, each in others.items() if each.annotation in model.__mro__)
+        del others[target]
         parameters = [*fields.values(), *(each.replace(kind=_BY_NAME) for each in others.values())]
 
         @functools.wraps(verb)
-        def call(**given: Any) -> None:
-            values = {name: given.pop(each.name, None) for name, each in fields.items()}
+        def call(**arguments: Any) -> None:
+            values = {name: arguments.pop(each.name, None) for name, each in fields.items()}
             values = {name: value for name, value in values.items() if value is not None}
             try:
-                given[filled] = model(**values)
+                arguments[target] = model(**values)
             except ValidationError as error:
                 raise UsageError(_complaint(error)) from error
             except ValueError as error:
                 raise UsageError(str(error)) from error
-            verb(**given)
+            verb(**arguments)
 
         call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by Typer
         call.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -101,11 +101,9 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
     """Each field with the parameter that Typer turns into its flag."""
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
-        long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
-        names = [each for each in (long, flag.short) if each is not None]
-        word = typer.Argument if flag.argument else typer.Option
-        typed = word(
-            *names,
+        declare = typer.Argument if flag.argument else typer.Option
+        declaration = declare(
+            *_flag_names(name, flag),
             help=flag.help or field.description,
             metavar=flag.metavar,
             show_default=flag.default or True,
@@ -113,8 +111,14 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         )
         own = (flag.name or name).lstrip("-").replace("-", "_")
         default = inspect.Parameter.empty if field.is_required() else _default(field)
-        kind: Any = Annotated[flag.type or field.annotation, typed]
+        kind: Any = Annotated[flag.type or field.annotation, declaration]
         yield name, inspect.Parameter(own, _BY_NAME, default=default, annotation=kind)
+
+
+def _flag_names(name: str, flag: Flag) -> list[str]:
+    """The names to declare; none where the flag is called like the field."""
+    long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
+    return [each for each in (long, flag.short) if each is not None]
 
 
 def _default(field: FieldInfo) -> Any:
@@ -177,8 +181,8 @@ def _allowed(kind: Mapping[str, Any]) -> str:
     low, high = kind.get("minimum"), kind.get("maximum")
     above, below = kind.get("exclusiveMinimum", low), kind.get("exclusiveMaximum", high)
     if below is not None:
-        left, right = "(" if low is None else "[", ")" if high is None else "]"
-        return f"{words} in {left}{above}, {below}{right}"
+        opening, closing = "(" if low is None else "[", ")" if high is None else "]"
+        return f"{words} in {opening}{above}, {below}{closing}"
     return words if above is None else f"{words} {'>' if low is None else '>='} {above}"
 
 
