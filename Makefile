@@ -55,6 +55,7 @@ lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.budget
 
 fix: .venv/dev
 	$(BIN)/ruff check --fix .

@@ -1,36 +1,50 @@
-"""What the product may weigh: ``make lint`` runs it, and it prints the figures.
+"""What the product may weigh, and how its parts are named: `make lint` runs this.
 
-``python -m tests.budget``. A feature that needs more raises its number here, with a line in
+``python -m tests.budget`` prints the figures and what is over its limit. A limit falls with the
+code: lower it in the commit that removes lines. A feature that needs more raises it, with a line in
 CHANGELOG that says what users get for it.
 """
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+
+
+class Limit(NamedTuple):
+    """What is allowed today, and the size that three people can own."""
+
+    most: int
+    goal: int
+
+
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
-    "training": 7_800,
-    "server": 5_600,
-    "calibration": 8_300,
-    "models": 4_200,
-    "data": 3_300,
-    "florilege": 2_000,
+    "training": Limit(9_000, 7_800),
+    "server": Limit(7_450, 5_600),
+    "calibration": Limit(10_500, 8_300),
+    "models": Limit(5_300, 4_200),
+    "data": Limit(4_200, 3_300),
+    "florilege": Limit(2_150, 2_000),
 }
-PUBLIC_NAMES = 760
+PUBLIC_NAMES = Limit(960, 760)
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15
 COMPLEX_ABOVE = 10
-COMPLEX_FUNCTIONS = 20
+COMPLEX_FUNCTIONS = 26
 TEST_LINES_FOR_EACH = 1.2
 SHARED_FILE_NAMES = {"__init__", "__main__", "cli", "settings"}
 PARTICIPLES = set(
-    "asked brought chosen done drawn found given gone held judged kept known left made meant met "  # noqa: SIM905
+    "asked brought chosen done drawn found given gone held judged kept known made meant met "  # noqa: SIM905
     "read_ said seen sent shown taken told wanted wished written".split()
 )
+NOUNS_IN_ING = {"batching", "decoding", "scheduling", "staging", "tracing", "training"}
+NO_NOUN = re.compile(r"(?:.*_)?(?:\w+ing|\w+ly|\w+wise|\w+wards|alike|across)")
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.Assert)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -57,10 +71,12 @@ def complexity(function: ast.AST) -> int:
     return count
 
 
-def assigned_names(tree: ast.AST) -> Iterator[str]:
-    """Every name that an assignment or a loop binds."""
+def variables(tree: ast.AST) -> Iterator[str]:
+    """Every name that an assignment, a loop or a parameter binds."""
     for node in ast.walk(tree):
         targets: list[ast.expr] = []
+        if isinstance(node, ast.arg):
+            yield node.arg
         if isinstance(node, ast.Assign):
             targets = node.targets
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr, ast.For)):
@@ -95,21 +111,27 @@ def faults() -> Iterator[str]:
         reverse=True,
     )
     complex_functions = [each for each in functions if each[0] > COMPLEX_ABOVE]
-    bound = [name for tree in trees.values() for name in assigned_names(tree)]
-    participles = Counter(name for name in bound if name in PARTICIPLES)
+    bound = [(name, path) for path, tree in trees.items() for name in variables(tree)]
+    participles = [(name, path) for name, path in bound if name in PARTICIPLES]
     stems = Counter(path.stem for path in texts)
     twins = sorted(s for s, count in stems.items() if count > 1 and s not in SHARED_FILE_NAMES)
     folders = Counter(path.parent for path in texts if path.stem != "__init__")
     print(
         f"budget: {total:,} lines in {len(texts)} files ({dict(by_folder)}), tests {tests:,}; "
         f"{len(names)} public names; {len(complex_functions)} functions above {COMPLEX_ABOVE}; "
-        f"{1000 * participles.total() / len(bound):.1f} participles of 1,000 variables"
+        f"{1000 * len(participles) / len(bound):.1f} participles of 1,000 variables"
     )
-    for folder, most in LINES.items():
+    for folder, (most, goal) in LINES.items():
         if by_folder[folder] > most:
-            yield f"{folder} has {by_folder[folder]:,} lines of {most:,}: merge or remove something"
-    if len(names) > PUBLIC_NAMES:
-        yield f"{len(names)} public names of {PUBLIC_NAMES}: make private what one module uses"
+            yield (
+                f"{folder} has {by_folder[folder]:,} lines of {most:,} (goal {goal:,}): merge or "
+                "remove something"
+            )
+    if len(names) > PUBLIC_NAMES.most:
+        yield (
+            f"{len(names)} public names of {PUBLIC_NAMES.most} (goal {PUBLIC_NAMES.goal}): make "
+            "private what one module uses"
+        )
     if tests > TEST_LINES_FOR_EACH * total:
         yield f"tests have {tests:,} lines for {total:,}: parametrise tests of one thing"
     for path, count in lines.items():
@@ -128,9 +150,11 @@ def faults() -> Iterator[str]:
             yield f"{folder_path} has {count} files of {FILES_IN_A_FOLDER}: make a folder of some"
     if twins:
         yield f"files share a name: {', '.join(twins)}; name each after its own idea"
-    if participles:
-        listed = ", ".join(name for name, _ in participles.most_common(5))
-        yield f"variables are named by a bare participle ({listed}): say what they hold"
+    for stem in sorted(set(stems) - NOUNS_IN_ING):
+        if NO_NOUN.fullmatch(stem):
+            yield f"a module is called {stem}: name it by a noun"
+    for name, path in participles:
+        yield f"{path} has a variable {name}: say what it holds"
 
 
 def main() -> None:

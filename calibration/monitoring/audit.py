@@ -79,11 +79,11 @@ def audit_file(
     try:
         rows, damaged = _read(Path(path))
         ours = [row for row in rows if row.get("calibration_id", calibration_id) == calibration_id]
-        chosen = rows if calibration_id is None else ours
-        if not any(row.get("class_id") is not None for row in chosen):
+        requests = rows if calibration_id is None else ours
+        if not any(row.get("class_id") is not None for row in requests):
             raise ValueError(f"no request of this calibration is labelled in {len(rows)} rows")
         groups: dict[str, list[Row]] = {}
-        for row in chosen:
+        for row in requests:
             groups.setdefault(_rule(row), []).append(row)
         audits = {
             name: audit(group, level=level)
@@ -94,7 +94,7 @@ def audit_file(
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
-    return AuditReport(audits=audits, other_calibrations=len(rows) - len(chosen), damaged=damaged)
+    return AuditReport(audits=audits, other_calibrations=len(rows) - len(requests), damaged=damaged)
 
 
 def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:

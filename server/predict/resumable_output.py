@@ -156,9 +156,9 @@ class ResumableOutput:
         elif self._run.totals is not None and self.output.exists():
             self.complete, self.tally = True, self._run.totals
         else:
-            gone = self.part if self._run.totals is None else self.output
+            missing = self.part if self._run.totals is None else self.output
             raise UsageError(
-                f"{self.output} cannot be resumed: {gone.name} is gone; start again without "
+                f"{self.output} cannot be resumed: {missing.name} is gone; start again without "
                 "--resume"
             )
 
