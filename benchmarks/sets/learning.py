@@ -3,7 +3,7 @@
     python -m benchmarks.sets.learning [--out FOLDER] [--losses NAME,NAME] [--seeds N] [--epochs N]
                                   [--data SOURCE]
 
-Each run goes the whole road: trained with the `demo` recipe, exported, calibrated on val and
+Each run takes the whole pipeline: trained with the `demo` recipe, exported, calibrated on val and
 measured on test. With several seeds the table shows the mean and, in brackets, the distance
 between the largest and the smallest. The folder keeps what is done, so a second call continues.
 """

@@ -1,4 +1,4 @@
-"""Time and peak memory of the whole road at the sizes of real data sets.
+"""Time and peak memory of the whole pipeline at the sizes of real data sets.
 
     python -m benchmarks.speed.scale BACKBONE --classes 1081 --val 31000 [--test 2000]
                         [--image-size 32]

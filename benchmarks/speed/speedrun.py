@@ -3,11 +3,11 @@
     python -m benchmarks.speed.speedrun [--recipe NAME] [--seed N] [--out FOLDER] [--data SOURCE]
                                   [--epochs N]
 
-The whole road of a recipe: pictures drawn, trained, exported, calibrated on val; there the clock
-stops. Then the sets of 1, 2, 3 and 5 species on average are compared, on the pictures of test, with
-the best sets of the same mean size: both by the exact P(species | picture), so that no luck of the
-drawn labels enters. The last line goes into the table in docs/results.md; the exit code is 1 where
-a K is more than half a point below.
+The whole pipeline of a recipe: pictures drawn, trained, exported, calibrated on val; there the
+clock stops. Then the sets of 1, 2, 3 and 5 species on average are compared, on the pictures of
+test, with the best sets of the same mean size: both by the exact P(species | picture), so that no
+luck of the drawn labels enters. The last line goes into the table in docs/results.md; the exit code
+is 1 where a K is more than half a point below.
 """
 
 import argparse

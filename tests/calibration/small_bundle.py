@@ -1,4 +1,4 @@
-"""A small bundle over coloured squares, and the squares: real files through the real road."""
+"""A small bundle over coloured squares, and the squares: real files through the real pipeline."""
 
 from pathlib import Path
 

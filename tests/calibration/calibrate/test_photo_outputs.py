@@ -1,4 +1,4 @@
-"""Outputs for a split are those of the server's own road, kept in files, read in blocks."""
+"""Outputs for a split are those of the server's own pipeline, kept in files, read in blocks."""
 
 import hashlib
 import io

@@ -29,7 +29,7 @@ REFERENCE = Reference.of(KNOWN)
 
 
 def axes_of(known: NDArray[np.float32], count: int) -> NDArray[np.float64]:
-    """The directions of most use, by another road."""
+    """The directions of most use, by another computation."""
     return np.asarray(np.linalg.svd(known.astype(np.float64))[2][:count])
 
 

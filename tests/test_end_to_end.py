@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from florilege.models.backbones import available, side_taken
+from tests.pipeline_run import PipelineRun, refused, write_photos
 from tests.pretrained import efficientnet_lite0
-from tests.roads import Road, refused, write_photos
 
-KINDS = (  # those of `make test`, less than a minute of one core; `make test-roads` takes all
+KINDS = (  # those of `make test`, less than a minute of one core; `make test-end-to-end` takes all
     "resnet50",
     "efficientnet_b0",
     "timm:mobilenetv3_small_050",
@@ -43,36 +43,36 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(600)  # a slow disk or a busy machine; half a minute is usual
 @pytest.mark.parametrize("backbone", KINDS)
-def test_a_network_of_each_kind_goes_the_whole_road(
+def test_a_network_of_each_kind_goes_through_the_pipeline(
     backbone: str, data: Path, tmp_path: Path
 ) -> None:
-    predicted, answered = Road(tmp_path, data).travel(backbone, image_size=32)
+    predicted, answered = PipelineRun(tmp_path, data).answers(backbone, image_size=32)
     assert answered == predicted
 
 
-@pytest.mark.roads
+@pytest.mark.end_to_end
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("backbone", EVERY)
-def test_every_network_goes_the_whole_road(backbone: str, data: Path, tmp_path: Path) -> None:
-    road = Road(tmp_path, data)
+def test_every_network_goes_through_the_pipeline(backbone: str, data: Path, tmp_path: Path) -> None:
+    run = PipelineRun(tmp_path, data)
     side = side_taken(backbone, 40)
-    predicted, answered = road.travel(backbone, image_size=side, loss="two_head_average_k")
+    predicted, answered = run.answers(backbone, image_size=side, loss="two_head_average_k")
     assert answered == predicted
-    print(road.row(backbone))
+    print(run.row(backbone))
 
 
-@pytest.mark.roads
+@pytest.mark.end_to_end
 @pytest.mark.timeout(3600)
-def test_real_weights_with_many_classes_go_the_whole_road(tmp_path: Path) -> None:
-    road = Road(tmp_path, write_photos(tmp_path / "photos", classes=1_081))
-    predicted, answered = road.travel(
+def test_real_weights_with_many_classes_go_through_the_pipeline(tmp_path: Path) -> None:
+    run = PipelineRun(tmp_path, write_photos(tmp_path / "photos", classes=1_081))
+    predicted, answered = run.answers(
         "timm:tf_efficientnet_lite0", image_size=224, weights=efficientnet_lite0()
     )
     assert answered == predicted
-    print(road.row("timm:tf_efficientnet_lite0, real weights, 1,081 classes"))
+    print(run.row("timm:tf_efficientnet_lite0, real weights, 1,081 classes"))
 
 
-@pytest.mark.roads
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("backbone", TOO_LARGE)
 def test_a_network_too_large_to_export_is_refused(
     backbone: str, data: Path, tmp_path: Path
@@ -82,14 +82,14 @@ def test_a_network_too_large_to_export_is_refused(
     assert "choose a smaller backbone" in refused(*words, "--image-size", side, "--epochs", 0)
 
 
-@pytest.mark.roads
+@pytest.mark.end_to_end
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backbone", ["tiny", "resnet50"])
 @pytest.mark.parametrize("classes", [2, 3, 21, 1_081, 10_000])
-def test_any_number_of_classes_goes_the_whole_road(
+def test_any_number_of_classes_goes_through_the_pipeline(
     backbone: str, classes: int, tmp_path: Path
 ) -> None:
-    road = Road(tmp_path, write_photos(tmp_path / "photos", classes=classes))
-    predicted, answered = road.travel(backbone, image_size=32)
+    run = PipelineRun(tmp_path, write_photos(tmp_path / "photos", classes=classes))
+    predicted, answered = run.answers(backbone, image_size=32)
     assert answered == predicted
-    print(road.row(f"{backbone}, {classes:,} classes"))
+    print(run.row(f"{backbone}, {classes:,} classes"))

@@ -1,4 +1,4 @@
-"""The whole road with a network nobody has trained: from photos to an answer over HTTP."""
+"""The whole pipeline with a network nobody has trained: from photos to an answer over HTTP."""
 
 import json
 import time
@@ -52,7 +52,7 @@ def refused(*words: object) -> str:
     return result.output
 
 
-class Road:
+class PipelineRun:
     """One network on its way; ``seconds`` holds what each step took.
 
     Args:
@@ -75,7 +75,7 @@ class Road:
         yield
         self.seconds[name] = time.monotonic() - begun
 
-    def travel(
+    def answers(
         self,
         backbone: str,
         *,
@@ -122,5 +122,5 @@ def post(client: TestClient, photo: Path) -> Served:
 
 
 def served(answer: dict[str, Any]) -> Served:
-    """What both roads to an answer have to agree on."""
+    """What both ways to an answer have to agree on."""
     return {name: answer[name] for name in ("set", "results", "rejection")}
