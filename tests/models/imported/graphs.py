@@ -18,7 +18,7 @@ SCALED: dict[str, Any] = {"scale": 0.01, "mean": (0.5, 1.0, 1.5), "std": (0.5, 0
 CODES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8}
 
 
-def said(**more: Any) -> Description:
+def scaled_description(**more: Any) -> Description:
     """A description that scales."""
     return Description(**{**SCALED, **more})
 
@@ -128,10 +128,10 @@ def oracle(
 ) -> npt.NDArray[np.float64]:
     """The first output, picture by picture, its input written number by number."""
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    found = []
+    result = []
     for picture in pictures:
         side = len(picture)
-        given = np.zeros((1, 3, side, side) if layout == "nchw" else (1, side, side, 3))
+        inputs = np.zeros((1, 3, side, side) if layout == "nchw" else (1, side, side, 3))
         for row in range(side):
             for column in range(side):
                 for place in range(3):
@@ -141,10 +141,10 @@ def oracle(
                         value = value * SCALED["scale"] - SCALED["mean"][place]
                         value /= SCALED["std"][place]
                     where = (place, row, column) if layout == "nchw" else (row, column, place)
-                    given[0][where] = value
+                    inputs[0][where] = value
         (name,) = (each.name for each in session.get_inputs())
-        found.append(session.run(None, {name: given.astype(kind)})[0].reshape(-1))
-    return np.array(found, dtype=np.float64)
+        result.append(session.run(None, {name: inputs.astype(kind)})[0].reshape(-1))
+    return np.array(result, dtype=np.float64)
 
 
 def random_pictures(count: int, side: int = SIDE) -> npt.NDArray[np.uint8]:

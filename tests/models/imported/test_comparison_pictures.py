@@ -22,39 +22,39 @@ def _photos(folder: Path, count: int) -> list[Path]:
 def test_photos_are_decoded_as_the_server_does(tmp_path: Path) -> None:
     paths = _photos(tmp_path / "deep" / "er", 2)
     (tmp_path / "deep" / "notes.txt").write_text("not a photo")
-    found = comparison_pictures([tmp_path / "deep", paths[0]], PREPROCESS)
-    assert found.names == [str(path) for path in (*paths, paths[0])]
+    result = comparison_pictures([tmp_path / "deep", paths[0]], PREPROCESS)
+    assert result.names == [str(path) for path in (*paths, paths[0])]
     expected = [load(path.read_bytes(), PREPROCESS) for path in (*paths, paths[0])]
-    np.testing.assert_array_equal(found.pixels, expected)
+    np.testing.assert_array_equal(result.pixels, expected)
 
 
 @pytest.mark.parametrize("count", [1, MOST_PHOTOS, MOST_PHOTOS + 7])
 def test_of_many_photos_some_spread_over_all_are_taken(tmp_path: Path, count: int) -> None:
     paths = _photos(tmp_path, count)
-    found = comparison_pictures([tmp_path], PREPROCESS).names
-    assert len(found) == len(set(found)) == min(count, MOST_PHOTOS)
-    assert found[0] == str(paths[0])
-    assert found[-1] == str(paths[-1])
+    result = comparison_pictures([tmp_path], PREPROCESS).names
+    assert len(result) == len(set(result)) == min(count, MOST_PHOTOS)
+    assert result[0] == str(paths[0])
+    assert result[-1] == str(paths[-1])
 
 
 def test_without_photos_the_made_up_pictures_differ_in_everything() -> None:
     for side in (1, 7, 32):
-        found = comparison_pictures([], Preprocess(image_size=side))
-        assert found.pixels.shape == (len(found.names), side, side, 3)
-        assert found.pixels.dtype == np.uint8
-    for picture in found.pixels[:6]:
+        result = comparison_pictures([], Preprocess(image_size=side))
+        assert result.pixels.shape == (len(result.names), side, side, 3)
+        assert result.pixels.dtype == np.uint8
+    for picture in result.pixels[:6]:
         assert not np.array_equal(picture, picture[..., ::-1])  # colours
         assert not np.array_equal(picture, picture.swapaxes(0, 1))  # rows and columns
-    assert len(np.unique(found.pixels, axis=0)) == len(found.names)
+    assert len(np.unique(result.pixels, axis=0)) == len(result.names)
 
 
 def test_what_is_no_photo_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    for path, said in (
+    for path, message in (
         (tmp_path / "empty", "holds no photo"),
         (tmp_path / "broken.png", "broken.png"),
         (tmp_path / "none.png", "cannot be read: No such file"),
     ):
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             comparison_pictures([path], PREPROCESS)

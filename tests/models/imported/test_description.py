@@ -15,9 +15,9 @@ def _read(folder: Path, content: Any) -> Description:
 
 
 def test_without_a_file_nothing_is_said() -> None:
-    found = read_description(None)
-    assert found == Description()
-    assert (found.channels, found.resize, found.crop) == ("rgb", "bilinear", 1.0)
+    result = read_description(None)
+    assert result == Description()
+    assert (result.channels, result.resize, result.crop) == ("rgb", "bilinear", 1.0)
 
 
 def test_every_key_of_the_file_is_read(tmp_path: Path) -> None:
@@ -26,12 +26,12 @@ def test_every_key_of_the_file_is_read(tmp_path: Path) -> None:
         **{"resize": "bicubic", "crop": 0.875, "scale": 1, "mean": [104, 117, 123]},
         **{"std": [1, 1, 1.5], "output": "prob", "kind": "probabilities"},
     }
-    found = _read(tmp_path, content)
-    assert found.model_dump(mode="json") == content
+    result = _read(tmp_path, content)
+    assert result.model_dump(mode="json") == content
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ({"sizes": 2}, "'sizes' is not known; keys are layout, type, channels, size"),
         ({"resize": 256}, "got 256; a resize before the crop is said by crop: 224 of 256 pixels"),
@@ -43,10 +43,10 @@ def test_every_key_of_the_file_is_read(tmp_path: Path) -> None:
         ("{", "JSON"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, content: Any, said: str) -> None:
+def test_what_cannot_be_used_is_named(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         _read(tmp_path, content)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(tmp_path / "preprocess.json") in str(caught.value)
 
 

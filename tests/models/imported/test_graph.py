@@ -17,11 +17,11 @@ def _graph(folder: Path, model: onnx.ModelProto) -> Graph:
 
 
 def test_input_and_hash_are_read(tmp_path: Path) -> None:
-    found = _graph(tmp_path, foreign(layout="nhwc", kind="uint8"))
-    assert (found.input.name, found.type, found.shape) == ("x", "uint8", [None, 6, 6, 3])
-    assert (found.batch, found.outputs) == (1, ["y"])
+    result = _graph(tmp_path, foreign(layout="nhwc", kind="uint8"))
+    assert (result.input.name, result.type, result.shape) == ("x", "uint8", [None, 6, 6, 3])
+    assert (result.batch, result.outputs) == (1, ["y"])
     content = (tmp_path / "net.onnx").read_bytes()
-    assert found.files == {"net.onnx": hashlib.sha256(content).hexdigest()}
+    assert result.files == {"net.onnx": hashlib.sha256(content).hexdigest()}
 
 
 def test_a_fixed_batch_is_known(tmp_path: Path) -> None:
@@ -29,19 +29,19 @@ def test_a_fixed_batch_is_known(tmp_path: Path) -> None:
 
 
 def test_constants_that_an_old_file_lists_as_inputs_are_none(tmp_path: Path) -> None:
-    found = _graph(tmp_path, foreign(ir=3, opset=9))
-    assert [value.name for value in found.model.graph.input] == ["x"]
-    assert found.model.ir_version == 4
+    result = _graph(tmp_path, foreign(ir=3, opset=9))
+    assert [value.name for value in result.model.graph.input] == ["x"]
+    assert result.model.ir_version == 4
 
 
 def test_what_is_not_a_classifier_of_pictures_is_refused(tmp_path: Path) -> None:
     two = foreign()
     two.graph.input.append(helper.make_tensor_value_info("training", onnx.TensorProto.BOOL, []))
     old = foreign(opset=6)
-    for model, said in ((two, "takes 2 inputs (x, training)"), (old, "is of opset 6")):
+    for model, message in ((two, "takes 2 inputs (x, training)"), (old, "is of opset 6")):
         with pytest.raises(BundleError) as caught:
             _graph(tmp_path, model)
-        assert said in str(caught.value)
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"PK\x03\x04" + bytes(50)])
@@ -56,10 +56,10 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 def test_weights_beside_the_file_are_taken_in_and_hashed(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(foreign(), path, save_as_external_data=True, location="net.data", size_threshold=0)
-    found = read_graph(path)
-    assert set(found.files) == {"net.onnx", "net.data"}
+    result = read_graph(path)
+    assert set(result.files) == {"net.onnx", "net.data"}
     (tmp_path / "net.data").unlink()
-    assert found.run(np.zeros((2, 3, 6, 6), np.float32))["y"].shape == (2, 3)
+    assert result.run(np.zeros((2, 3, 6, 6), np.float32))["y"].shape == (2, 3)
     with pytest.raises(BundleError, match=r"net\.data cannot be read: No such file"):
         read_graph(path)
 

@@ -9,11 +9,11 @@ from florilege.errors import UsageError
 from florilege.models.imported.description import Description
 from florilege.models.imported.graph import read_graph
 from florilege.models.imported.input_format import InputFormat, infer_input_format
-from tests.models.imported.graphs import SCALED, foreign, random_pictures, said, save
+from tests.models.imported.graphs import SCALED, foreign, random_pictures, save, scaled_description
 
 
-def _form(folder: Path, told: Description, **graph: Any) -> InputFormat:
-    return infer_input_format(read_graph(save(foreign(**graph), folder / "net.onnx")), told)
+def _form(folder: Path, description: Description, **graph: Any) -> InputFormat:
+    return infer_input_format(read_graph(save(foreign(**graph), folder / "net.onnx")), description)
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def _form(folder: Path, told: Description, **graph: Any) -> InputFormat:
 def test_the_layout_is_read_from_the_axis_of_the_channels(
     tmp_path: Path, shape: Sequence[int | str], layout: str
 ) -> None:
-    found = _form(tmp_path, said(size=6), shape=shape, layout=layout)
-    assert (found.layout, found.size, found.type) == (layout, 6, "float32")
+    result = _form(tmp_path, scaled_description(size=6), shape=shape, layout=layout)
+    assert (result.layout, result.size, result.type) == (layout, 6, "float32")
 
 
 @pytest.mark.parametrize(
-    ("shape", "told", "keys"),
+    ("shape", "description", "keys"),
     [
         (["n", 3, 6, 6], {}, "scale, mean, std"),
         (["n", 3, 6, 6], {"scale": 1.0, "std": (1.0, 1.0, 1.0)}, "mean"),
@@ -44,16 +44,16 @@ def test_the_layout_is_read_from_the_axis_of_the_channels(
     ],
 )
 def test_what_stays_open_is_asked_for(
-    tmp_path: Path, shape: Sequence[int | str], told: dict[str, Any], keys: str
+    tmp_path: Path, shape: Sequence[int | str], description: dict[str, Any], keys: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        _form(tmp_path, Description(**told), shape=shape)
+        _form(tmp_path, Description(**description), shape=shape)
     assert f"leaves {keys} open" in str(caught.value)
     assert all(f'"{key}": ' in str(caught.value) for key in keys.split(", "))
 
 
 @pytest.mark.parametrize(
-    ("graph", "told", "why"),
+    ("graph", "description", "why"),
     [
         ({"shape": ["n", 1, 28, 28]}, {}, "in colour have three channels"),
         ({"shape": ["n", 3, 6, 6]}, {"layout": "nhwc"}, "as nhwc have three channels"),
@@ -65,10 +65,10 @@ def test_what_stays_open_is_asked_for(
     ],
 )
 def test_contradictions_are_refused(
-    tmp_path: Path, graph: dict[str, Any], told: dict[str, Any], why: str
+    tmp_path: Path, graph: dict[str, Any], description: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        _form(tmp_path, said(**told), **graph)
+        _form(tmp_path, scaled_description(**description), **graph)
     assert why in str(caught.value)
     assert "`x`" in str(caught.value)
 
@@ -78,20 +78,22 @@ def test_a_type_that_no_picture_has_is_refused(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.elem_type = 7  # int64
     graph = read_graph(save(model, tmp_path / "net.onnx"))
     with pytest.raises(UsageError, match="one of float32, float16, uint8"):
-        infer_input_format(graph, said())
+        infer_input_format(graph, scaled_description())
 
 
 def test_bytes_need_nothing_said(tmp_path: Path) -> None:
-    found = _form(tmp_path, Description(), kind="uint8", layout="nhwc")
+    result = _form(tmp_path, Description(), kind="uint8", layout="nhwc")
     pictures = random_pictures(2)
-    np.testing.assert_array_equal(found.prepare(pictures), pictures)
-    wanted = found.preprocess(Description(crop=0.5, resize="bicubic"))
-    assert (wanted.image_size, wanted.crop_fraction, wanted.resample) == (6, 0.5, "bicubic")
-    assert (wanted.mean, wanted.std) == ((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))
+    np.testing.assert_array_equal(result.prepare(pictures), pictures)
+    expected = result.preprocess(Description(crop=0.5, resize="bicubic"))
+    assert (expected.image_size, expected.crop_fraction, expected.resample) == (6, 0.5, "bicubic")
+    assert (expected.mean, expected.std) == ((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))
 
 
 def test_the_papers_say_mean_and_std_for_red_first_and_values_up_to_one(tmp_path: Path) -> None:
-    told = said(channels="bgr", scale=1.0, mean=(51.0, 102.0, 204.0), std=(255.0, 510.0, 51.0))
-    wanted = _form(tmp_path, told).preprocess(told)
-    assert wanted.mean == pytest.approx((0.8, 0.4, 0.2))
-    assert wanted.std == pytest.approx((0.2, 2.0, 1.0))
+    description = scaled_description(
+        channels="bgr", scale=1.0, mean=(51.0, 102.0, 204.0), std=(255.0, 510.0, 51.0)
+    )
+    expected = _form(tmp_path, description).preprocess(description)
+    assert expected.mean == pytest.approx((0.8, 0.4, 0.2))
+    assert expected.std == pytest.approx((0.2, 2.0, 1.0))

@@ -13,36 +13,38 @@ from florilege.models.imported.graph import read_graph
 from florilege.models.imported.input_format import infer_input_format
 from florilege.models.imported.output_choice import OutputChoice, choose_output
 from florilege.models.imported.parity import original_outputs
-from tests.models.imported.graphs import CLASSES, foreign, random_pictures, said, save
+from tests.models.imported.graphs import CLASSES, foreign, random_pictures, save, scaled_description
 
 
 def _choose(
-    folder: Path, model: onnx.ModelProto, classes: int = CLASSES, **told: Any
+    folder: Path, model: onnx.ModelProto, classes: int = CLASSES, **description: Any
 ) -> OutputChoice:
     graph = read_graph(save(model, folder / "net.onnx"))
-    outputs = original_outputs(graph, infer_input_format(graph, said()), random_pictures(5))
-    return choose_output(graph, outputs, Description(**told), classes=classes)
+    outputs = original_outputs(
+        graph, infer_input_format(graph, scaled_description()), random_pictures(5)
+    )
+    return choose_output(graph, outputs, Description(**description), classes=classes)
 
 
 def test_logits_are_served_as_they_are(tmp_path: Path) -> None:
-    found = _choose(tmp_path, foreign())
-    assert found == OutputChoice(output="y", logits="y", link=None, log=False, features="mean")
-    assert _choose(tmp_path, foreign(), kind="logits") == found
+    result = _choose(tmp_path, foreign())
+    assert result == OutputChoice(output="y", logits="y", link=None, log=False, features="mean")
+    assert _choose(tmp_path, foreign(), kind="logits") == result
 
 
 @pytest.mark.parametrize("ending", ["Softmax", "Sigmoid"])
 def test_of_probabilities_the_logits_behind_them_are_served(tmp_path: Path, ending: str) -> None:
     link = ending.lower()
     for kind in (None, "probabilities"):
-        found = _choose(tmp_path, foreign(ending=ending), kind=kind)
-        assert found == OutputChoice(
+        result = _choose(tmp_path, foreign(ending=ending), kind=kind)
+        assert result == OutputChoice(
             output="y", logits="raw", link=link, log=False, features="mean"
         )
 
 
 def test_of_probabilities_without_logits_the_logarithm_is_served(tmp_path: Path) -> None:
-    found = _choose(tmp_path, foreign(ending="hidden"))
-    assert found == OutputChoice(output="y", logits="y", link="softmax", log=True, features=None)
+    result = _choose(tmp_path, foreign(ending="hidden"))
+    assert result == OutputChoice(output="y", logits="y", link="softmax", log=True, features=None)
 
 
 def test_of_logits_and_their_softmax_the_logits_are_served(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_an_output_with_axes_of_length_one_fits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "kind", "said"),
+    ("ending", "kind", "message"),
     [
         ("logits", "probabilities", "they do not sum to one"),
         ("Softmax", "logits", "these are probabilities"),
@@ -85,9 +87,9 @@ def test_an_output_with_axes_of_length_one_fits(tmp_path: Path) -> None:
     ],
 )
 def test_a_kind_that_the_numbers_contradict_is_refused(
-    tmp_path: Path, ending: str, kind: str, said: str
+    tmp_path: Path, ending: str, kind: str, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         _choose(tmp_path, foreign(ending=ending), kind=kind)
 
 
@@ -102,18 +104,18 @@ def test_numbers_from_0_to_1_that_do_not_sum_to_one_are_asked_about(tmp_path: Pa
 
 def test_probabilities_of_few_bits_are_believed(tmp_path: Path) -> None:
     graph = read_graph(save(foreign(ending="hidden"), tmp_path / "net.onnx"))
-    found: dict[str, npt.NDArray[Any]] = {"y": np.array([[0.5, 0.25, 0.15], [0.5, 0.5, 0.2]])}
+    result: dict[str, npt.NDArray[Any]] = {"y": np.array([[0.5, 0.25, 0.15], [0.5, 0.5, 0.2]])}
     with pytest.raises(UsageError, match='"kind": "probabilities"'):
-        choose_output(graph, found, Description(), classes=3)
-    assert choose_output(graph, found, Description(kind="probabilities"), classes=3).log
+        choose_output(graph, result, Description(), classes=3)
+    assert choose_output(graph, result, Description(kind="probabilities"), classes=3).log
 
 
 def test_half_precision_counts_as_numbers_and_whole_numbers_do_not(tmp_path: Path) -> None:
     graph = read_graph(save(foreign(), tmp_path / "net.onnx"))
-    found: dict[str, npt.NDArray[Any]] = {
+    result: dict[str, npt.NDArray[Any]] = {
         "y": np.array([[1.5, 2, 3]], np.float16),
         "best": np.ones((1, 3), np.int64),
     }
-    assert choose_output(graph, found, Description(), classes=3).output == "y"
+    assert choose_output(graph, result, Description(), classes=3).output == "y"
     with pytest.raises(UsageError, match="no output 'best' of numbers"):
-        choose_output(graph, found, Description(output="best"), classes=3)
+        choose_output(graph, result, Description(output="best"), classes=3)

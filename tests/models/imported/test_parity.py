@@ -21,25 +21,36 @@ from florilege.models.imported.parity import (
     original_outputs,
     wrap_and_compare,
 )
-from tests.models.imported.graphs import CLASSES, foreign, oracle, random_pictures, said, save
+from tests.models.imported.graphs import (
+    CLASSES,
+    foreign,
+    oracle,
+    random_pictures,
+    save,
+    scaled_description,
+)
 
 PICTURES = random_pictures(6)
 
 
-def _prove(folder: Path, model: onnx.ModelProto, told: Description | None = None) -> WrappedModel:
+def _prove(
+    folder: Path, model: onnx.ModelProto, description: Description | None = None
+) -> WrappedModel:
     graph = read_graph(save(model, folder / "net.onnx"))
-    told = told or said()
-    form = infer_input_format(graph, told)
-    outputs = original_outputs(graph, form, PICTURES)
-    chosen = choose_output(graph, outputs, told, classes=CLASSES)
-    original = outputs[chosen.output].reshape(len(PICTURES), -1).astype(np.float64)
-    return wrap_and_compare(graph, form, chosen, PICTURES, original)
+    description = description or scaled_description()
+    input_format = infer_input_format(graph, description)
+    outputs = original_outputs(graph, input_format, PICTURES)
+    choice = choose_output(graph, outputs, description, classes=CLASSES)
+    original = outputs[choice.output].reshape(len(PICTURES), -1).astype(np.float64)
+    return wrap_and_compare(graph, input_format, choice, PICTURES, original)
 
 
-def _run(made: WrappedModel, pictures: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.float32]]:
-    session = onnxruntime.InferenceSession(made.model.SerializeToString())
-    (given,) = session.get_inputs()
-    assert (given.name, given.type, given.shape[1:]) == ("image", "tensor(uint8)", [6, 6, 3])
+def _run(
+    wrapped: WrappedModel, pictures: npt.NDArray[np.uint8]
+) -> dict[str, npt.NDArray[np.float32]]:
+    session = onnxruntime.InferenceSession(wrapped.model.SerializeToString())
+    (inputs,) = session.get_inputs()
+    assert (inputs.name, inputs.type, inputs.shape[1:]) == ("image", "tensor(uint8)", [6, 6, 3])
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(None, {"image": pictures}), strict=True))
 
@@ -57,32 +68,34 @@ def test_the_bundle_says_what_the_original_says_of_the_same_pixels(
     tmp_path: Path, kind: str, layout: str, channels: Any
 ) -> None:
     model = foreign(kind=kind, layout=layout)
-    told = Description(channels=channels) if kind == "uint8" else said(channels=channels)
-    made = _prove(tmp_path, model, told)
-    wanted = oracle(model, PICTURES, kind=kind, layout=layout, channels=channels)
+    description = (
+        Description(channels=channels) if kind == "uint8" else scaled_description(channels=channels)
+    )
+    wrapped = _prove(tmp_path, model, description)
+    expected = oracle(model, PICTURES, kind=kind, layout=layout, channels=channels)
     slack = 2e-2 if kind == "float16" else 1e-5
-    found = _run(made, PICTURES)
-    np.testing.assert_allclose(found["logits"], wanted, atol=slack, rtol=slack)
-    np.testing.assert_allclose(made.logits, wanted, atol=slack, rtol=slack)
-    assert found["features"].shape == (6, 4)
-    assert found["logits"].dtype == found["features"].dtype == np.float32
-    assert made.batch
-    assert made.dimensions == 4
-    assert made.comparison.same_best_class == made.comparison.pictures == 6
+    result = _run(wrapped, PICTURES)
+    np.testing.assert_allclose(result["logits"], expected, atol=slack, rtol=slack)
+    np.testing.assert_allclose(wrapped.logits, expected, atol=slack, rtol=slack)
+    assert result["features"].shape == (6, 4)
+    assert result["logits"].dtype == result["features"].dtype == np.float32
+    assert wrapped.batch
+    assert wrapped.dimensions == 4
+    assert wrapped.comparison.same_best_class == wrapped.comparison.pictures == 6
 
 
 @pytest.mark.parametrize("ending", ["Softmax", "hidden"])
 def test_the_softmax_of_the_logits_is_the_original_probability(tmp_path: Path, ending: str) -> None:
     model = foreign(ending=ending)
-    found = _run(_prove(tmp_path, model), PICTURES)
-    np.testing.assert_allclose(_softmax(found["logits"]), oracle(model, PICTURES), atol=1e-6)
-    assert set(found) == ({"logits", "features"} if ending == "Softmax" else {"logits"})
+    result = _run(_prove(tmp_path, model), PICTURES)
+    np.testing.assert_allclose(_softmax(result["logits"]), oracle(model, PICTURES), atol=1e-6)
+    assert set(result) == ({"logits", "features"} if ending == "Softmax" else {"logits"})
 
 
 def test_the_sigmoid_of_the_logits_is_the_original_probability(tmp_path: Path) -> None:
     model = foreign(ending="Sigmoid")
-    found = _run(_prove(tmp_path, model), PICTURES)["logits"].astype(np.float64)
-    np.testing.assert_allclose(1 / (1 + np.exp(-found)), oracle(model, PICTURES), atol=1e-6)
+    result = _run(_prove(tmp_path, model), PICTURES)["logits"].astype(np.float64)
+    np.testing.assert_allclose(1 / (1 + np.exp(-result)), oracle(model, PICTURES), atol=1e-6)
 
 
 def test_a_probability_of_zero_has_a_finite_logarithm(tmp_path: Path) -> None:
@@ -91,27 +104,27 @@ def test_a_probability_of_zero_has_a_finite_logarithm(tmp_path: Path) -> None:
     model.graph.initializer[3].CopyFrom(
         numpy_helper.from_array(np.array([5.0, -50, 1], np.float32), "bias")
     )
-    found = _run(_prove(tmp_path, model), PICTURES)["logits"]
-    assert np.isfinite(found).all()
-    assert (found[:, 1] < -80).all()
-    np.testing.assert_allclose(_softmax(found), oracle(model, PICTURES), atol=1e-6)
+    result = _run(_prove(tmp_path, model), PICTURES)["logits"]
+    assert np.isfinite(result).all()
+    assert (result[:, 1] < -80).all()
+    np.testing.assert_allclose(_softmax(result), oracle(model, PICTURES), atol=1e-6)
 
 
 @pytest.mark.parametrize(("ir", "opset"), [(3, 7), (4, 9), (7, 12), (10, 20)])
 def test_old_and_new_files_are_taken(tmp_path: Path, ir: int, opset: int) -> None:
     model = foreign(ir=ir, opset=opset, layout="nhwc", ending="Softmax")
-    found = _run(_prove(tmp_path, model), PICTURES)
+    result = _run(_prove(tmp_path, model), PICTURES)
     np.testing.assert_allclose(
-        _softmax(found["logits"]), oracle(model, PICTURES, layout="nhwc"), atol=1e-6
+        _softmax(result["logits"]), oracle(model, PICTURES, layout="nhwc"), atol=1e-6
     )
 
 
 @pytest.mark.parametrize("names", [("image", "features"), ("logits", "image"), ("x", "logits")])
 def test_names_of_ours_may_be_taken(tmp_path: Path, names: tuple[str, str]) -> None:
     model = foreign(names=names)
-    found = _run(_prove(tmp_path, model), PICTURES)
-    np.testing.assert_allclose(found["logits"], oracle(model, PICTURES), atol=1e-5)
-    assert found["features"].shape == (6, 4)
+    result = _run(_prove(tmp_path, model), PICTURES)
+    np.testing.assert_allclose(result["logits"], oracle(model, PICTURES), atol=1e-5)
+    assert result["features"].shape == (6, 4)
 
 
 def test_branches_see_renamed_tensors(tmp_path: Path) -> None:
@@ -131,8 +144,8 @@ def test_branches_see_renamed_tensors(tmp_path: Path) -> None:
     model.graph.node.append(
         helper.make_node("If", ["always"], ["y"], then_branch=branches[0], else_branch=branches[1])
     )
-    found = _run(_prove(tmp_path, model), PICTURES)
-    np.testing.assert_allclose(found["logits"], oracle(model, PICTURES), atol=1e-5)
+    result = _run(_prove(tmp_path, model), PICTURES)
+    np.testing.assert_allclose(result["logits"], oracle(model, PICTURES), atol=1e-5)
 
 
 @pytest.mark.parametrize("flat", [[1, -1], [1, 4], [0, -1]])
@@ -145,10 +158,10 @@ def test_a_graph_made_for_one_picture_takes_any_number(
     model = foreign(shape=[1, 3, 6, 6], flat=flat)
     if zeros is not None:
         model.graph.node[5].attribute.append(helper.make_attribute("allowzero", zeros))
-    made = _prove(tmp_path, model)
-    assert made.batch
-    found = _run(made, PICTURES)["logits"]
-    np.testing.assert_allclose(found, oracle(model, PICTURES), atol=1e-5)
+    wrapped = _prove(tmp_path, model)
+    assert wrapped.batch
+    result = _run(wrapped, PICTURES)["logits"]
+    np.testing.assert_allclose(result, oracle(model, PICTURES), atol=1e-5)
 
 
 def _stuck(batch: int) -> onnx.ModelProto:
@@ -164,18 +177,18 @@ def _stuck(batch: int) -> onnx.ModelProto:
 
 def test_a_graph_that_cannot_take_several_pictures_takes_one(tmp_path: Path) -> None:
     model = _stuck(1)
-    made = _prove(tmp_path, model)
-    assert not made.batch
-    assert made.model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
-    found = np.concatenate([_run(made, row[np.newaxis])["logits"] for row in PICTURES])
-    np.testing.assert_allclose(found, oracle(model, PICTURES), atol=1e-5)
+    wrapped = _prove(tmp_path, model)
+    assert not wrapped.batch
+    assert wrapped.model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
+    result = np.concatenate([_run(wrapped, row[np.newaxis])["logits"] for row in PICTURES])
+    np.testing.assert_allclose(result, oracle(model, PICTURES), atol=1e-5)
 
 
 def test_a_fixed_batch_of_several_pictures_is_freed_or_refused(tmp_path: Path) -> None:
     free = foreign(shape=[4, 3, 6, 6], flat=[4, -1])  # six pictures: one batch and a half
-    made = _prove(tmp_path, free)
+    wrapped = _prove(tmp_path, free)
     single = foreign(flat=[0, -1])
-    np.testing.assert_allclose(made.logits, oracle(single, PICTURES), atol=1e-5)
+    np.testing.assert_allclose(wrapped.logits, oracle(single, PICTURES), atol=1e-5)
     with pytest.raises(BundleError, match="the bundle's graph does not run"):
         _prove(tmp_path, _stuck(2))
 
@@ -193,10 +206,10 @@ def test_what_is_not_served_is_left_out(tmp_path: Path) -> None:
     model = foreign(ending="Softmax", more_outputs=["maps", "other"])
     model.graph.node.append(helper.make_node("Mul", ["maps", "extra"], ["other"]))
     model.graph.initializer.append(numpy_helper.from_array(np.array([2], np.float32), "extra"))
-    made = _prove(tmp_path, model).model.graph
-    assert "Softmax" not in {node.op_type for node in made.node}
-    assert not {"tall", "extra"} & {tensor.name for tensor in made.initializer}
-    assert [value.name for value in made.output] == ["logits", "features"]
+    wrapped = _prove(tmp_path, model).model.graph
+    assert "Softmax" not in {node.op_type for node in wrapped.node}
+    assert not {"tall", "extra"} & {tensor.name for tensor in wrapped.initializer}
+    assert [value.name for value in wrapped.output] == ["logits", "features"]
 
 
 def test_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,9 +243,9 @@ def test_the_best_class_may_change_between_classes_as_near_as_allowed() -> None:
     for apart, holds in ((0.5, True), (1.5, False)):
         original = np.array([[0.5, 0.5 + apart * allowed]])
         ours = original + 0.55 * apart * allowed * np.array([[1, -1]])
-        found = compare_outputs(original, ours, relative=1e-4)
-        assert found.max_difference < found.tolerance
-        assert found.holds == holds
+        result = compare_outputs(original, ours, relative=1e-4)
+        assert result.max_difference < result.tolerance
+        assert result.holds == holds
 
 
 def test_probabilities_whose_sum_is_not_quite_one_agree_with_their_shares(tmp_path: Path) -> None:
@@ -240,8 +253,8 @@ def test_probabilities_whose_sum_is_not_quite_one_agree_with_their_shares(tmp_pa
     model.graph.node[-1].output[0] = "exact"
     model.graph.initializer.append(numpy_helper.from_array(np.array([1.01], np.float32), "more"))
     model.graph.node.append(helper.make_node("Mul", ["exact", "more"], ["y"]))
-    found = _run(_prove(tmp_path, model), PICTURES)["logits"]
-    np.testing.assert_allclose(_softmax(found) * 1.01, oracle(model, PICTURES), atol=1e-6)
+    result = _run(_prove(tmp_path, model), PICTURES)["logits"]
+    np.testing.assert_allclose(_softmax(result) * 1.01, oracle(model, PICTURES), atol=1e-6)
 
 
 def test_a_quantised_softmax_is_served_by_the_logits_behind_it(tmp_path: Path) -> None:
@@ -256,10 +269,10 @@ def test_a_quantised_softmax_is_served_by_the_logits_behind_it(tmp_path: Path) -
     words = ["step", "zero"]
     model.graph.node.append(helper.make_node("QuantizeLinear", ["exact", *words], ["bytes"]))
     model.graph.node.append(helper.make_node("DequantizeLinear", ["bytes", *words], ["y"]))
-    made = _prove(tmp_path, model)
-    assert 1e-4 < made.comparison.max_difference <= 1 / 500
-    found = _run(made, PICTURES)["logits"]
-    np.testing.assert_allclose(_softmax(found), oracle(model, PICTURES), atol=1 / 500)
+    wrapped = _prove(tmp_path, model)
+    assert 1e-4 < wrapped.comparison.max_difference <= 1 / 500
+    result = _run(wrapped, PICTURES)["logits"]
+    np.testing.assert_allclose(_softmax(result), oracle(model, PICTURES), atol=1 / 500)
 
 
 def test_original_and_batch_are_compared_on_few_pictures_together() -> None:
