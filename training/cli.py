@@ -46,11 +46,13 @@ def flag_of(name: str) -> Any:
     return Annotated[kind | None, flag], None
 
 
-Given: Any = create_model("Given", __base__=FlagSettings, **{name: flag_of(name) for name in FLAGS})
+TrainFlags: Any = create_model(
+    "TrainFlags", __base__=FlagSettings, **{name: flag_of(name) for name in FLAGS}
+)
 
 
 @app.command("train")
-@flags_of(Given)
+@flags_of(TrainFlags)
 def train_command(
     settings: FlagSettings,
     out: Annotated[

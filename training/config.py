@@ -35,7 +35,7 @@ Border = Literal["reflected", "black"]
 _DIGITS = BeforeValidator(lambda x: int(x) if isinstance(x, str) and x.isdecimal() else x)
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """Settings that are checked when they are made and never change."""
 
     model_config = ConfigDict(
@@ -51,7 +51,7 @@ CLIP_NORM: Final = 1.0
 """Largest norm of the gradient of a network without normalisation layers."""
 
 
-class OptimiserConfig(Group):
+class OptimiserConfig(SettingsGroup):
     """How the weights follow their gradients; see ``florilege.training.optimisation.optimizer``."""
 
     name: Literal["sgd", "adamw"] = "sgd"
@@ -93,7 +93,7 @@ class OptimiserConfig(Group):
         return self
 
 
-class AverageConfig(Group):
+class AverageConfig(SettingsGroup):
     """Averaging of the weights over the steps; see ``optimisation.weight_average``."""
 
     decay: float | None = Field(default=None, gt=0, lt=1)
@@ -101,7 +101,7 @@ class AverageConfig(Group):
     ones that are validated, kept and exported. Null does not average."""
 
 
-class ScheduleConfig(Group):
+class ScheduleConfig(SettingsGroup):
     """The learning rate over time, as a share of its peak; see ``optimisation.optimiser``."""
 
     name: Literal["cosine", "step", "constant"] = "cosine"
@@ -123,7 +123,7 @@ class ScheduleConfig(Group):
         return self
 
 
-class AugmentConfig(Group):
+class AugmentConfig(SettingsGroup):
     """Random changes of training pictures that keep their label; see ``training.augment``."""
 
     min_area: float = Field(default=0.35, gt=0, le=1)
@@ -155,7 +155,7 @@ class AugmentConfig(Group):
         return self
 
 
-class ValidationConfig(Group):
+class ValidationConfig(SettingsGroup):
     """What chooses the checkpoint and when to stop."""
 
     metric: MetricName = "average_k"
@@ -178,7 +178,7 @@ class ValidationConfig(Group):
         return Metric(name=self.metric, k=self.k)
 
 
-class CheckpointConfig(Group):
+class CheckpointConfig(SettingsGroup):
     """How often ``last.pt`` is written, apart from the end of each epoch."""
 
     every_seconds: Positive = 120.0
@@ -187,7 +187,7 @@ class CheckpointConfig(Group):
     """Write `last.pt` after this many steps too."""
 
 
-class TrainConfig(Group):
+class TrainConfig(SettingsGroup):
     """One training run."""
 
     data: Text

@@ -21,7 +21,7 @@ from florilege.training.frozen.blend import blend
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop import checkpoint
-from florilege.training.loop.checkpoint import Position, Trained
+from florilege.training.loop.checkpoint import Position, TrainingState
 from florilege.training.loop.distributed import Ranks, together
 from florilege.training.loop.rank_consistency import facts
 from florilege.training.loop.training_loop import Run, Say
@@ -98,7 +98,7 @@ class _Inputs:
 class _State:
     """What all processes begin the loop with alike."""
 
-    trained: Trained
+    trained: TrainingState
     position: Position
     sources: Sources | None  # None where there is nothing to train
     features: tuple[Features, Features] | None  # of train and val, for a head trained alone
@@ -200,7 +200,7 @@ class _TrainingProcess:
         settings = (self.config, inputs.network, self.folder.path, self.compute, self.say)
         return self.ranks.in_turn(partial(frozen_features, inputs.dataset, *settings))
 
-    def trained(self, inputs: _Inputs, features: tuple[Features, Features] | None) -> Trained:
+    def trained(self, inputs: _Inputs, features: tuple[Features, Features] | None) -> TrainingState:
         """What the loop changes, as it is before the first step."""
         config, network = self.config, inputs.network
         loss_fn = inputs.objective.loss_fn.to(self.compute.device)
@@ -208,7 +208,7 @@ class _TrainingProcess:
         if features is not None:
             trainable = HeadOnFeatures(network, features[0])
         decay = config.average.decay
-        return Trained(
+        return TrainingState(
             trainable,
             make_optimiser(trainable, config.optimiser),
             loss_fn,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from florilege.data.training_split import parse_options
-from florilege.training.recipes import RECIPES, Printed
+from florilege.training.recipes import RECIPES, PublishedFigure
 from florilege.training.recipes.cli import row
 from florilege.training.sweep.sweep_record import Mean, Record
 
@@ -47,7 +47,7 @@ def line(record: Record, k: int) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def printed(record: Record, rule: str, k: int) -> Iterator[Printed]:
+def printed(record: Record, rule: str, k: int) -> Iterator[PublishedFigure]:
     """What papers have for the loss and the noise of a sweep."""
     loss, data = record.request["loss"], RECIPES[record.recipe].data
     for recipe in RECIPES.values():

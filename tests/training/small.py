@@ -13,7 +13,7 @@ from florilege.models.heads import build_head
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain, merge
 from florilege.training.loop.checkpoint import Position
-from florilege.training.loop.evaluation import Served, Validation
+from florilege.training.loop.evaluation import ScoreChoice, Validation
 from florilege.training.loop.history import Row, epoch_row
 from florilege.training.validation_metric import Metric
 
@@ -54,8 +54,8 @@ def small_config(data: Path | str, **changes: Any) -> TrainConfig:
 def metrics_row(epoch: int, score: float) -> Row:
     """What an epoch that reached ``score`` leaves in ``metrics.csv``."""
     accuracy = {
-        Served(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
-        Served(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
+        ScoreChoice(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
+        ScoreChoice(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
     }
     validation = Validation(
         metric=Metric(name="average_k", k=2.0),

@@ -21,7 +21,7 @@ from florilege.training.frozen.discriminant import Discriminant, Linear, blocks_
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.head import train_head
 from florilege.training.loop.checkpoint import save_weights
-from florilege.training.loop.evaluation import REPORTED_K, ValidationOf
+from florilege.training.loop.evaluation import REPORTED_K, ValidationMeter
 from florilege.training.objective import make_objective
 from florilege.training.validation_metric import Metric
 
@@ -126,7 +126,7 @@ def partner(train: Features, val: Features, classes: int, config: TrainConfig) -
 
 def accuracy(head: Linear, val: Features) -> float:
     """Mean average-K accuracy over the reported K, by softmax."""
-    figures = ValidationOf(rows=len(val), metric=Metric(name="average_k", k=REPORTED_K[-1]))
+    figures = ValidationMeter(rows=len(val), metric=Metric(name="average_k", k=REPORTED_K[-1]))
     for rows in blocks_of(len(val)):
         features = torch.from_numpy(val.values[val.rows[rows]])
         figures.update({"linear": head.logits(features)}, val.split.labels[rows])

@@ -13,7 +13,7 @@ from florilege.training.config import TrainConfig
 from florilege.training.device import choose
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
-from florilege.training.loop.checkpoint import Position, Trained
+from florilege.training.loop.checkpoint import Position, TrainingState
 from florilege.training.loop.training_loop import Run
 from florilege.training.objective import Objective
 from florilege.training.optimisation.optimizer import make_optimiser
@@ -35,7 +35,7 @@ def train_head(
     """
     compute, trainable = choose("cpu", "fp32"), HeadOnFeatures(network, train)
     decay = config.average.decay
-    trained = Trained(
+    trained = TrainingState(
         trainable,
         make_optimiser(trainable, config.optimiser),
         objective.loss_fn,

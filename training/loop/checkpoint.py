@@ -41,7 +41,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingState:
     """The objects whose state is saved and restored."""
 
     network: nn.Module
@@ -57,7 +57,7 @@ class Trained:
 
 
 def save(
-    path: Path, trained: Trained, position: Position, sums: Sequence[tuple[float, float]] = ()
+    path: Path, trained: TrainingState, position: Position, sums: Sequence[tuple[float, float]] = ()
 ) -> None:
     """Write a checkpoint; a crash leaves either the old one or the new one, whole.
 
@@ -84,7 +84,7 @@ def save(
     write(path, buffer.getbuffer())
 
 
-def load(path: Path, trained: Trained, ranks: Ranks = ALONE) -> Position:
+def load(path: Path, trained: TrainingState, ranks: Ranks = ALONE) -> Position:
     """Restore what :func:`save` wrote, torch's random state included, in one of ``ranks``.
 
     Raises:

@@ -173,10 +173,10 @@ class Ranks:
 ALONE: Final = Ranks()
 
 
-class Votes:
-    """Yes or no to some questions: what any process says, all know one call later.
+class SharedFlags:
+    """Flags that any process can set, such as that it was asked to stop; all know one call later.
 
-    The answers travel while the next step is computed, so nobody waits for them. A single process
+    They travel while the next step is computed, so nobody waits for them. A single process
     knows its own at once.
     """
 
@@ -184,17 +184,17 @@ class Votes:
         self.ranks = ranks
         self._under_way: tuple[Tensor, dist.Work] | None = None
 
-    def cast(self, *votes: bool) -> Sequence[bool]:
-        """Whether anybody said yes; all processes call it equally often."""
+    def any_set(self, *flags: bool) -> Sequence[bool]:
+        """Which flags any process has set; all processes call it equally often."""
         if self.ranks.alone:
-            return votes
-        before, ballot = self._under_way, torch.tensor(votes, dtype=torch.int32)
-        work = dist.all_reduce(ballot, dist.ReduceOp.MAX, self.ranks.messages, async_op=True)
-        self._under_way = ballot, work
+            return flags
+        before, values = self._under_way, torch.tensor(flags, dtype=torch.int32)
+        work = dist.all_reduce(values, dist.ReduceOp.MAX, self.ranks.messages, async_op=True)
+        self._under_way = values, work
         if before is None:
-            return [False] * len(votes)
+            return [False] * len(flags)
         before[1].wait()
-        return [bool(vote) for vote in before[0]]
+        return [bool(value) for value in before[0]]
 
 
 @contextmanager

@@ -20,7 +20,7 @@ Mean = Callable[[NDArray[np.bool_]], float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ScoreChoice:
     """A head and the score kind it is thresholded on."""
 
     head: str
@@ -32,13 +32,13 @@ class Validation:
     """Figures of one evaluation; the thresholds for each K are set on the same pictures."""
 
     metric: Metric  # what chooses the checkpoint
-    values: Mapping[Served, float]  # its value by choice; by head alone for sets of a fixed size
-    accuracy: Mapping[Served, Mapping[float, float]]  # average-K accuracy by choice and K
+    values: Mapping[ScoreChoice, float]  # by head alone for sets of a fixed size
+    accuracy: Mapping[ScoreChoice, Mapping[float, float]]  # average-K accuracy by choice and K
     top_1: Mapping[str, float]  # accuracy by head
     log_loss: Mapping[str, float]  # mean negative log of the true class's softmax, by head
 
     @property
-    def best(self) -> Served:
+    def best(self) -> ScoreChoice:
         """The choice with the best value; the first of several equal ones."""
         return max(self.values, key=self.values.__getitem__)
 
@@ -48,7 +48,7 @@ class Validation:
         return self.values[self.best]
 
 
-class ValidationOf:
+class ValidationMeter:
     """Gathers the figures of :class:`Validation` batch by batch.
 
     No logits are kept: memory grows with K times the pictures, not with pictures times classes.
@@ -60,7 +60,7 @@ class ValidationOf:
 
     def __init__(self, *, rows: int, metric: Metric) -> None:
         self._rows, self._metric = rows, metric
-        self._sets: dict[Served, _Sets] = {}
+        self._sets: dict[ScoreChoice, _Sets] = {}
         self._labels: list[NDArray[np.int64]] = []
         self._ranks: dict[str, list[NDArray[np.int64]]] = {}
         self._log_loss: dict[str, list[NDArray[np.float64]]] = {}
@@ -73,7 +73,7 @@ class ValidationOf:
             most = values.shape[1] - 1.0
             self._metric = replace(self._metric, k=min(self._metric.k, most))
             for kind in SCORE_KINDS:
-                choice = Served(head=head, score_kind=kind)
+                choice = ScoreChoice(head=head, score_kind=kind)
                 if choice not in self._sets:
                     self._sets[choice] = _Sets(self._rows, min(largest_k, most))
                 self._sets[choice].update(scores(values, kind), labels)
@@ -99,7 +99,7 @@ class ValidationOf:
             log_loss=log_loss,
         )
 
-    def _metric_values(self, ranks: Mapping[str, NDArray[np.int64]]) -> dict[Served, float]:
+    def _metric_values(self, ranks: Mapping[str, NDArray[np.int64]]) -> dict[ScoreChoice, float]:
         """The figure that chooses the checkpoint, from the rank of the true class by head."""
         metric, mean = self._metric, _row_mean
         if metric.macro:
@@ -108,7 +108,7 @@ class ValidationOf:
             return {served: each.accuracy(metric.k, mean) for served, each in self._sets.items()}
         kind = SCORE_KINDS[0]  # all rank the classes alike
         return {
-            Served(head=head, score_kind=kind): mean(rank < metric.k)
+            ScoreChoice(head=head, score_kind=kind): mean(rank < metric.k)
             for head, rank in ranks.items()
         }
 

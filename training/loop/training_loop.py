@@ -22,9 +22,9 @@ from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, compiling
 from florilege.training.frozen.features import HeadOnFeatures
 from florilege.training.loop import checkpoint, history
-from florilege.training.loop.checkpoint import Position, Trained
-from florilege.training.loop.distributed import ALONE, Ranks, Votes
-from florilege.training.loop.evaluation import Validation, ValidationOf
+from florilege.training.loop.checkpoint import Position, TrainingState
+from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags
+from florilege.training.loop.evaluation import Validation, ValidationMeter
 from florilege.training.loop.signals import Interruption, interruptible
 from florilege.training.objective import Objective
 from florilege.training.optimisation import mixup
@@ -43,7 +43,7 @@ class Run:
     network: Network
     compute: Compute
     objective: Objective
-    trained: Trained
+    trained: TrainingState
     position: Position
     say: Say
     ranks: Ranks = ALONE
@@ -61,7 +61,7 @@ class Run:
         sums = (self.position.loss_sum, self.position.classes_taught)
         self.sums = torch.tensor(sums, dtype=torch.float64, device=self.compute.device)
         self.clock = self.saved_at = time.monotonic()
-        self.interruption, self.votes = Interruption(), Votes(self.ranks)
+        self.interruption, self.shared_flags = Interruption(), SharedFlags(self.ranks)
         self.append_events: Callable[[history.Row], None]
         self.loader: BatchLoader | None = None
         restored = self.folder.last.is_file()
@@ -200,7 +200,7 @@ class Run:
         self.measured.eval()
         loader = self.loader_of(sources)
         stream = loader.validation()
-        figures = ValidationOf(
+        figures = ValidationMeter(
             rows=len(sources.validation), metric=self.config.validation.chosen_by
         )
         finite = True
@@ -273,7 +273,7 @@ class Run:
         """Write ``last.pt`` when it is due, or when someone has asked for a stop."""
         due, position = self.config.checkpoint, self.position
         training = self.trained.network.training
-        stop, late, diverged = self.votes.cast(
+        stop, late, diverged = self.shared_flags.any_set(
             self.interruption.requested,
             training and time.monotonic() - self.saved_at >= due.every_seconds,
             math.isnan(position.loss_sum),
@@ -308,7 +308,7 @@ class Run:
             if self.ranks.first:
                 checkpoint.save(self.folder.last, self.trained, self.position, sums)
         self.saved_at, self.saved_step = time.monotonic(), self.position.step
-        self.votes = Votes(self.ranks)  # those under way asked for this
+        self.shared_flags = SharedFlags(self.ranks)  # those under way asked for this
 
     def diverged(self, what: str) -> UsageError:
         """The error for a run whose numbers are no longer finite, saying what to do."""

@@ -7,9 +7,9 @@ figures and every way in which a recipe departs from its paper.
 from collections.abc import Mapping
 from typing import Final
 
-from florilege.training.recipes.recipe import Printed, Recipe
+from florilege.training.recipes.recipe import PublishedFigure, Recipe
 from florilege.training.recipes.recipe_table import read_recipes
 
 RECIPES: Final[Mapping[str, Recipe]] = read_recipes()
 
-__all__ = ["RECIPES", "Printed", "Recipe"]
+__all__ = ["RECIPES", "PublishedFigure", "Recipe"]

@@ -16,7 +16,7 @@ _PLACES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Printed:
+class PublishedFigure:
     """A figure of a published table, of test photos."""
 
     metric: MetricName
@@ -57,7 +57,7 @@ class Recipe:
     data: str = ""  # the data set of a row, as its folder may be called
     options: str = ""  # of the data, such as ``noise=0.2``: added where ``--data`` names no other
     source: str = ""  # paper, table and row, such as "[A] table 1, row AVG-5"
-    printed: tuple[Printed, ...] = ()
+    printed: tuple[PublishedFigure, ...] = ()
     departures: tuple[str, ...] = ()  # from the paper, or what is ours where it is silent
     gpu_hours: float | None = None  # of a run, as published; `recipes.cost` estimates others
     cost: str = ""  # where those come from; or what a run costs without a GPU

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from florilege.training.recipes.recipe import Printed, Recipe
+from florilege.training.recipes.recipe import PublishedFigure, Recipe
 
 FILE: Final = Path(__file__).with_name("recipes.yaml")
 _FIGURE: Final = re.compile(r"(?P<percent>[\d.]+)( ± (?P<interval>.+)| \(sd (?P<deviation>.+)\))?")
@@ -65,7 +65,7 @@ def _recipes_of(
             )
 
 
-def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[Printed]:
+def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[PublishedFigure]:
     """What the papers publish for a method in a row of the table."""
     validation = _filled(table["validation"], values)
     for part in table.get("figures", ()):
@@ -74,7 +74,7 @@ def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[
             continue
         figure = _FIGURE.fullmatch(str(value))
         assert figure is not None, f"{FILE.name}: {value!r} is no figure"
-        yield Printed(
+        yield PublishedFigure(
             metric=part.get("metric", validation["metric"]),
             k=part.get("k", validation["k"]),
             source=_filled(part["source"], values),

@@ -16,15 +16,17 @@ from florilege.training.cli import FLAGS, flag_of
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import find_recipe, resolve
 from florilege.training.recipes import RECIPES
-from florilege.training.sweep.grid import Point, points_of
+from florilege.training.sweep.grid import GridPoint, points_of
 from florilege.training.sweep.overrides import changed_settings
-from florilege.training.sweep.sweep import PICTURE, Plan, check_complete, sweep
+from florilege.training.sweep.sweep import PICTURE, SweepPlan, check_complete, sweep
 from florilege.training.sweep.sweep_record import FILE, Record
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
 
-Given: Any = create_model(
-    "Given", __base__=FlagSettings, **{name: flag_of(name) for name in FLAGS if name != "recipe"}
+SweepFlags: Any = create_model(
+    "SweepFlags",
+    __base__=FlagSettings,
+    **{name: flag_of(name) for name in FLAGS if name != "recipe"},
 )
 
 _OF: Final = {  # rule and figure of test that answer to a printed metric
@@ -36,7 +38,7 @@ _OF: Final = {  # rule and figure of test that answer to a printed metric
 
 
 @app.command("sweep")
-@flags_of(Given)
+@flags_of(SweepFlags)
 def sweep_command(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="Name of a recipe; `florilege recipes` lists.")
@@ -92,21 +94,23 @@ def _plan(
     seeds: int,
     overrides: Sequence[str],
     out: Path,
-) -> Plan:
+) -> SweepPlan:
     """All runs with their settings, each of them checked."""
     first, points = flags.get("seed") or 0, points_of(over)
     numbers = range(first, first + seeds)
     settings = {**flags, "recipe": recipe}
 
-    def config_of(point: Point, seed: int) -> Any:
+    def config_of(point: GridPoint, seed: int) -> Any:
         config = resolve({**settings, "seed": seed}, overrides=[*overrides, *point.overrides])
         features = config.features or str(out / "features")  # one folder for all runs
         return config.model_copy(update={"features": features}) if config.freeze else config
 
-    return Plan(points, numbers, [config_of(point, seed) for point in points for seed in numbers])
+    return SweepPlan(
+        points, numbers, [config_of(point, seed) for point in points for seed in numbers]
+    )
 
 
-def _print(record: Record, plan: Plan) -> None:
+def _print(record: Record, plan: SweepPlan) -> None:
     count = len(record.request["seeds"])
     if count == 1:
         warn("one seed: there is no interval, and nothing says what another seed would give")
@@ -118,7 +122,7 @@ def _print(record: Record, plan: Plan) -> None:
     for runs in record.of_points():
         mean = record.validated(runs)
         mark = "chosen" if runs == best_runs else "" if mean else "failed"
-        table.add_row(str(Point(changes=runs[0].changes)), str(mean or "-"), mark)
+        table.add_row(str(GridPoint(changes=runs[0].changes)), str(mean or "-"), mark)
     print_table(table, f"{record.metric} on val, %, {over}")
     if not best_runs:
         return

@@ -19,7 +19,7 @@ _OTHERWISE: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class GridPoint:
     """One setting of the grid: values by the dotted names of what changes."""
 
     changes: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Point:
         return ", ".join(changes) or "as it is"
 
 
-def points_of(over: Sequence[str]) -> list[Point]:
+def points_of(over: Sequence[str]) -> list[GridPoint]:
     """Every combination of ``NAME=V1,V2`` texts; a single unchanged point for none.
 
     Raises:
@@ -52,7 +52,7 @@ def points_of(over: Sequence[str]) -> list[Point]:
         raise UsageError(f"--over {twice[0]} is given twice: put all its values into one")
     names = [name for name, _ in axes]
     return [
-        Point(changes=dict(zip(names, values, strict=True)))
+        GridPoint(changes=dict(zip(names, values, strict=True)))
         for values in product(*(values for _, values in axes))
     ]
 

@@ -20,7 +20,7 @@ from florilege.training.train import TrainResult, train_run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingJob:
     """A run to train, or to continue."""
 
     index: int
@@ -52,7 +52,9 @@ def devices(device: str) -> list[str]:
     return visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
 
 
-def outcomes(jobs: Sequence[Job], on: Sequence[str]) -> Iterator[tuple[Job, TrainResult | str]]:
+def outcomes(
+    jobs: Sequence[TrainingJob], on: Sequence[str]
+) -> Iterator[tuple[TrainingJob, TrainResult | str]]:
     """Each job with what became of it, as they end.
 
     On a single device they run in this process, on several in a process each.
@@ -68,7 +70,7 @@ def outcomes(jobs: Sequence[Job], on: Sequence[str]) -> Iterator[tuple[Job, Trai
     free: Queue[str] = context.Queue()
     for device in on:
         free.put(device)
-    waiting, running = deque(jobs), dict[Future[TrainResult | str], Job]()
+    waiting, running = deque(jobs), dict[Future[TrainResult | str], TrainingJob]()
     with ProcessPoolExecutor(len(on), context, _take_device, (free,)) as pool:
         while waiting or running:
             while waiting and len(running) < len(on):  # no queue: it would outlive a Ctrl-C

@@ -13,9 +13,9 @@ from florilege.terminal import say
 from florilege.training.config import TrainConfig
 from florilege.training.network import objective_of
 from florilege.training.preparation import open_data
-from florilege.training.sweep.grid import Point
+from florilege.training.sweep.grid import GridPoint
 from florilege.training.sweep.held_out import check_runtime, tested
-from florilege.training.sweep.job_pool import Job, devices, outcomes
+from florilege.training.sweep.job_pool import TrainingJob, devices, outcomes
 from florilege.training.sweep.sweep_plot import accuracy_over_k
 from florilege.training.sweep.sweep_record import Record, RunRecord, request_of
 from florilege.training.train import TrainResult
@@ -24,7 +24,7 @@ PICTURE: Final = "curves.png"
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """Everything that a sweep is to do.
 
     Args:
@@ -33,7 +33,7 @@ class Plan:
         configs: Of each setting and seed, the seeds of the first setting first.
     """
 
-    points: Sequence[Point]
+    points: Sequence[GridPoint]
     seeds: Sequence[int]
     configs: Sequence[TrainConfig]
 
@@ -47,7 +47,7 @@ class Plan:
         ]
 
 
-def sweep(plan: Plan, folder: Path, *, resume: bool = False) -> Record:
+def sweep(plan: SweepPlan, folder: Path, *, resume: bool = False) -> Record:
     """Train every setting with every seed, choose one on val and measure its seeds on test.
 
     Args:
@@ -133,10 +133,10 @@ def _reserved(folder: Path, *, resume: bool) -> Iterator[None]:
         yield
 
 
-def _train(record: Record, plan: Plan, folder: Path) -> None:
+def _train(record: Record, plan: SweepPlan, folder: Path) -> None:
     """Train what has not ended yet; those that have failed are tried again."""
     jobs = [
-        Job(
+        TrainingJob(
             index=index,
             name=f"{index + 1}/{len(record.runs)} {run}",
             config=config,
@@ -181,7 +181,7 @@ def _test(record: Record, folder: Path) -> None:
             record.write(folder)
     if runs and not picture_is_current:
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
-        title = f"{record.recipe}: {Point(changes=runs[0].changes)}, {seeds}"
+        title = f"{record.recipe}: {GridPoint(changes=runs[0].changes)}, {seeds}"
         try:
             accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
         except OSError as error:

@@ -16,7 +16,7 @@ from florilege.errors import BundleError, UsageError
 from florilege.files import write_atomic
 from florilege.training.config import TrainConfig
 from florilege.training.run_folder import MAY_CHANGE
-from florilege.training.sweep.grid import Point
+from florilege.training.sweep.grid import GridPoint
 
 FILE: Final = "results.json"
 OWN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
@@ -41,7 +41,7 @@ class RunRecord:
 
     def __str__(self) -> str:
         """In words, such as ``loss.epsilon=0.1, seed 2``."""
-        return f"{Point(changes=self.changes)}, seed {self.seed}"
+        return f"{GridPoint(changes=self.changes)}, seed {self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 
 
 def request_of(
-    config: TrainConfig, points: Sequence[Point], seeds: Sequence[int]
+    config: TrainConfig, points: Sequence[GridPoint], seeds: Sequence[int]
 ) -> dict[str, Any]:
     """What a sweep is to do, for JSON: the grid, the seeds and the settings of all runs."""
     settings = {key: value for key, value in config.to_plain().items() if key not in OWN}

@@ -11,17 +11,19 @@ from torch import nn
 
 from florilege.errors import BundleError
 from florilege.training.loop import checkpoint
-from florilege.training.loop.checkpoint import Position, Trained, load, save, save_weights
+from florilege.training.loop.checkpoint import Position, TrainingState, load, save, save_weights
 from florilege.training.losses import build as build_loss
 
 
-def _trained(width: int = 3, *, steps: int = 1) -> Trained:
+def _trained(width: int = 3, *, steps: int = 1) -> TrainingState:
     network = nn.Sequential(OrderedDict(backbone=nn.Linear(2, width)))
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     network(torch.ones(1, 2)).sum().backward()
     for _ in range(steps):
         optimiser.step()
-    return Trained(network, optimiser, loss_fn=nn.Linear(1, 1))  # as a loss with a state of its own
+    return TrainingState(
+        network, optimiser, loss_fn=nn.Linear(1, 1)
+    )  # as a loss with a state of its own
 
 
 def _position() -> Position:
@@ -62,7 +64,11 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
 def test_many_differing_weights_are_summed_up(tmp_path: Path) -> None:
     deep = nn.Sequential(OrderedDict(backbone=nn.Sequential(*(nn.Linear(2, 2) for _ in range(50)))))
     optimiser = torch.optim.SGD(deep.parameters(), lr=0.1)
-    save(tmp_path / "last.pt", Trained(deep, optimiser, build_loss("cross_entropy")), Position())
+    save(
+        tmp_path / "last.pt",
+        TrainingState(deep, optimiser, build_loss("cross_entropy")),
+        Position(),
+    )
     with pytest.raises(BundleError, match=r"102 weights differ: .*; \.\.\.$") as caught:
         load(tmp_path / "last.pt", _trained())
     assert len(str(caught.value)) < 500

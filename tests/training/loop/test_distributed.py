@@ -22,7 +22,7 @@ from florilege.models.export import PictureNetwork
 from florilege.training.batches.data_loader import EvaluationBatches, TrainingBatches, open_sources
 from florilege.training.batches.rng import order
 from florilege.training.configuration import from_plain
-from florilege.training.loop.distributed import ALONE, Ranks, Votes, together
+from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags, together
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
 from florilege.training.objective import make_objective
@@ -281,6 +281,6 @@ def test_processes_that_do_not_find_each_other_are_told_where_they_looked(
 
 def test_alone_nothing_waits_and_errors_are_as_ever() -> None:
     assert (ALONE.all(3), ALONE.gather(3), ALONE.in_turn(lambda: 4)) == ([3], [3], 4)
-    assert list(Votes(ALONE).cast(True, False)) == [True, False]
+    assert list(SharedFlags(ALONE).any_set(True, False)) == [True, False]
     with pytest.raises(KeyError), ALONE.agreeing():
         raise KeyError

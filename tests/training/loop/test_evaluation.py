@@ -12,7 +12,7 @@ from florilege.calibration.metrics import (
 )
 from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.calibration.threshold import average_k_threshold
-from florilege.training.loop.evaluation import Served, Validation, ValidationOf
+from florilege.training.loop.evaluation import ScoreChoice, Validation, ValidationMeter
 from florilege.training.validation_metric import Metric, MetricName
 
 
@@ -29,7 +29,7 @@ def measure(
     average_k: float,
     metric: MetricName = "average_k",
 ) -> Validation:
-    evaluation = ValidationOf(rows=len(labels), metric=Metric(name=metric, k=average_k))
+    evaluation = ValidationMeter(rows=len(labels), metric=Metric(name=metric, k=average_k))
     evaluation.update(logits, labels)
     return evaluation.result()
 
@@ -42,7 +42,7 @@ def test_the_accuracy_is_that_of_the_calibration_package() -> None:
         for k in (1.0, 2.0, 2.5, 3.0, 5.0):
             lambda_val = average_k_threshold(values, k).lambda_val
             expected = average_k_accuracy(values, labels, lambda_val)
-            assert found.accuracy[Served(head="sccp", score_kind=kind)][k] == expected
+            assert found.accuracy[ScoreChoice(head="sccp", score_kind=kind)][k] == expected
 
 
 def test_the_better_head_is_chosen() -> None:
@@ -58,7 +58,7 @@ def test_the_better_head_is_chosen() -> None:
 def test_of_equal_choices_the_first_is_taken() -> None:
     good = np.eye(4, dtype=np.float32) * 5
     found = measure({"multi_label": good, "sccp": good}, np.arange(4), average_k=1)
-    assert found.best == Served(head="multi_label", score_kind="softmax")
+    assert found.best == ScoreChoice(head="multi_label", score_kind="softmax")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_equal_scores_count_no_more_than_the_share_that_fits() -> None:
     found = np.array([[9, 9, -2, -5], [9, 9, -2, -5]] * 2, dtype=np.float32)
     for kind in ("softmax", "sigmoid"):
         accuracy = measure({"linear": found}, labels, average_k=1).accuracy
-        by_k = accuracy[Served(head="linear", score_kind=kind)]
+        by_k = accuracy[ScoreChoice(head="linear", score_kind=kind)]
         assert by_k[1.0] == pytest.approx(0.25)  # half of the two true ones
         assert by_k[2.0] == pytest.approx(0.5)
 
@@ -105,7 +105,7 @@ def test_only_scores_tied_at_the_cut_share_what_fits() -> None:
 def test_any_batches_give_the_same_figures(rows: int) -> None:
     logits = {"sccp": _logits(22, 9).round(), "multi_label": _logits(22, 9, seed=1).round()}
     labels = np.arange(22) % 9
-    evaluation = ValidationOf(rows=22, metric=Metric(name="average_k", k=2.5))
+    evaluation = ValidationMeter(rows=22, metric=Metric(name="average_k", k=2.5))
     for start in range(0, 22, rows):
         some = slice(start, start + rows)
         evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
@@ -114,7 +114,7 @@ def test_any_batches_give_the_same_figures(rows: int) -> None:
 
 def test_memory_does_not_grow_with_the_classes() -> None:
     rows, classes, batch = 2000, 5000, 50
-    evaluation = ValidationOf(rows=rows, metric=Metric(name="average_k", k=3.0))
+    evaluation = ValidationMeter(rows=rows, metric=Metric(name="average_k", k=3.0))
     tracemalloc.start()
     for _ in range(rows // batch):
         evaluation.update({"linear": _logits(batch, classes)}, np.zeros(batch, dtype=np.int64))
@@ -129,7 +129,7 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 def test_every_metric_is_that_of_the_calibration_package(metric: MetricName, batch: int) -> None:
     labels = np.random.default_rng(1).integers(0, 8, 60) // 2 * 2  # classes of no photo count not
     logits = {"multi_label": _logits(60, 8), "sccp": _logits(60, 8, seed=2)}
-    evaluation = ValidationOf(rows=60, metric=Metric(name=metric, k=3))
+    evaluation = ValidationMeter(rows=60, metric=Metric(name=metric, k=3))
     for start in range(0, 60, batch):
         some = slice(start, start + batch)
         evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])

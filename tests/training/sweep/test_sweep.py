@@ -12,7 +12,7 @@ from florilege.training.configuration import resolve
 from florilege.training.sweep import job_pool
 from florilege.training.sweep import sweep as module
 from florilege.training.sweep.grid import points_of
-from florilege.training.sweep.sweep import PICTURE, Plan, check_complete, sweep
+from florilege.training.sweep.sweep import PICTURE, SweepPlan, check_complete, sweep
 from florilege.training.sweep.sweep_record import FIGURES, Record
 from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
@@ -64,7 +64,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return made
 
 
-def _plan(over: str = "epochs=1,3,2", seeds: int = 2, **flags: Any) -> Plan:
+def _plan(over: str = "epochs=1,3,2", seeds: int = 2, **flags: Any) -> SweepPlan:
     points, numbers = points_of([over]), range(seeds)
     given = {"recipe": "demo", "data": DATA, "device": "cpu", **flags}
     configs = [
@@ -72,7 +72,7 @@ def _plan(over: str = "epochs=1,3,2", seeds: int = 2, **flags: Any) -> Plan:
         for point in points
         for seed in numbers
     ]
-    return Plan(points, numbers, configs)
+    return SweepPlan(points, numbers, configs)
 
 
 def test_val_chooses_and_test_is_touched_by_the_seeds_of_that_setting_alone(
