@@ -16,7 +16,7 @@ from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.card_section import CARD, read_papers, replace_section
 from florilege.calibration.calibrate.gate import compare_outputs
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs, photos_for
-from florilege.calibration.calibrate.set_agreement import Agreement, agreement, differences
+from florilege.calibration.calibrate.set_agreement import SetAgreement, agreement, differences
 from florilege.calibration.calibrate.training_features import TRAIN, balanced_rows
 from florilege.calibration.comparison import Comparison
 from florilege.calibration.record import CalibrationRecord
@@ -55,7 +55,7 @@ class Variant:
     """
 
     comparisons: Sequence[Comparison]
-    sets: Agreement
+    sets: SetAgreement
     split: str
     why_not: Sequence[str]
     file_bytes: tuple[int, int]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.threshold_tables import (
     Source,
     promised_tables,
@@ -262,7 +262,7 @@ class Garden:
 
 def figures_of_plants(photos: Plants, whole: Plants) -> list[float]:
     """What a calibration on ``photos`` does on ``whole``, in the order of :data:`PLANTS`."""
-    plan = Plan(classes=30, ks=(3.0,), coverages=(0.9,), min_size=0, max_size=CAP)
+    plan = CalibrationPlan(classes=30, ks=(3.0,), coverages=(0.9,), min_size=0, max_size=CAP)
     plain = {
         table.rule: table.columns.row(0) for table in tabulate(photos.source(), plan, (3.0,)).tables
     }

@@ -28,7 +28,7 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.threshold_tables import Source, promised_tables, tabulate
 from florilege.calibration.rules import calibrate, class_weights
 from florilege.calibration.selection import TopScores
@@ -188,7 +188,7 @@ def _stream_lines() -> str:
 
 
 def _all_tables() -> int:
-    plan = Plan(classes=STREAM_CLASSES, ks=tuple(map(float, ASKED)))
+    plan = CalibrationPlan(classes=STREAM_CLASSES, ks=tuple(map(float, ASKED)))
 
     def blocks() -> Iterator[tuple[NDArray[np.float64], Labels]]:
         return ((batch.astype(np.float64), labels) for batch, labels in _stream())

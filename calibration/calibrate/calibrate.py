@@ -5,7 +5,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationSettings, Plan
+from florilege.calibration.calibrate.calibration_settings import (
+    CalibrationPlan,
+    CalibrationSettings,
+)
 from florilege.calibration.calibrate.card_section import read_papers, updated_files
 from florilege.calibration.calibrate.fit import SWOLLEN, fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
@@ -191,7 +194,7 @@ def _out_of_reach(record: CalibrationRecord) -> list[str]:
 
 def _plan(
     session: Session, data: str, part: Part, settings: dict[str, Any]
-) -> tuple[Plan, Split | None]:
+) -> tuple[CalibrationPlan, Split | None]:
     """The settings for this bundle, and the training photos that its rejection needs."""
     bundle = session.bundle
     with _usage_errors():
@@ -201,7 +204,7 @@ def _plan(
     if requested.lists_folder is not None:
         filled["lists"] = read_lists(requested.lists_folder, bundle.classes)
     with _usage_errors():
-        plan = Plan(classes=len(bundle.classes), **filled)
+        plan = CalibrationPlan(classes=len(bundle.classes), **filled)
         plan.candidates(tuple(bundle.heads))
     if plan.small_classes == "group" and not any(c.genus for c in bundle.classes):
         raise UsageError("--small-classes group needs genera, and no class has one: use marginal")

@@ -47,7 +47,7 @@ Method = Annotated[str | None, BeforeValidator(lambda name: None if name == NO_M
 
 
 class CalibrationSettings(FlagSettings):
-    """What is asked of a calibration, whatever the bundle; :class:`Plan` is for one bundle."""
+    """What is asked of a calibration of any bundle; :class:`CalibrationPlan` is for one."""
 
     ks: Annotated[Numbers | None, Flag(name="--k", type=str | None)] = Field(
         default=None,
@@ -118,7 +118,7 @@ class CalibrationSettings(FlagSettings):
         return self
 
 
-class Plan(CalibrationSettings):
+class CalibrationPlan(CalibrationSettings):
     """What is asked of one bundle: checked against its classes, with a method of rejection."""
 
     classes: int
@@ -151,7 +151,7 @@ class Plan(CalibrationSettings):
             )
         return self
 
-    def among(self, classes: int) -> "Plan":
+    def among(self, classes: int) -> "CalibrationPlan":
         """The same for fewer classes, of which a K may now ask for more than there are."""
         return self.model_copy(update={"classes": classes})
 

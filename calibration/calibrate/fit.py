@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fusion_thresholds import group_tables
 from florilege.calibration.calibrate.list_thresholds import list_tables, passes_of_a_list
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
@@ -23,6 +23,7 @@ from florilege.calibration.measurement import size_bins
 from florilege.calibration.nested_cross_validation import choose
 from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.record import CalibrationRecord, Origin, Selection
+from florilege.calibration.record.schema import Table
 from florilege.calibration.record.shot_groups import measure_by_shots
 from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
 from florilege.calibration.rejection.reference import Reference
@@ -36,7 +37,7 @@ SWOLLEN = 1.05  # times K: sets larger than this hit more for their size, not th
 
 def fit_record(
     outputs: SplitOutputs,
-    plan: Plan,
+    plan: CalibrationPlan,
     *,
     class_counts: NDArray[np.int64] | None,
     overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # nothing known, and it cannot change
@@ -62,15 +63,7 @@ def fit_record(
     labels, counts = outputs.labels, class_counts
     if counts is None:
         counts = np.bincount(labels, minlength=plan.classes)
-    sources = [
-        single_photos(outputs, *candidate, advance=advance)
-        for candidate in plan.candidates(outputs.heads)
-    ]
-    compared = [tabulate(source, plan, plan.compared) for source in sources]
-    fair = comparable([float(each.sizes.mean()) for each in compared], plan.default_k)
-    choice = choose([compared[index].hits for index in fair], plants=outputs.plants)
-    served = sources[fair[choice.best]]
-    others = [each for source, each in zip(sources, compared, strict=True) if source is not served]
+    served, selection, other_tables = _choose_source(outputs, plan, advance)
     weights = class_weights(counts, plan.micro_weight)
     single = tabulate(served, plan, plan.grid)
     tables = single.tables
@@ -84,8 +77,9 @@ def fit_record(
         list_tables(outputs, plan, served, region, class_counts=counts, advance=advance)
         for region in plan.lists
     ]
-    tables += [table for _, tables_of_list in lists for table in tables_of_list]
-    tables += [table for other in others for table in other.tables]
+    for _, tables_of_list in lists:
+        tables += tables_of_list
+    tables += other_tables
     distribution, rejection = _familiarity(outputs, served, plan, reference, advance)
     return CalibrationRecord(
         calibration_id="",
@@ -104,15 +98,9 @@ def fit_record(
             model_sha256=outputs.model_sha256,
             observations=count_plants(outputs.plants),
             **overlap._asdict(),
-            chose_head=len(sources) > 1,
+            chose_head=selection.candidates > 1,
         ),
-        selection=Selection(
-            k=plan.default_k,
-            candidates=len(sources),
-            hit_rate=choice.hit_rate,
-            honest_hit_rate=choice.honest_hit_rate,
-            honest_ci95=choice.honest_ci95,
-        ),
+        selection=selection,
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
         micro_weight=plan.micro_weight,
@@ -134,7 +122,30 @@ def fit_record(
     ).with_id()
 
 
-def passes(outputs: SplitOutputs, plan: Plan) -> int:
+def _choose_source(
+    outputs: SplitOutputs, plan: CalibrationPlan, advance: Advance
+) -> tuple[Source, Selection, list[Table]]:
+    """The scores that serve, how they were chosen, and the tables of those that do not serve."""
+    sources = [
+        single_photos(outputs, *candidate, advance=advance)
+        for candidate in plan.candidates(outputs.heads)
+    ]
+    compared = [tabulate(source, plan, plan.compared) for source in sources]
+    fair = comparable([float(each.sizes.mean()) for each in compared], plan.default_k)
+    choice = choose([compared[index].hits for index in fair], plants=outputs.plants)
+    best = fair[choice.best]
+    selection = Selection(
+        k=plan.default_k,
+        candidates=len(sources),
+        hit_rate=choice.hit_rate,
+        honest_hit_rate=choice.honest_hit_rate,
+        honest_ci95=choice.honest_ci95,
+    )
+    others = compared[:best] + compared[best + 1 :]
+    return sources[best], selection, [table for other in others for table in other.tables]
+
+
+def passes(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
     """How often :func:`fit_record` reads all rows; each number of photos counts once."""
     of_lists = passes_of_a_list() * len(plan.lists)
     return 2 * len(plan.candidates(outputs.heads)) + 7 + len(plan.images) + of_lists
@@ -175,7 +186,11 @@ def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
 
 
 def _familiarity(
-    outputs: SplitOutputs, served: Source, plan: Plan, reference: Reference | None, advance: Advance
+    outputs: SplitOutputs,
+    served: Source,
+    plan: CalibrationPlan,
+    reference: Reference | None,
+    advance: Advance,
 ) -> tuple[Distribution, Rejection | None]:
     """How the scores are distributed, and below which familiarity a photo is suspect."""
     gathered, familiarity, kind = DistributionOf(), list[NDArray[np.float64]](), served.score_kind

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.threshold_tables import (
     Block,
@@ -30,7 +30,12 @@ MARGINAL_GROUPS = 2000
 
 
 def group_tables(
-    outputs: SplitOutputs, plan: Plan, single: Source, *, images: int, weights: NDArray[np.float64]
+    outputs: SplitOutputs,
+    plan: CalibrationPlan,
+    single: Source,
+    *,
+    images: int,
+    weights: NDArray[np.float64],
 ) -> list[Table]:
     """Tables of every rule for groups of ``images`` photos, at the K and coverages asked for.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.threshold_tables import Advance, Block, Source, tabulate
 from florilege.calibration.record.schema import CalibratedList, Table
@@ -22,7 +22,7 @@ from florilege.models.class_lists import RegionList
 
 def list_tables(
     outputs: SplitOutputs,
-    plan: Plan,
+    plan: CalibrationPlan,
     single: Source,
     region: RegionList,
     *,

@@ -19,7 +19,7 @@ LEAST_NESTED: Final = 0.99
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class SetAgreement:
     """How the sets of two bundles for the same photos compare, as numbers of photos."""
 
     rows: int
@@ -27,7 +27,7 @@ class Agreement:
     nested: int  # one set holds the other; equal ones are counted too
 
 
-def agreement(new: BundleOutputs, old: BundleOutputs) -> Agreement:
+def agreement(new: BundleOutputs, old: BundleOutputs) -> SetAgreement:
     """Compare the sets of ``average_k`` at the original's default K.
 
     Both have been shown the same photos and have the same classes.
@@ -44,10 +44,10 @@ def agreement(new: BundleOutputs, old: BundleOutputs) -> Agreement:
         rows += len(ours)
         equal += int((~more & ~fewer).sum())
         nested += int((~more | ~fewer).sum())
-    return Agreement(rows=rows, equal=equal, nested=nested)
+    return SetAgreement(rows=rows, equal=equal, nested=nested)
 
 
-def differences(change: Comparison, sets: Agreement) -> list[str]:
+def differences(change: Comparison, sets: SetAgreement) -> list[str]:
     """What is not the same, one sentence each; empty where the variant may be used instead.
 
     Args:

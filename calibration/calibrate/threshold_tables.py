@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.fusion import Fusion
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import mean_interval, wilson
@@ -68,7 +68,7 @@ class _Tabulated(NamedTuple):
 
 def tabulate(
     source: Source,
-    plan: Plan,
+    plan: CalibrationPlan,
     ks: Sequence[float],
     *,
     weights: NDArray[np.float64] | None = None,
@@ -101,7 +101,7 @@ def tabulate(
 
 
 def promised_tables(
-    source: Source, plan: Plan, *, class_groups: Sequence[str] | None = None
+    source: Source, plan: CalibrationPlan, *, class_groups: Sequence[str] | None = None
 ) -> list[Table]:
     """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
     photos, ``class_coverage``; at the K and coverages asked for.
@@ -128,7 +128,9 @@ def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> _RuleGroup:
     return _RuleGroup(rules, whole)
 
 
-def table_of(source: Source, plan: Plan, group: _RuleGroup, rows: Sequence[Row]) -> Table:
+def table_of(
+    source: Source, plan: CalibrationPlan, group: _RuleGroup, rows: Sequence[Row]
+) -> Table:
     """A table of the record from what was measured for each rule."""
     rule = group.rules[0]
     return Table(
@@ -177,7 +179,11 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
 
 
 def _measured(
-    source: Source, plan: Plan, groups: Sequence[_RuleGroup], *, watched: Sequence[int] = ()
+    source: Source,
+    plan: CalibrationPlan,
+    groups: Sequence[_RuleGroup],
+    *,
+    watched: Sequence[int] = (),
 ) -> _Tabulated:
     """Measure all rules in one pass; a table without rules is left out."""
     rules = [rule for table in groups for rule in table.rules]
@@ -194,7 +200,9 @@ def _measured(
     return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
-def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) -> list[_RuleGroup]:
+def _promises(
+    source: Source, plan: CalibrationPlan, class_groups: Sequence[str] | None
+) -> list[_RuleGroup]:
     """The rules and what they promise; the evidence for them is not kept."""
     one_a_plant = None if source.plants is None else one_of_each(source.plants)
     largest_k, largest_set = plan.compared[-1], plan.largest_set
@@ -211,7 +219,7 @@ def _promises(source: Source, plan: Plan, class_groups: Sequence[str] | None) ->
 
 def _evidence(
     source: Source,
-    plan: Plan,
+    plan: CalibrationPlan,
     largest_k: float,
     *,
     class_weights: NDArray[np.float64] | None = None,
@@ -242,7 +250,7 @@ def _evidence(
     return evidence, np.concatenate(true_labels)
 
 
-def _sizes(evidence: Evidence, plan: Plan, guarantee: Guarantee) -> _RuleGroup:
+def _sizes(evidence: Evidence, plan: CalibrationPlan, guarantee: Guarantee) -> _RuleGroup:
     ks = plan.compared
     rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
     reachable = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
@@ -252,7 +260,7 @@ def _sizes(evidence: Evidence, plan: Plan, guarantee: Guarantee) -> _RuleGroup:
 def _by_class(
     evidence: Evidence,
     labels: NDArray[np.int64],
-    plan: Plan,
+    plan: CalibrationPlan,
     levels: Sequence[float],
     class_groups: Sequence[str] | None,
 ) -> _RuleGroup:

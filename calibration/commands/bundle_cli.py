@@ -211,7 +211,19 @@ def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
     if content["same"]:
         yield "the same bundle"
         return
-    classes, files = content["classes"], content["files"]
+    yield from _class_difference_lines(content)
+    for action in ("added", "removed", "changed"):
+        yield _line(f"files {action}", _names(content["files"][action]))
+    for change in content["lambda"]:
+        if float(change["k"]).is_integer() and change["a"] != change["b"]:
+            yield _change_line(f"lambda at K = {change['k']:g}", change)
+    width = max((len(change["name"]) for change in content["metrics"]), default=0)
+    for change in content["metrics"]:
+        yield _change_line(change["name"], change, width=width)
+
+
+def _class_difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    classes = content["classes"]
     for action in ("added", "removed"):
         yield _line(f"classes {action}", _names(classes[action]))
     if classes["reordered"]:
@@ -220,14 +232,6 @@ def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
         yield _line("heads", " -> ".join(", ".join(heads) for heads in content["heads"]))
     if content["preprocess_changed"]:
         yield _line("preprocess", "changed")
-    for action in ("added", "removed", "changed"):
-        yield _line(f"files {action}", _names(files[action]))
-    for change in content["lambda"]:
-        if float(change["k"]).is_integer() and change["a"] != change["b"]:
-            yield _change_line(f"lambda at K = {change['k']:g}", change)
-    width = max((len(change["name"]) for change in content["metrics"]), default=0)
-    for change in content["metrics"]:
-        yield _change_line(change["name"], change, width=width)
 
 
 def _change_line(name: str, change: Mapping[str, Any], *, width: int = 16) -> str:

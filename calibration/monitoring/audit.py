@@ -78,23 +78,31 @@ def audit_file(
     """
     try:
         rows, damaged = _read(Path(path))
-        ours = [row for row in rows if row.get("calibration_id", calibration_id) == calibration_id]
-        requests = rows if calibration_id is None else ours
+        requests = rows
+        if calibration_id is not None:
+            requests = [
+                row for row in rows if row.get("calibration_id", calibration_id) == calibration_id
+            ]
         if not any(row.get("class_id") is not None for row in requests):
             raise ValueError(f"no request of this calibration is labelled in {len(rows)} rows")
-        groups: dict[str, list[Row]] = {}
-        for row in requests:
-            groups.setdefault(_rule(row), []).append(row)
-        audits = {
-            name: audit(group, level=level)
-            for name, group in groups.items()
-            if any(row.get("class_id", "missing") is not None for row in group)
-        }
+        audits = _audit_rules(requests, level)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     return AuditReport(audits=audits, other_calibrations=len(rows) - len(requests), damaged=damaged)
+
+
+def _audit_rules(rows: Sequence[Row], level: float) -> dict[str, Audit]:
+    """An audit for each rule and value that answered labelled requests."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_rule(row), []).append(row)
+    return {
+        name: audit(group, level=level)
+        for name, group in groups.items()
+        if any(row.get("class_id", "missing") is not None for row in group)
+    }
 
 
 def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:

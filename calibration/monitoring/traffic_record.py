@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, Plan
+from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
 from florilege.calibration.calibrate.threshold_tables import (
     Block,
     Source,
@@ -41,7 +41,7 @@ def record_from_traffic(
     """
     record = traffic[1].record
     sure = record.point("average_k", guarantee="probability")
-    settings = Plan(
+    settings = CalibrationPlan(
         classes=record.classes,
         ks=record.asked_k,
         coverages=(),
@@ -76,7 +76,7 @@ def record_from_traffic(
     ).with_id()
 
 
-def _tables(traffic: Traffic, rows: int, images: int, settings: Plan) -> list[Table]:
+def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan) -> list[Table]:
     """Tables of the rules that need no labels; hits are unknown."""
     record = traffic.record
 

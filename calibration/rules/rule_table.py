@@ -150,16 +150,20 @@ def calibrate(
         true = as_labels(labels, rows=rows, classes=classes)
         class_counts = np.bincount(true, minlength=classes)
     sizes = {"average_k": average_k, "k": k, "coverage": coverage}
-    arguments = {**sizes, "labels": labels, "class_counts": class_counts}
-    for name in spec.needs:
-        if arguments[name] is None:
-            raise ValueError(f"rule {rule} needs {name}")
     for name, value in sizes.items():
         if value is not None and name != spec.takes:
             raise ValueError(f"rule {rule} takes no {name}, got {value}")
-    arguments = {name: arguments[name] for name in spec.needs}
+    arguments = _needed(rule, {**sizes, "labels": labels, "class_counts": class_counts})
     if rule != "top_k":
         arguments["min_size"] = min_size
     if spec.balanced:
         arguments["micro_weight"] = micro_weight
     return spec.calibrate(scores, **arguments, **options)
+
+
+def _needed(rule: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a rule cannot do without."""
+    for name in RULES[rule].needs:
+        if arguments[name] is None:
+            raise ValueError(f"rule {rule} needs {name}")
+    return {name: arguments[name] for name in RULES[rule].needs}

@@ -11,7 +11,7 @@ import florilege.calibration.guarantees
 import florilege.calibration.marginals
 import florilege.calibration.threshold
 import florilege.calibration.validation
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
 from florilege.calibration.record import CalibrationRecord
@@ -40,7 +40,7 @@ def split(rows: int, classes: int, dimensions: int) -> SplitOutputs:
 
 def fitted(scoring: SplitOutputs, reference: Reference, classes: int) -> CalibrationRecord:
     ks = tuple(k for k in (1.0, 2.0) if k <= classes)
-    settings = Plan(classes=classes, ks=ks, images=(2,), rejection_method="combined")
+    settings = CalibrationPlan(classes=classes, ks=ks, images=(2,), rejection_method="combined")
     counts: NDArray[np.int64] = np.arange(1, classes + 1)
     record = fit_record(scoring, settings, class_counts=counts, overlap=UNMET, reference=reference)
     return replace(record, created="")

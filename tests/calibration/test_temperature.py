@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import outputs_of
 from florilege.calibration.cli import app
 from florilege.calibration.nested_cross_validation import choose
@@ -48,7 +48,7 @@ def hits_of(path: Path, data: Path, head: str, kind: str, temperature: float) ->
 
 
 def test_each_head_has_every_temperature_of_softmax_and_one_of_sigmoid() -> None:
-    settings = Plan(classes=6, ks=(3.0,), temperatures=(0.5, 1.0, 2.0))
+    settings = CalibrationPlan(classes=6, ks=(3.0,), temperatures=(0.5, 1.0, 2.0))
     assert settings.candidates(["a"]) == [
         ("a", "softmax", 0.5), ("a", "softmax", 1.0), ("a", "softmax", 2.0), ("a", "sigmoid", 1.0),
     ]  # fmt: skip

@@ -5,7 +5,11 @@ from typing import Any
 import pytest
 import typer.main
 
-from florilege.calibration.calibrate.calibration_settings import GRID_END, CalibrationSettings, Plan
+from florilege.calibration.calibrate.calibration_settings import (
+    GRID_END,
+    CalibrationPlan,
+    CalibrationSettings,
+)
 from florilege.calibration.cli import app
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 
@@ -28,7 +32,7 @@ STEPS = 10 * GRID_END - 9
 def test_the_grid_and_the_largest_set_end_where_classes_do(
     classes: int, ks: tuple[float, ...], end: float, steps: int, largest_set: int
 ) -> None:
-    found = Plan(classes=classes)
+    found = CalibrationPlan(classes=classes)
     assert found.ks == ks
     assert (found.grid[0], found.grid[-1], len(found.grid)) == (1.0, end, steps)
     assert found.largest_set == largest_set
@@ -37,7 +41,7 @@ def test_the_grid_and_the_largest_set_end_where_classes_do(
 
 @pytest.mark.parametrize(("k", "largest_set"), [(24.9, 50), (25.5, 51), (40.0, 80), (60.0, 100)])
 def test_a_large_k_widens_the_grid_and_the_largest_set(k: float, largest_set: int) -> None:
-    found = Plan(classes=100, ks=(k,))
+    found = CalibrationPlan(classes=100, ks=(k,))
     assert found.grid[-2:] == (GRID_END, k)
     assert found.largest_set == largest_set
 
@@ -56,7 +60,7 @@ def test_text_and_numbers_make_the_same_settings() -> None:
     typed = CalibrationSettings(**words)
     assert typed == CalibrationSettings(ks=(1, 2.5), coverages=(0.8,), rejection_method=None)
     assert (typed.ks, typed.coverages, typed.temperatures) == ((1.0, 2.5), (0.8,), (1.0,))
-    assert Plan(classes=9, **dict(typed)).ks == typed.ks
+    assert CalibrationPlan(classes=9, **dict(typed)).ks == typed.ks
 
 
 @pytest.mark.parametrize(
@@ -94,4 +98,4 @@ def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], sa
 )
 def test_a_plan_is_checked_against_the_classes(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Plan(classes=6, **values)
+        CalibrationPlan(classes=6, **values)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import florilege.calibration.calibrate.fusion_thresholds
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.fusion import FUSIONS, fuse
 from florilege.calibration.marginals import top_k_marginals
@@ -25,7 +25,7 @@ def fitted(*, observations: list[str] | None = None, fresh: bool = False) -> Cal
         labels = np.repeat(labels[::5], 5)  # one species a plant
     return fit_record(
         scoring_of({"linear": logits}, labels, observations=observations),
-        Plan(
+        CalibrationPlan(
             classes=CLASSES,
             ks=(1.0, 2.5, 5.0),
             coverages=(0.9,),
@@ -143,7 +143,7 @@ def test_too_few_groups_are_not_calibrated() -> None:
     logits, labels = sample_logits()
     record = fit_record(
         scoring_of({"linear": logits[:230]}, labels[:230]),
-        Plan(classes=CLASSES, ks=(3.0,)),
+        CalibrationPlan(classes=CLASSES, ks=(3.0,)),
         class_counts=COUNTS,
     )
     assert record.images == (1, 2)
@@ -181,7 +181,7 @@ def fitted_pairs() -> CalibrationRecord:
     logits, labels = sample_logits()
     return fit_record(
         scoring_of({"linear": logits[:230]}, labels[:230]),
-        Plan(classes=CLASSES, ks=(3.0, 5.0), images=(2,)),
+        CalibrationPlan(classes=CLASSES, ks=(3.0, 5.0), images=(2,)),
         class_counts=COUNTS,
     )
 

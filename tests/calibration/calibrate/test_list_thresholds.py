@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.fit import fit_record, passes, single_photos
 from florilege.calibration.calibrate.list_thresholds import list_tables
@@ -40,7 +40,7 @@ def fitted(
 ) -> CalibrationRecord:
     return fit_record(
         scoring_of({"linear": logits}, labels),
-        Plan(classes=CLASSES, ks=(1.0, 2.55, 3.0, 10.0), coverages=(0.9,), lists=lists,
+        CalibrationPlan(classes=CLASSES, ks=(1.0, 2.55, 3.0, 10.0), coverages=(0.9,), lists=lists,
              score_kind=kind, temperatures=(temperature,)),
         class_counts=COUNTS,
         overlap=UNMET,
@@ -163,7 +163,7 @@ def test_progress_counts_the_passes_of_lists() -> None:
     nobody = RegionList(name="nobody", classes=(0,))
     chosen = labels != 0
     scoring = scoring_of({"a": logits[chosen]}, labels[chosen])
-    plan, seen = Plan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), list[int]()
+    plan, seen = CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), list[int]()
     fit_record(scoring, plan, class_counts=COUNTS, advance=seen.append)
     assert sum(seen) == passes(scoring, plan) * int(chosen.sum())
 
@@ -177,7 +177,7 @@ def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[n
 def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> None:
     """The network knows the posterior; lists are a third of the classes, several times drawn."""
     random, gaps, shrunk = np.random.default_rng(3), [], []
-    plan = Plan(classes=CLASSES, ks=(3.0,))
+    plan = CalibrationPlan(classes=CLASSES, ks=(3.0,))
     for seed in range(20):
         drawn = sorted(random.choice(CLASSES, CLASSES // 3, replace=False).tolist())
         region = RegionList(name="third", classes=tuple(drawn))
@@ -212,7 +212,7 @@ def test_the_record_is_small_with_ten_lists_of_a_thousand_classes() -> None:
     record = fit_record(
         scoring_of({"multi_label": logits, "sccp": logits}, labels,
                    observations=[str(row // 4) for row in range(rows)]),
-        Plan(classes=1081, lists=lists),
+        CalibrationPlan(classes=1081, lists=lists),
         class_counts=random.integers(1, 100_000, 1081),
     )  # fmt: skip
     text = record.to_json()

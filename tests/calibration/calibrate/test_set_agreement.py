@@ -8,13 +8,13 @@ from onnx import numpy_helper
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
-from florilege.calibration.calibrate.set_agreement import Agreement, agreement, differences
+from florilege.calibration.calibrate.set_agreement import SetAgreement, agreement, differences
 from florilege.calibration.comparison import Comparison, compare
 from florilege.models.bundle import replace_files
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
 from tests.calibration.test_comparison import pair
 
-ALL = Agreement(rows=1000, equal=1000, nested=1000)
+ALL = SetAgreement(rows=1000, equal=1000, nested=1000)
 
 
 def changed(gained: int = 0, lost: int = 0, size: float = 3.0) -> Comparison:
@@ -38,7 +38,7 @@ def test_nothing_to_say_of_the_same_sets() -> None:
         (changed(), replace(ALL, equal=0, nested=989), "98.9 % of the sets are equal or one"),
     ],
 )
-def test_each_figure_alone_refuses(change: Comparison, sets: Agreement, word: str) -> None:
+def test_each_figure_alone_refuses(change: Comparison, sets: SetAgreement, word: str) -> None:
     (said,) = differences(change, sets)
     assert said.startswith(word)
 
@@ -78,4 +78,4 @@ def test_sets_are_compared_photo_by_photo(tmp_path: Path) -> None:
     assert found.rows == len(pairs) == 9 * CLASSES
     assert found.equal == sum(a == b for a, b in pairs) < found.rows
     assert found.rows > found.nested == sum(a <= b or b <= a for a, b in pairs) > found.equal
-    assert same == Agreement(rows=found.rows, equal=found.rows, nested=found.rows)
+    assert same == SetAgreement(rows=found.rows, equal=found.rows, nested=found.rows)

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import florilege.calibration.validation
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.threshold_tables import (
     NO_SCORE,
@@ -45,7 +45,7 @@ def fitted(**settings: object) -> CalibrationRecord:
               "score_kind": "softmax", **settings}  # fmt: skip
     return fit_record(
         scoring_of({"linear": logits}, labels),
-        Plan(**wanted),  # type: ignore[arg-type]  # mixed
+        CalibrationPlan(**wanted),  # type: ignore[arg-type]  # mixed
         class_counts=COUNTS,
         class_groups=GROUPS,
         overlap=UNMET,
@@ -241,11 +241,11 @@ def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_ca
 
 
 def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classes() -> None:
-    assert Plan(classes=1000, ks=(1.0, 10.0)).largest_set == 50
-    assert Plan(classes=1000, ks=(1.0, 40.5)).largest_set == 81
-    assert Plan(classes=60, ks=(1.0, 40.5)).largest_set == 60
-    assert Plan(classes=6, ks=(1.0,)).largest_set == 6
-    assert Plan(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
+    assert CalibrationPlan(classes=1000, ks=(1.0, 10.0)).largest_set == 50
+    assert CalibrationPlan(classes=1000, ks=(1.0, 40.5)).largest_set == 81
+    assert CalibrationPlan(classes=60, ks=(1.0, 40.5)).largest_set == 60
+    assert CalibrationPlan(classes=6, ks=(1.0,)).largest_set == 6
+    assert CalibrationPlan(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
 
 
 @pytest.mark.parametrize(("batch", "at_once"), [(7, 20), (200, 20), (200, 1 << 16)])
@@ -283,7 +283,7 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 
         source = Source(blocks=blocks, rows=4000, head="h", score_kind="sigmoid", temperature=1.0,
                         images=2, made_from="observations")  # fmt: skip
-        plan = Plan(classes=classes, ks=(3.0,), coverages=())
+        plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
         promised_tables(source, plan)
         most = tracemalloc.get_traced_memory()[1]
@@ -321,7 +321,7 @@ def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
 
 def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     values = scores(sample_logits()[0], "softmax")
-    plan = Plan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
+    plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
 
     def tables(labels: NDArray[np.int64] | None) -> list[Table]:
         source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, head="h",
@@ -340,7 +340,7 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
         )
         blank = [replace(row, **unknown) for row in rows]
         assert without == replace(table, columns=Columns.of(blank))
-    plan = Plan(classes=CLASSES, ks=(1.0, 3.0))
+    plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0))
     with pytest.raises(ValueError, match="labels of every row"):
         tables(None)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.card_section import CARD, Papers, selection_note, updated_files
 from florilege.calibration.calibrate.fit import fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
@@ -59,7 +59,7 @@ def make_record(ks: tuple[float, ...] = (1.0, 2.55, 3.0), min_size: int = 1) -> 
     blurred = (logits + np.random.default_rng(1).normal(0, 2, logits.shape)).astype(np.float32)
     return fit_record(
         scoring_of({"sccp": blurred, "multi_label": logits}, labels),
-        Plan(classes=CLASSES, ks=ks, coverages=(0.95, 0.9), min_size=min_size),
+        CalibrationPlan(classes=CLASSES, ks=ks, coverages=(0.95, 0.9), min_size=min_size),
         class_counts=COUNTS,
         overlap=UNMET,
     )
@@ -284,7 +284,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     logits, labels = sample_logits()
     noisy = [logits + np.random.default_rng(seed).normal(0, 2, logits.shape) for seed in range(6)]
     heads = {f"h{index}": values.astype(np.float32) for index, values in enumerate(noisy)}
-    settings = Plan(classes=CLASSES, ks=(3.0,))
+    settings = CalibrationPlan(classes=CLASSES, ks=(3.0,))
     many = fit_record(scoring_of(heads, labels), settings, class_counts=COUNTS, overlap=UNMET)
     assert many.selection.candidates == 12
     assert many.selection.k == 3.0
@@ -311,7 +311,7 @@ def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
     logits, labels = sample_logits()
     named = fit_record(
         scoring_of({"a": logits, "b": -logits}, labels),
-        Plan(classes=CLASSES, ks=(3.0,), head="b", score_kind="sigmoid"),
+        CalibrationPlan(classes=CLASSES, ks=(3.0,), head="b", score_kind="sigmoid"),
         class_counts=COUNTS,
         overlap=UNMET,
     )
@@ -344,7 +344,7 @@ def test_few_classes_end_the_grid_and_change_the_default() -> None:
     logits = random.normal(size=(50, 2)).astype(np.float32)
     record = fit_record(
         scoring_of({"linear": logits}, random.integers(0, 2, 50)),
-        Plan(classes=2, ks=(2.0, 1.5)),
+        CalibrationPlan(classes=2, ks=(2.0, 1.5)),
         class_counts=None,
     )
     assert record.ks("average_k")[-1] == 2.0
@@ -360,7 +360,7 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     heads, labels = {"multi_label": logits, "sccp": logits}, np.repeat(np.arange(100), 5)
     record = fit_record(
         scoring_of(heads, labels, observations=plants),
-        Plan(classes=1081),
+        CalibrationPlan(classes=1081),
         class_counts=random.integers(1, 100_000, 1081),
     )
     assert record.images == (1, 2, 3, 4, 5)
@@ -382,7 +382,7 @@ def test_progress_ends_at_the_announced_number_of_rows() -> None:
     logits, labels = sample_logits()
     scoring = scoring_of({"a": logits, "b": logits}, labels)
     seen: list[int] = []
-    settings = Plan(classes=CLASSES, ks=(3.0,))
+    settings = CalibrationPlan(classes=CLASSES, ks=(3.0,))
     fit_record(scoring, settings, class_counts=COUNTS, advance=seen.append)
     assert sum(seen) == passes(scoring, settings) * ROWS
 
@@ -402,7 +402,7 @@ def test_the_distribution_knows_log_sum_exp(record: CalibrationRecord) -> None:
     logits = sample_logits()[0] + np.random.default_rng(2).normal(0, 1, (ROWS, 1))
     fitted = fit_record(
         scoring_of({"linear": logits.astype(np.float32)}, sample_logits()[1]),
-        Plan(classes=CLASSES, ks=(3.0,)),
+        CalibrationPlan(classes=CLASSES, ks=(3.0,)),
         class_counts=COUNTS,
     )
     found = fitted.distribution
@@ -418,7 +418,7 @@ def test_photos_are_suspect_below_the_share_asked_for() -> None:
     for share in (0.05, 0.0, 0.2):
         found = fit_record(
             scoring_of({"linear": logits}, labels),
-            Plan(classes=CLASSES, ks=(3.0,), suspect_share=share),
+            CalibrationPlan(classes=CLASSES, ks=(3.0,), suspect_share=share),
             class_counts=COUNTS,
         )
         assert found.rejection is not None
@@ -431,7 +431,7 @@ def test_photos_are_suspect_below_the_share_asked_for() -> None:
 
 def test_nobody_is_suspect_where_nothing_judges() -> None:
     logits, labels = sample_logits()
-    settings = Plan(classes=CLASSES, ks=(3.0,), rejection_method=None)
+    settings = CalibrationPlan(classes=CLASSES, ks=(3.0,), rejection_method=None)
     found = fit_record(scoring_of({"linear": logits}, labels), settings, class_counts=None)
     assert found.rejection is None
     assert found.shots == ()
@@ -651,4 +651,4 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Plan(**{"classes": 5, "ks": (1.0,), **changes})  # type: ignore[arg-type]  # on purpose
+        CalibrationPlan(**{"classes": 5, "ks": (1.0,), **changes})  # type: ignore[arg-type]  # on purpose

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.report.diagnostics import (
@@ -129,7 +129,7 @@ def test_sets_beyond_the_limits_count_by_their_best_members() -> None:
     logits, labels = np.concatenate([sharp, even]), np.full(700, 16)
     record = fit_record(
         scoring_of({"linear": logits}, labels),
-        Plan(classes=CLASSES, ks=(3.0,), coverages=(0.9,)),
+        CalibrationPlan(classes=CLASSES, ks=(3.0,), coverages=(0.9,)),
         class_counts=None,
         overlap=UNMET,
     )

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import florilege.calibration.cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_settings import Plan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_outputs
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
@@ -185,7 +185,9 @@ def synthetic(
 ) -> BundleOutputs:
     """A calibrated bundle that never was, and its outputs."""
     classes = logits.shape[1]
-    plan = Plan(classes=classes, min_size=min_size, rejection_method="none", coverages=(0.5,))
+    plan = CalibrationPlan(
+        classes=classes, min_size=min_size, rejection_method="none", coverages=(0.5,)
+    )
     outputs = scoring_of({"linear": logits}, labels)
     record = fit_record(outputs, plan, class_counts=counts, overlap=UNMET)
     table = ClassTable(
